@@ -1,16 +1,13 @@
 //! What each policy level costs for what a worker's debugger sends: `cargo bench --bench message_filter`.
 //!
-//! The same stream of answers to `variables`, some with secrets in them, goes through the frame scanner and, where the
+//! The same stream of answers to `variables`, goes through the frame scanner and, where the
 //! level has them looked at, through the rules; no sockets, so that nothing else is measured. Interleaved rounds,
 //! medians printed. Bare scanning is what a session costs that may do and see everything.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use ray_relay::config;
 use ray_relay::dap::message_filter::{Action, MessageFilter};
 use ray_relay::identity::Principal;
-use ray_relay::masking::Masking;
 use ray_relay::policy::{Rights, Scope, Scopes, SessionObligations};
 use ray_relay::wire::dap::codec::{frame, parse, put_frame};
 use ray_relay::wire::dap::peek::Depth;
@@ -27,33 +24,22 @@ fn main() {
         println!("run this as: cargo bench --bench message_filter");
         return;
     }
-    let masking = Masking::new(&config::Masking {
-        enabled: true,
-        ..config::Masking::default()
-    });
-    let masking = Some(Arc::new(masking));
-    let levels = [
-        ("debug", Scope::Debug, false),
-        ("view", Scope::View, false),
-        ("debug, masked", Scope::Debug, true),
-        ("view, masked", Scope::View, true),
-    ];
+    let levels = [("debug", Scope::Debug), ("view", Scope::View)];
     let stream = answers();
     let mut times = levels.map(|_| Vec::new());
     for round in 0..=ROUNDS {
-        for (level, (_, scope, masked)) in levels.iter().enumerate() {
+        for (level, (_, scope)) in levels.iter().enumerate() {
             let rights = Rights {
                 scopes: Scopes::NONE.with(*scope),
                 obligations: SessionObligations::default(),
             };
-            let rules = masking.as_ref().filter(|_| *masked);
             let start = Instant::now();
             let sent = relay(
                 &stream,
-                MessageFilter::new(&rights, &Principal::anonymous(), rules),
+                MessageFilter::new(&rights, &Principal::anonymous()),
             );
             let took = start.elapsed().as_secs_f64();
-            assert!(sent > stream.len() / 2, "everything comes out again");
+            assert!(sent > 0, "every answer comes out again");
             // The first round settles caches.
             if round > 0 {
                 times[level].push(took);

@@ -14,7 +14,6 @@ use crate::connection::ConnectionInfo;
 use crate::identity::{Authenticator, Principal};
 use crate::keeper::Keeper;
 use crate::listing::shared::SharedRows;
-use crate::masking::Masking;
 use crate::memory::{Account, Memory};
 use crate::policy::Scopes;
 use crate::ray::registry::Registry;
@@ -100,8 +99,6 @@ pub struct Shown {
     pub(crate) rows: Arc<SharedRows>,
     /// Addresses under which breakpoints were advertised.
     pub advertised: Arc<advertise::AdvertisedAddresses>,
-    /// What is hidden of values; `None`: nothing.
-    pub masking: Arc<Masking>,
 }
 
 impl Context {
@@ -150,7 +147,6 @@ impl Context {
         let shown = Shown {
             rows: Arc::default(),
             advertised,
-            masking: Arc::new(Masking::new(&config.masking)),
         };
         let sessions = Sessions {
             table: sessions,

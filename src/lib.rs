@@ -32,7 +32,7 @@
 //! | `listing` | the list of what waits: rows as JSON, and as people see them |
 //! | `group` | many paused tasks as one: who they are, one prompt for all, and their answers folded |
 //! | `doctor` | findings about the chain from a client to a worker's debugger |
-//! | [`masking`] | hides secrets in what a debugger or a terminal shows |
+//! | [`visibility`] | what of a program's values a principal sees |
 //! | [`policy`] | rules: which scopes on which breakpoints |
 //! | [`tls`] | TLS on the one port, and client certificates |
 //! | [`telemetry`] | logs, metrics and traces, ids of requests, the progress of a long preparation |
@@ -94,7 +94,6 @@ pub mod lineproto;
 pub mod listener;
 mod listing;
 mod manual;
-pub mod masking;
 pub mod memory;
 pub mod node;
 pub mod notice;
@@ -111,4 +110,5 @@ pub mod telemetry;
 pub mod timestamp;
 pub mod tls;
 pub mod upstream;
+pub mod visibility;
 pub mod wire;

@@ -1,19 +1,18 @@
 //! `ray-relay diff`: what differs between the frames of paused tasks that run the same.
 
-use std::collections::BTreeMap;
-use std::pin::pin;
+use std::collections::{BTreeMap, HashMap};
 
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use futures_util::stream::{self, StreamExt as _};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::completions;
 use super::failure::{Exit, Failure};
 use super::members::{MembersArgs, complete};
 use super::relay_args::RelayArgs;
 use super::relay_client::RelayClient;
-use super::snapshot::{AT_ONCE, seen};
+use super::snapshot::patiently;
 use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
 use crate::group::members::MeantTasks;
@@ -32,7 +31,7 @@ Examples:
 
 Tasks of one function or actor class are a group. Where no group has two, all are compared. Compared are where they stand, by which calls they came there, and variables by name in each frame that several have. Of their processes, the environment, versions of packages and states of random numbers are compared. What is alike is counted. What differs is shown: first what the odd one has, last what is another one for each. Numbers are ranks, by RANK of the runtime environment or by names. Where there are none they count by node and worker; the output says which.
 
-It takes the permission `view`. Paused tasks stay exactly as they were, as for `ray-relay snapshot`, and masking holds. Values are written by the program's own __repr__ and compared as far as --limit. --no-locals runs no code of the program and compares where tasks stand alone. Each look is on record as a session of its own.
+It takes the permission `view`. Paused tasks stay exactly as they were, as for `ray-relay snapshot`, and without `debug` the text of values is hidden. With `debug` values are written by the program's own __repr__ and compared as far as --limit. --no-locals runs no code of the program and compares where tasks stand alone. Each look is on record as a session of its own.
 
 Exit codes: 0 done, whether anything differs or not, 1 not all could be looked at, 69 the relay or the tasks' debuggers cannot be reached, 77 refused, 66 no such task waits.";
 
@@ -59,33 +58,40 @@ pub struct DiffArgs {
     pub relay: RelayArgs,
 }
 
+/// What the relay sees of the tasks, by their ids.
+#[derive(Default, Deserialize)]
+struct Answer {
+    looks: HashMap<String, Look>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Look {
+    Seen { threads: Value },
+    Failed { error: String, status: u16 },
+}
+
 pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
-    let target = args.target.as_deref();
-    let members = args.members.of(&client, target).await?;
-    let looked = async |(at, row): (usize, &Value)| {
-        let answer = seen(
-            &client,
-            &row["id"],
-            (!args.no_locals, !args.no_locals),
-            args.limit,
-        )
-        .await;
-        (at, answer)
+    let members = args.members.of(&client, args.target.as_deref()).await?;
+    let locals = !args.no_locals;
+    let wanted = json!({"ids": members.ids(), "locals": locals, "process": locals, "limit": args.limit, "looks": true});
+    let mut answer = match patiently(async || client.compare(&wanted).await).await {
+        Ok(answer) => Answer::deserialize(answer).unwrap_or_default(),
+        Err(why) => return Err(SessionError::of_refusal(why)?.into()),
     };
-    let looks = stream::iter(members.rows.iter().enumerate()).map(looked);
-    let mut looks = pin!(looks.buffer_unordered(AT_ONCE));
     let (mut stands, mut silent) = (BTreeMap::new(), BTreeMap::new());
-    while let Some((at, answer)) = looks.next().await {
-        let why = match answer {
-            Ok(answer) => match Stands::read(&answer["threads"]) {
+    for (at, id) in members.ids().into_iter().enumerate() {
+        let why = match answer.looks.remove(id) {
+            Some(Look::Seen { threads }) => match Stands::read(&threads) {
                 Some(seen) => {
                     stands.insert(at, seen);
                     continue;
                 }
                 None => SessionError::Failed(NO_THREAD.to_owned()),
             },
-            Err(why) => SessionError::of_refusal(why)?,
+            Some(Look::Failed { error, status }) => SessionError::of_status(status, error),
+            None => SessionError::NotFound("no such task waits any more".to_owned()),
         };
         silent.insert(at, why);
     }

@@ -322,6 +322,13 @@ impl RelayClient {
         self.answer(response, "threads").await
     }
 
+    /// What the relay sees of the tasks that `wanted` names, with checksums that compare.
+    pub(super) async fn compare(&self, wanted: &Value) -> Result<Value, RelayError> {
+        let path = "/relay/v1/compare";
+        let response = self.post(path, wanted, SNAPSHOT_DEADLINE).await?;
+        self.answer(response, "looks").await
+    }
+
     /// Asks; once more where the token of a command is refused.
     async fn send(
         &self,

@@ -90,13 +90,18 @@ impl WorkerSessionError {
             RelayError::Refused {
                 status, message, ..
             } if status != StatusCode::UNAUTHORIZED && status != StatusCode::BAD_REQUEST => {
-                Ok(match status {
-                    StatusCode::NOT_FOUND => Self::NotFound(message),
-                    StatusCode::BAD_GATEWAY => Self::Unreachable(message),
-                    _ => Self::Refused(message),
-                })
+                Ok(Self::of_status(status.as_u16(), message))
             }
             why => Err(why),
+        }
+    }
+
+    /// What the relay answers with this status and sentence.
+    pub(super) fn of_status(status: u16, message: String) -> Self {
+        match StatusCode::from_u16(status) {
+            Ok(StatusCode::NOT_FOUND) => Self::NotFound(message),
+            Ok(StatusCode::BAD_GATEWAY) => Self::Unreachable(message),
+            _ => Self::Refused(message),
         }
     }
 }

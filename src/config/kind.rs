@@ -18,10 +18,7 @@ use super::units::{format_duration, format_size};
 pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 
 /// How a value is read from what stands in a source.
-type Reading<T> = Box<dyn Fn(&RawValue, PatternCheck) -> Read<T>>;
-
-/// Whether a regular expression can be one of `masking.values`, else a hint why not: another part of the relay knows.
-pub(super) type PatternCheck = fn(&str) -> Result<(), &'static str>;
+type Reading<T> = Box<dyn Fn(&RawValue) -> Read<T>>;
 
 /// How a value is shown, as TOML; `None`: it is not there.
 type Showing<T> = Box<dyn Fn(&T) -> Option<String>>;
@@ -52,14 +49,6 @@ impl<T: 'static> ValueKind<T> {
         read: impl Fn(&RawValue) -> Read<T> + 'static,
         show: impl Fn(&T) -> String + 'static,
     ) -> Self {
-        Self::checked(move |value, _| read(value), show)
-    }
-
-    /// Like [`ValueKind::new`], for a value that is read with the help of other parts of the relay.
-    pub(super) fn checked(
-        read: impl Fn(&RawValue, PatternCheck) -> Read<T> + 'static,
-        show: impl Fn(&T) -> String + 'static,
-    ) -> Self {
         Self {
             read: Box::new(read),
             show: Box::new(move |value| Some(show(value))),
@@ -85,15 +74,15 @@ impl<T: 'static> ValueKind<T> {
     pub(super) fn optional(self) -> ValueKind<Option<T>> {
         let Self { read, show, .. } = self;
         ValueKind {
-            read: Box::new(move |value, check| read(value, check).map(Some)),
+            read: Box::new(move |value| read(value).map(Some)),
             show: Box::new(move |value| value.as_ref().and_then(&show)),
             shape: self.shape,
             has_default: true,
         }
     }
 
-    pub(super) fn read(&self, value: &RawValue, check: PatternCheck) -> Read<T> {
-        (self.read)(value, check)
+    pub(super) fn read(&self, value: &RawValue) -> Read<T> {
+        (self.read)(value)
     }
 
     /// The value for `check-config`, where there is one. `given`: it is not the default.

@@ -32,7 +32,7 @@ pub use resolver::Setting;
 pub use settings::{
     Advertise, Audit, AuditSink, AuditSync, Auth, ClientAuth, Cluster, ClusterDiscovery, Config,
     Connect, Dap, Discovery, Gcs, HeadAddress, Hook, Http, Jwks, Kubernetes, Listen, Log,
-    LogFormat, Masking, Notice, NoticeEvent, NoticeForm, OnFailure, Park, Placeholder, PostMortem,
+    LogFormat, Notice, NoticeEvent, NoticeForm, OnFailure, Park, Placeholder, PostMortem,
     Recording, Registry, Release, SyslogAddress, Telemetry, Template, Tls, TlsMode, TlsVersion,
     Upstream, UpstreamPath, collective_timeout_of_job,
 };

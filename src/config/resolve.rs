@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::file::{RawFile, parse_file};
-use super::kind::PatternCheck;
 use super::problem::{Problem, Problems, shown};
 use super::raw::{RawEntry, read_text};
 use super::resolver::{Resolver, Setting};
@@ -32,8 +31,6 @@ pub struct Resolved {
 /// they who bring this along.
 #[derive(Clone, Copy)]
 pub struct Checks {
-    /// Whether a regular expression can be one of `masking.values`, else a hint why not.
-    pub pattern: PatternCheck,
     /// Everything that stands against serving with the files of `[tls]`, which is on and complete.
     pub tls_files: fn(&Tls) -> Vec<Fault>,
     /// Everything that stands against posting with the files of `[notice]`, which has the address of a webhook.
@@ -84,7 +81,6 @@ pub fn resolve(sources: &Sources, checks: Checks) -> Result<Resolved, Problems> 
     }
     let mut resolver = Resolver {
         entries,
-        pattern: checks.pattern,
         problems,
         settings: Vec::new(),
     };

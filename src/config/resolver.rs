@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::kind::{PatternCheck, ValueKind};
+use super::kind::ValueKind;
 use super::problem::{Problem, Wrong};
 use super::raw::RawEntry;
 
@@ -42,7 +42,6 @@ pub struct Setting {
 pub(super) struct Resolver {
     /// What the sources give for each key, the source that counts most last.
     pub(super) entries: HashMap<(&'static str, &'static str), Vec<RawEntry>>,
-    pub(super) pattern: PatternCheck,
     pub(super) problems: Vec<Problem>,
     pub(super) settings: Vec<Setting>,
 }
@@ -59,7 +58,7 @@ impl Resolver {
         let entries = self.entries.get(&(section, key)).cloned();
         let mut origin = None;
         for entry in entries.unwrap_or_default() {
-            match kind.read(&entry.value, self.pattern) {
+            match kind.read(&entry.value) {
                 Ok(value) => {
                     *slot = value;
                     origin = Some(match entry.label.contains('.') {

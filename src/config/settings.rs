@@ -105,7 +105,6 @@ mod jwks;
 mod kubernetes;
 mod listen;
 mod log;
-mod masking;
 mod notice;
 mod park;
 mod post_mortem;
@@ -130,7 +129,6 @@ pub use jwks::Jwks;
 pub use kubernetes::Kubernetes;
 pub use listen::Listen;
 pub use log::{Log, LogFormat};
-pub use masking::Masking;
 pub use notice::{Notice, NoticeEvent, NoticeForm, Placeholder, Template};
 pub use park::Park;
 pub use post_mortem::PostMortem;
@@ -208,7 +206,6 @@ sections! {
     /// How breakpoints are told apart in rewritten dashboard answers.
     advertise: Advertise,
     /// What is hidden of values.
-    masking: Masking,
     /// When tasks that wait too long are released.
     release: Release,
     /// Who is told of breakpoints that wait too long.

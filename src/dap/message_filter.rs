@@ -1,10 +1,8 @@
 //! The message filter of a session: which messages its rights concern, and what becomes of them.
 //!
 //! [`super::worker`] asks once for the functions that decide which messages are captured, and hands over what they
-//! captured. A principal that may do everything and sees everything costs nothing here: no message of the worker's is
-//! parsed that the relay does not need for itself.
-
-use std::sync::Arc;
+//! captured. A principal that may run code sees everything, and costs nothing here: no message of the worker's is parsed that
+//! the relay does not need for itself.
 
 use serde_json::Value;
 
@@ -13,7 +11,7 @@ pub use super::verdict::Action;
 use super::view_filter::{ViewFilter, attach, narrowed};
 use super::wall;
 use crate::identity::Principal;
-use crate::masking::{Carries, MaskedSession, Masking};
+use crate::pdb::ComparisonKey;
 use crate::policy::{Rights, Scope};
 use crate::wire::dap::names::Command;
 use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
@@ -22,68 +20,51 @@ use crate::wire::dap::texts::look_through;
 /// Whether a message is captured, by its type and its command or event.
 pub type Captures = fn(MessageType, &[u8]) -> bool;
 
-/// The filter of one session: what its rights and the masking rules let pass, change or refuse.
+/// The filter of one session: what its rights let pass, change or refuse.
 #[derive(Debug)]
 pub struct MessageFilter {
     view: Option<Box<ViewFilter>>,
-    masked: Option<Box<MaskedSession>>,
 }
 
 impl MessageFilter {
-    /// The filter for `principal` with `rights`, with `masking` as far as it holds for them.
-    pub fn new(rights: &Rights, principal: &Principal, masking: Option<&Arc<Masking>>) -> Self {
+    /// The filter for `principal` with `rights`.
+    pub fn new(rights: &Rights, principal: &Principal) -> Self {
         let view_only = !rights.scopes.contains(Scope::Debug);
         Self {
-            view: view_only.then(|| Box::new(ViewFilter::new(rights.scopes, principal))),
-            masked: masking
-                .filter(|rules| rules.holds_for(rights))
-                .map(|rules| Box::new(MaskedSession::new(rules.clone()))),
+            view: view_only.then(|| Box::new(ViewFilter::new(rights, principal))),
         }
     }
 
     /// Whether there are no rules, so that messages need not be looked at.
     pub fn sees_nothing(&self) -> bool {
-        self.view.is_none() && self.masked.is_none()
+        self.view.is_none()
     }
 
     /// Whether a captured message of the worker's goes to the client as it came, and the relay has nothing to do with it.
-    /// Told from its texts, without building it; in doubt it is not.
+    /// Known without building it; in doubt it is not.
     pub fn passes(&self, body: &[u8]) -> bool {
         if !wall::as_it_came(body) {
             return false;
         }
-        if self.sees_nothing() {
+        let Some(view) = &self.view else {
             return true;
-        }
-        let mut longest = 0;
-        let front = look_through(body, |text| {
-            longest = longest.max(text.len());
-            self.masked.as_ref().is_none_or(|masked| masked.shows(text))
-        });
-        let Some(front) = front else {
-            return false;
         };
-        let row = messages::OfWorker::of(front.kind, front.name.as_bytes());
-        let masked = self.masked.as_ref();
-        masked.is_none_or(|masked| masked.leaves(row.carries, longest))
-            && self.view.as_ref().is_none_or(|view| view.leaves(&front))
+        look_through(body, |_| true).is_some_and(|front| view.leaves(&front))
     }
 
     /// Messages of the client's to capture, where `otherwise` are captured for other reasons.
     pub fn captures_from_client(&self, otherwise: Captures) -> Captures {
-        match (&self.view, &self.masked) {
-            (Some(_), _) => |_, _| true,
-            (None, Some(_)) => messages::captures_for_masking,
-            (None, None) => otherwise,
+        match &self.view {
+            Some(_) => |_, _| true,
+            None => otherwise,
         }
     }
 
     /// Messages of the worker's to capture.
     pub fn captures_from_worker(&self) -> Captures {
-        match (&self.view, &self.masked) {
-            (Some(_), None) => messages::captures_for_view,
-            (_, Some(_)) => messages::captures_masked,
-            (None, None) => messages::captures_from_worker,
+        match &self.view {
+            Some(_) => messages::captures_for_view,
+            None => messages::captures_from_worker,
         }
     }
 
@@ -103,6 +84,13 @@ impl MessageFilter {
         }
     }
 
+    /// The next request shows a variable that is compared with those of other tasks.
+    pub fn compare_next(&mut self, key: ComparisonKey) {
+        if let Some(view) = &mut self.view {
+            view.compare_next(key);
+        }
+    }
+
     /// The request of the client's in `body` as the worker may have it, where it shows something and the relay has nothing
     /// to do with it but to leave arguments out; in doubt `None`, and [`MessageFilter::on_client`] decides.
     pub fn narrowed(&self, body: &[u8]) -> Option<String> {
@@ -115,35 +103,20 @@ impl MessageFilter {
         };
         let command = Command::parse(name)?;
         let row = messages::Request::of(name);
-        let unmasked = match row.carries {
-            Carries::Nothing | Carries::Texts => true,
-            Carries::Variables => self.masked.as_deref().is_none_or(MaskedSession::hides_none),
-            Carries::One { .. } => false,
-        };
-        let passes = row.handling == FromClient::Pass && row.record == OnRecord::Never && unmasked;
+        let passes = row.handling == FromClient::Pass && row.record == OnRecord::Never;
         passes.then(|| narrowed(body, command, row.view))?
     }
 
     /// What becomes of a captured message of the client's.
     pub fn on_client(&mut self, message: Value) -> Vec<Action> {
-        if let Some(masked) = &mut self.masked
-            && let carries = messages::Request::of_message(&message).carries
-            && let Some(answer) = masked.on_client(&message, carries, self.view.is_some())
-        {
-            return vec![Action::ToClient(answer)];
-        }
         match &mut self.view {
             Some(view) => view.on_client(message),
             None => vec![Action::ToWorker(message)],
         }
     }
 
-    /// What becomes of a captured message of the worker's. Masked first, so that what is looked up in it is as well.
-    pub fn on_worker(&mut self, mut message: Value) -> Vec<Action> {
-        if let Some(masked) = &mut self.masked {
-            let carries = messages::OfWorker::of_message(&message).carries;
-            masked.on_worker(&mut message, carries);
-        }
+    /// What becomes of a captured message of the worker's.
+    pub fn on_worker(&mut self, message: Value) -> Vec<Action> {
         match &mut self.view {
             Some(view) => view.on_worker(message),
             None => vec![Action::ToClient(message)],

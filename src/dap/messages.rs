@@ -2,16 +2,15 @@
 //!
 //! Pure. There is a row for each name that the relay knows. A name without a row does not compile, and neither does a row
 //! whose handling has no arm where it is carried out: [`super::worker`] for what the relay does itself,
-//! [`super::view_filter`] for a principal that may only look, [`super::commands`] for the record, [`crate::masking`] for
-//! values. Which messages are captured, for whom, follows from the rows. What was not thought of here is treated as
-//! the most dangerous of its kind: refused where code must not be run, put on record, masked in all of its texts, and
-//! kept from the client: its editor would act upon it ([`super::wall`]).
+//! [`super::view_filter`] for a principal that may only look, [`super::commands`] for the record. Which messages are captured,
+//! for whom, follows from the rows. What was not thought of here is treated as the most dangerous of its kind: refused where
+//! code must not be run, put on record, without anything of its body, and kept from the client: its editor would act upon it ([`super::wall`]).
 //! Source: debugpy 1.8.0 to 1.8.22, its adapter and pydevd, read and on the wire.
 
 use serde_json::Value;
 
 use super::view_filter::requests::{self, ForView};
-use crate::masking::Carries;
+use super::view_filter::text::Text;
 use crate::wire::dap::names::{Command, Event, Reverse};
 use crate::wire::dap::peek::MessageType;
 
@@ -102,8 +101,8 @@ pub struct Request {
     pub record: OnRecord,
     /// What the relay itself does with the answer.
     pub answer: FromWorker,
-    /// Which values of the program the answer carries.
-    pub carries: Carries,
+    /// Which text of the program the answer carries.
+    pub text: Text,
 }
 
 /// What is done with a message of a worker's debugger.
@@ -113,8 +112,8 @@ pub struct OfWorker {
     pub handling: FromWorker,
     /// Whether the filter of a client that may only look has to see it.
     pub for_view: bool,
-    /// Which values of the program it carries.
-    pub carries: Carries,
+    /// Which text of the program it carries.
+    pub text: Text,
 }
 
 #[rustfmt::skip]
@@ -123,28 +122,26 @@ fn request(command: Option<Command>) -> Request {
     use FromClient::{AlreadyAttached, Breakpoints as SetsBreakpoints, Continue, ConfigurationDone, Disconnect, Evaluate, ExceptionFilters, Pass, Restart, Step, Terminate};
     use FromWorker::{Attached, Goodbye, Look, Own, OwnOnceAsked, Pass as Passes, Stack, Threads};
     use ForView::{Answered, Arguments, Breakpoints, ChangesDebugger, ChangesVariable, Completions, Disconnects, Evaluates,
-        Filters, FunctionBreakpoints, Jumps, LooksUp, Terminates, Unknown};
+        Filters, FunctionBreakpoints, Jumps, Scopes, Terminates, Unknown, Variables};
     use OnRecord::{Always, Never, UnlessFilters, UnlessName};
-    use Carries::{Nothing, Texts, Variables};
-    let expression = |shown| Carries::One { asked: "expression", shown };
-    let name = |shown| Carries::One { asked: "name", shown };
+    use Text::{Completions as Names, Exception, Nothing, Threads as ThreadNames, Unknown as Any};
     let Some(command) = command else {
-        return row(Pass, Unknown, Always, Look, Texts);
+        return row(Pass, Unknown, Always, Look, Any);
     };
     match command {
-        //                                  the request        where one may only look            on record      the answer    its values
+        //                                  the request        where one may only look            on record      the answer    its text
         C::Initialize                => row(AlreadyAttached,   Unknown,                           Always,        Look,         Nothing),
         C::Attach                    => row(AlreadyAttached,   Unknown,                           Always,        Attached,     Nothing),
-        C::Launch                    => row(AlreadyAttached,   Unknown,                           Always,        Look,         Texts),
-        C::Restart                   => row(Restart,           Unknown,                           Always,        Look,         Texts),
+        C::Launch                    => row(AlreadyAttached,   Unknown,                           Always,        Look,         Any),
+        C::Restart                   => row(Restart,           Unknown,                           Always,        Look,         Any),
         C::Disconnect                => row(Disconnect,        Disconnects,                       Always,        Goodbye,      Nothing),
         C::Terminate                 => row(Terminate,         Terminates,                        Always,        Goodbye,      Nothing),
         C::ConfigurationDone         => row(ConfigurationDone, Arguments(requests::NONE),         Never,         Passes,       Nothing),
         C::SetBreakpoints            => row(SetsBreakpoints,   Breakpoints,                       Always,        Look,         Nothing),
         C::SetFunctionBreakpoints    => row(Pass,              FunctionBreakpoints,               Always,        Own,          Nothing),
         C::SetExceptionBreakpoints   => row(ExceptionFilters,  Filters,                           UnlessFilters, Own,          Nothing),
-        C::SetDataBreakpoints        => row(Pass,              Unknown,                           Always,        Look,         Texts),
-        C::SetInstructionBreakpoints => row(Pass,              Unknown,                           Always,        Look,         Texts),
+        C::SetDataBreakpoints        => row(Pass,              Unknown,                           Always,        Look,         Any),
+        C::SetInstructionBreakpoints => row(Pass,              Unknown,                           Always,        Look,         Any),
         C::BreakpointLocations       => row(Pass,              Unknown,                           Never,         Look,         Nothing),
         // These let the program go on in its own order, as the end of the session would.
         C::Continue                  => row(Continue,          Arguments(requests::CONTINUE),     Never,         Own,          Nothing),
@@ -155,43 +152,43 @@ fn request(command: Option<Command>) -> Request {
         C::Pause                     => row(Pass,              Arguments(requests::THREAD),       Never,         Own,          Nothing),
         C::Goto                      => row(Pass,              Jumps,                             Always,        Passes,       Nothing),
         C::GotoTargets               => row(Pass,              Jumps,                             Never,         Passes,       Nothing),
-        C::Threads                   => row(Pass,              Arguments(requests::NONE),         Never,         Threads,      Nothing),
+        C::Threads                   => row(Pass,              Arguments(requests::NONE),         Never,         Threads,      ThreadNames),
         C::StackTrace                => row(Pass,              Arguments(requests::STACK),        Never,         Stack,        Nothing),
-        C::Scopes                    => row(Pass,              LooksUp(requests::FRAME),          Never,         Passes,       Nothing),
-        C::Variables                 => row(Pass,              LooksUp(requests::VARIABLES),      Never,         Passes,       Variables),
+        C::Scopes                    => row(Pass,              Scopes,                            Never,         Passes,       Any),
+        C::Variables                 => row(Pass,              Variables,                         Never,         Passes,       Any),
         C::Source                    => row(Pass,              Arguments(requests::SOURCE_TEXT),  Never,         Look,         Nothing),
         C::Modules                   => row(Pass,              Arguments(requests::MODULES),      Never,         Passes,       Nothing),
         C::LoadedSources             => row(Pass,              Unknown,                           Never,         Look,         Nothing),
-        C::ExceptionInfo             => row(Pass,              Arguments(requests::THREAD),       Never,         Passes,       Texts),
-        C::Evaluate                  => row(Evaluate,          Evaluates,                         Always,        OwnOnceAsked, expression("result")),
-        C::Completions               => row(Pass,              Completions,                       UnlessName,    Own,          Texts),
-        C::SetVariable               => row(Pass,              ChangesVariable,                   Always,        Passes,       name("value")),
-        C::SetExpression             => row(Pass,              ChangesVariable,                   Always,        Passes,       expression("value")),
+        C::ExceptionInfo             => row(Pass,              Arguments(requests::THREAD),       Never,         Passes,       Exception),
+        C::Evaluate                  => row(Evaluate,          Evaluates,                         Always,        OwnOnceAsked, Any),
+        C::Completions               => row(Pass,              Completions,                       UnlessName,    Own,          Names),
+        C::SetVariable               => row(Pass,              ChangesVariable,                   Always,        Passes,       Any),
+        C::SetExpression             => row(Pass,              ChangesVariable,                   Always,        Passes,       Any),
         // Only ever a hint, and debugpy knows no such thing.
-        C::Cancel                    => row(Pass,              Answered,                          Never,         Passes,       Texts),
+        C::Cancel                    => row(Pass,              Answered,                          Never,         Passes,       Any),
         C::DebugpySystemInfo         => row(Pass,              Arguments(requests::NONE),         Never,         Passes,       Nothing),
-        C::PydevdSystemInfo          => row(Pass,              Arguments(requests::NONE),         Never,         Passes,       Texts),
-        C::SetDebuggerProperty       => row(Pass,              ChangesDebugger,                   Always,        Own,          Texts),
-        C::SetPydevdSourceMap        => row(Pass,              ChangesDebugger,                   Always,        Passes,       Texts),
+        C::PydevdSystemInfo          => row(Pass,              Arguments(requests::NONE),         Never,         Passes,       Nothing),
+        C::SetDebuggerProperty       => row(Pass,              ChangesDebugger,                   Always,        Own,          Any),
+        C::SetPydevdSourceMap        => row(Pass,              ChangesDebugger,                   Always,        Passes,       Any),
     }
 }
 
 #[rustfmt::skip]
-fn event(event: Option<Event>) -> (FromWorker, Carries) {
+fn event(event: Option<Event>) -> (FromWorker, Text) {
     use Event as E;
     use FromWorker::{Child, Look, Pass, Sockets, Stopped, Terminated, Thread, Withhold};
-    use Carries::{Nothing, Texts};
+    use Text::{Nothing, Output, Stopped as Stop, Unknown};
     let Some(event) = event else {
-        return (Withhold, Texts);
+        return (Withhold, Unknown);
     };
     match event {
         E::Initialized             => (Pass,       Nothing),
-        E::Stopped                 => (Stopped,    Texts),
+        E::Stopped                 => (Stopped,    Stop),
         E::Continued               => (Pass,       Nothing),
         E::Exited                  => (Pass,       Nothing),
         E::Terminated              => (Terminated, Nothing),
         E::Thread                  => (Thread,     Nothing),
-        E::Output                  => (Look,       Texts),
+        E::Output                  => (Look,       Output),
         E::Breakpoint              => (Look,       Nothing),
         E::Module                  => (Pass,       Nothing),
         E::Process                 => (Pass,       Nothing),
@@ -206,7 +203,7 @@ fn event(event: Option<Event>) -> (FromWorker, Carries) {
     }
 }
 
-/// A request of the worker's debugger; it carries no values.
+/// A request of the worker's debugger; it carries no text of the program.
 fn reverse(request: Option<Reverse>) -> FromWorker {
     match request {
         Some(Reverse::StartDebugging) => FromWorker::Child,
@@ -219,14 +216,14 @@ fn row(
     view: ForView,
     record: OnRecord,
     answer: FromWorker,
-    carries: Carries,
+    text: Text,
 ) -> Request {
     Request {
         handling,
         view,
         record,
         answer,
-        carries,
+        text,
     }
 }
 
@@ -236,7 +233,7 @@ impl Request {
         request(Command::parse(command))
     }
 
-    /// What is done with `message` of a client's. One that is no request has no handling and no values.
+    /// What is done with `message` of a client's. One that is no request has no handling.
     pub fn of_message(message: &Value) -> Self {
         let command = message.get("command").and_then(Value::as_str);
         match message.get("type").and_then(Value::as_str) {
@@ -259,22 +256,22 @@ impl OfWorker {
                 Self {
                     handling: row.answer,
                     for_view: row.view.sees_answer(),
-                    carries: row.carries,
+                    text: row.text,
                 }
             }
             MessageType::Event => {
-                let (handling, carries) = event(Event::parse(name));
+                let (handling, text) = event(Event::parse(name));
                 Self {
                     handling,
                     for_view: false,
-                    carries,
+                    text,
                 }
             }
             MessageType::Request => Self {
                 handling: reverse(Reverse::parse(name)),
                 // It may be answered then.
                 for_view: true,
-                carries: Carries::Nothing,
+                text: Text::Nothing,
             },
         }
     }
@@ -311,12 +308,6 @@ pub fn captures_for_record(kind: MessageType, name: &[u8]) -> bool {
     }
 }
 
-/// Messages of a client that the relay has to see where values are masked: the answers to some requests name no variable, so what these ask for is noted.
-pub(super) fn captures_for_masking(kind: MessageType, name: &[u8]) -> bool {
-    let asks = || matches!(Request::of(name).carries, Carries::One { .. });
-    captures_for_record(kind, name) || kind == MessageType::Request && asks()
-}
-
 /// Messages of a worker's debugger that the relay has to see for itself.
 pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
     OfWorker::of(kind, name).handled()
@@ -325,13 +316,7 @@ pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
 /// Messages of a worker's debugger that the relay has to see for a client that may only look.
 pub(super) fn captures_for_view(kind: MessageType, name: &[u8]) -> bool {
     let row = OfWorker::of(kind, name);
-    row.handled() || row.for_view
-}
-
-/// Messages of a worker's debugger that the relay has to see where values are masked, whatever the client may do.
-pub(super) fn captures_masked(kind: MessageType, name: &[u8]) -> bool {
-    let row = OfWorker::of(kind, name);
-    row.handled() || row.for_view || row.carries != Carries::Nothing
+    row.handled() || row.for_view || row.text != Text::Nothing
 }
 
 #[cfg(test)]
@@ -346,8 +331,8 @@ mod tests {
         assert_eq!(request.record, OnRecord::Always);
         assert!(captures_for_record(MessageType::Request, name));
         for kind in [MessageType::Response, MessageType::Event] {
-            assert_eq!(OfWorker::of(kind, name).carries, Carries::Texts);
-            assert!(captures_masked(kind, name));
+            assert_eq!(OfWorker::of(kind, name).text, Text::Unknown);
+            assert!(captures_for_view(kind, name));
         }
         for kind in [
             MessageType::Request,
@@ -374,12 +359,8 @@ mod tests {
                 MessageType::Event,
             ] {
                 for narrower_first in [
-                    [
-                        captures_from_client,
-                        captures_for_record,
-                        captures_for_masking,
-                    ],
-                    [captures_from_worker, captures_for_view, captures_masked],
+                    [captures_from_client, captures_for_record],
+                    [captures_from_worker, captures_for_view],
                 ] {
                     let captured = narrower_first.map(|captures| captures(kind, name));
                     assert!(captured.is_sorted(), "{kind:?} {}", name.escape_ascii());

@@ -1,15 +1,18 @@
 //! What becomes of a message that a filter has looked at.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::policy::Scope;
 use crate::wire::dap::message;
+use crate::wire::dap::names::Command;
 
 /// A decision of the filter about a message.
 #[derive(Debug, PartialEq)]
 pub enum Action {
     /// Goes to the worker, after what the relay itself has to do with it.
     ToWorker(Value),
+    /// A request of the relay's own: goes to the worker as it is.
+    Ask(Value),
     /// Goes to the client, after what the relay itself has to do with it.
     ToClient(Value),
     /// A request was refused: `answer` goes to the client.
@@ -25,6 +28,12 @@ pub enum Action {
 
 /// First `seq` that clients may not use: the relay's own requests have those from here on.
 pub const FIRST_OWN_SEQ: u64 = 0x6000_0000;
+
+/// Has the worker's debugger evaluate an expression of the relay's own in `frame`.
+pub(super) fn ask(seq: u64, frame: u64, expression: String) -> Action {
+    let arguments = json!({"expression": expression, "frameId": frame, "context": "clipboard"});
+    Action::Ask(message::request(seq, Command::Evaluate, arguments))
+}
 
 pub(super) fn pass(seq: u64, command: impl AsRef<str>, arguments: Value) -> Action {
     Action::ToWorker(message::request(seq, command, arguments))

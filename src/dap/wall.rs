@@ -21,7 +21,7 @@ mod fields;
 mod plain;
 mod stack;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use serde_json::Value;
 

@@ -91,8 +91,7 @@ where
 {
     session.set_state(SessionProtocol::Dap, SessionState::Connecting);
     let permit = &begun.permit;
-    let masking = Some(&context.shown.masking);
-    let filter = MessageFilter::new(permit.rights(), permit.principal(), masking);
+    let filter = MessageFilter::new(permit.rights(), permit.principal());
     let reached = Box::pin(opening.reach(context, &mut begun, &filter, &mut client)).await;
     let OpenedDebugger {
         worker,

@@ -5,7 +5,7 @@
 //! The answer has `{"threads": [{"name", "frames": [{"file", "line", "function", "first", "lines", "variables": [{"name", "type",
 //! "value"}]}]}]}`, oldest frame first; with `exception` and `raised` (frames too) where a post-mortem waits. It is a session
 //! like every other one, on record and for a permit, by the permission `view`: what is run in the worker is the relay's own
-//! probe and no text of a client's, and the rules of masking hold as they do for a debugger with that permission. A park of
+//! probe and no text of a client's. Without the permission `debug` none of the program's code runs, and text is hidden ([`crate::visibility`]). A park of
 //! the person who asks is its owner, and stays as it is; one that the agent of its node keeps comes to this relay first.
 
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use super::{audit, body, own_connection};
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::masking::{Carries, MaskedSession};
 use crate::memory::{self, Account, Taken};
 use crate::pdb::{
-    PromptError, SnapshotLimits, read_snapshot, snapshot, snapshot_expression, visit,
+    PromptError, Rendering, SnapshotLimits, Visible, read_snapshot, snapshot, snapshot_expression,
+    visit,
 };
-use crate::policy::{Rights, Scope};
+use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Kind, Location, Snapshot};
 use crate::recording::{Direction, Protocol};
 use crate::session::live::Begun;
@@ -41,8 +41,8 @@ use crate::session::{Authorized, Denied, Permit, authorise, leaving, parks};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
 use crate::upstream::park::takes_in;
+use crate::visibility::{Visibility, thread_name};
 use crate::wire::dap::codec::weight;
-use crate::wire::json::take;
 use crate::wire::prefixed::Prefixed;
 
 /// Largest body of a request, in bytes.
@@ -64,7 +64,7 @@ const SHOWN: Duration = Duration::from_secs(5);
 #[serde(deny_unknown_fields)]
 struct SnapshotRequest {
     id: String,
-    /// Whether values of variables are looked at, which are made by the program's own code.
+    /// Whether values of variables are looked at.
     #[serde(default = "body::yes")]
     locals: bool,
     /// Longest value, in characters.
@@ -169,7 +169,7 @@ pub(super) async fn look(
         None => Err(Denied::Hidden),
     };
     if let Ok(authorized) = &authorized {
-        limits.hides = ctx.shown.masking.holds_for(authorized.rights());
+        limits.rendering = Visibility::of(authorized.rights()).rendering(limits.rendering.key);
     }
     let shot = match authorized {
         Ok(authorized) if parks::is_own(authorized.principal(), authorized.breakpoint()) => {
@@ -259,7 +259,7 @@ async fn look_at_park(
         .take(memory::MemoryUse::Messages, weight(looked.as_bytes()));
     let taken = taken.map_err(|short| SessionRefusal::Throttled(short.to_string()))?;
     let threads = read_snapshot(&looked).map_err(|why| NoSnapshot::Failed(why.to_string()))?;
-    Ok((shown(threads, masking(ctx, authorized.rights())), taken))
+    Ok((shown(threads, &limits.rendering), taken))
 }
 
 fn shows_threads(breakpoint: &Breakpoint) -> Result<(), NoSnapshot> {
@@ -267,12 +267,6 @@ fn shows_threads(breakpoint: &Breakpoint) -> Result<(), NoSnapshot> {
         Kind::Debugpy => Ok(()),
         Kind::Pdb => Err(NoSnapshot::Legacy),
     }
-}
-
-/// What masks for a principal with `rights`, if anything does.
-fn masking(ctx: &Context, rights: &Rights) -> Option<MaskedSession> {
-    let masks = ctx.shown.masking.holds_for(rights);
-    masks.then(|| MaskedSession::new(ctx.shown.masking.clone()))
 }
 
 /// One session for no other purpose, from its permit to its end on record.
@@ -297,7 +291,6 @@ async fn looked(
     let unknown = || SessionRefusal::Nothing(Denied::Hidden.to_string());
     let permit = Permit::acquire(&ctx.registry, authorized, holder)
         .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, unknown))?;
-    let rights = permit.rights().clone();
     let span = permit.span();
     let mut details: Map<String, Value> = Map::new();
     details.insert("protocol".into(), "http".into());
@@ -334,7 +327,7 @@ async fn looked(
         if let Some(place) = place_in(&threads) {
             live.worker.stands_at(Some(place));
         }
-        (shown(threads, masking(&ctx, &rights)), taken)
+        (shown(threads, &limits.rendering), taken)
     });
     let outcome = match &shot {
         Ok((threads, _)) => {
@@ -367,15 +360,12 @@ fn place_in(threads: &Value) -> Option<Location> {
     Location::told(text("file"), frame["line"].as_u64()?, text("function"))
 }
 
-/// `threads` as they are shown: of each frame the variables as a list, as a debugger would have them, and masked as there.
-fn shown(mut threads: Value, mut masking: Option<MaskedSession>) -> Value {
-    let mut mask = |value: Value, carries: Carries| match &mut masking {
-        Some(masking) => masking.masked(value, carries),
-        None => value,
-    };
+/// `threads` as they are shown: of each frame the variables as a list, as a debugger would have them.
+fn shown(mut threads: Value, rendering: &Rendering) -> Value {
+    let hides = rendering.visible == Visible::Structure;
     for thread in threads.as_array_mut().into_iter().flatten() {
-        if let Some(exception) = thread.get_mut("exception") {
-            *exception = mask(exception.take(), Carries::Texts);
+        if hides && let Some(Value::String(name)) = thread.get_mut("name") {
+            *name = thread_name(name);
         }
         for key in ["frames", "raised"] {
             let frames = thread.get_mut(key).and_then(Value::as_array_mut);
@@ -385,27 +375,25 @@ fn shown(mut threads: Value, mut masking: Option<MaskedSession>) -> Value {
                 .filter_map(Value::as_object_mut)
             {
                 let types = frame.shift_remove("types").unwrap_or_default();
+                let digests = frame.shift_remove("digests").unwrap_or_default();
                 let locals = frame.shift_remove("locals").unwrap_or_default();
-                if let Some(source) = frame.get_mut("source") {
-                    *source = mask(source.take(), Carries::Texts);
-                }
-                if let Some(Value::Array(lines)) = frame.get_mut("lines") {
-                    // As one text: a key may go over several lines. Where it did, no line has its number any more.
-                    let count = lines.len();
-                    let whole: Vec<&str> = lines.iter().filter_map(Value::as_str).collect();
-                    let masked = mask(whole.join("\n").into(), Carries::Texts);
-                    let masked = masked.as_str().unwrap_or_default().split('\n');
-                    *lines = masked.map(Value::from).collect();
-                    if lines.len() != count {
-                        lines.clear();
-                    }
+                if rendering.visible != Visible::Full {
+                    frame.entry("variables").or_insert_with(|| json!([]));
+                    continue;
                 }
                 let locals = locals.as_object().into_iter().flatten();
                 let variables: Vec<Value> = locals
-                    .map(|(name, value)| json!({"name": name, "type": types[name], "value": value}))
+                    .map(|(name, value)| {
+                        let mut variable =
+                            json!({"name": name, "type": types.get(name), "value": value});
+                        let digest = digests.get(name).and_then(Value::as_object);
+                        if let (Some(digest), Value::Object(variable)) = (digest, &mut variable) {
+                            variable.extend(digest.clone());
+                        }
+                        variable
+                    })
                     .collect();
-                let mut list = mask(json!({ "variables": variables }), Carries::Variables);
-                frame.insert("variables".to_owned(), take(&mut list, "variables"));
+                frame.insert("variables".to_owned(), variables.into());
             }
         }
     }
@@ -415,52 +403,30 @@ fn shown(mut threads: Value, mut masking: Option<MaskedSession>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config;
-    use crate::masking::Masking;
-
-    fn threads() -> Value {
-        json!([{"name": "MainThread", "exception": "Failed: Bearer abcdefghijklmnop", "raised": [], "frames": [
-            {"file": "a.py", "line": 2, "function": "f", "source": "breakpoint()", "first": 1,
-             "lines": ["password = 'hunter2'", "breakpoint()"],
-             "locals": {"x": "1", "password": "'hunter2'", "key": "SomeKey()"},
-             "types": {"x": "int", "password": "str", "key": "RSAPrivateKey"}},
-            {"file": "b.py", "line": 2, "function": "g", "source": "", "first": 1,
-             "lines": ["k = '''-----BEGIN RSA PRIVATE KEY-----", "abc", "-----END RSA PRIVATE KEY-----'''"]},
-        ]}])
-    }
 
     #[test]
-    fn what_the_rules_hide_is_in_no_variable_and_no_line() {
-        let rules = Arc::new(Masking::new(&config::Masking {
-            defaults: true,
-            max_value: 1000,
-            ..config::Masking::default()
-        }));
-        let masked = shown(threads(), Some(MaskedSession::new(rules)));
-        let text = masked.to_string();
-        for secret in ["hunter2", "SomeKey", "abcdefghijklmnop", "abc"] {
-            assert!(!text.contains(secret), "{secret} in {text}");
-        }
-        let frame = &masked[0]["frames"][0];
-        let names = frame["variables"].as_array().into_iter().flatten();
-        let names: Vec<_> = names.map(|variable| variable["name"].as_str()).collect();
-        assert_eq!(names, [Some("x"), Some("password"), Some("key")]);
+    fn variables_come_as_the_worker_renders_them_where_text_is_hidden() {
+        let threads = json!([{"name": "hunter2", "frames": [
+            {"file": "a.py", "line": 2, "function": "f", "locals": {"x": "'hunter2'"}, "types": {"x": "str"}},
+            {"file": "b.py", "line": 2, "function": "g", "variables": [{"name": "y", "type": "str", "value": "str, 7 characters"}]},
+        ]}]);
+        let hidden = Rendering {
+            visible: Visible::Structure,
+            ..Rendering::default()
+        };
+        let seen = shown(threads.clone(), &hidden);
+        assert!(!seen.to_string().contains("hunter2"), "{seen}");
+        assert_eq!(seen[0]["name"], "str, 7 characters");
+        assert_eq!(seen[0]["frames"][0]["variables"], json!([]));
         assert_eq!(
-            frame["variables"][0],
-            json!({"name": "x", "type": "int", "value": "1"})
+            seen[0]["frames"][1]["variables"][0]["value"],
+            "str, 7 characters"
         );
-        assert_eq!(frame["lines"][1], "breakpoint()");
-        // Its lines have no numbers any more.
-        assert_eq!(masked[0]["frames"][1]["lines"], json!([]));
-        assert_eq!(masked[0]["frames"][1]["variables"], json!([]));
-    }
-
-    #[test]
-    fn who_sees_everything_sees_it_as_it_is() {
-        let open = shown(threads(), None);
-        let frame = &open[0]["frames"][0];
-        assert_eq!(frame["variables"][1]["value"], "'hunter2'");
-        assert_eq!(frame["lines"], threads()[0]["frames"][0]["lines"]);
-        assert!(frame.get("locals").is_none() && frame.get("types").is_none());
+        let open = shown(threads, &Rendering::default());
+        let variables = &open[0]["frames"][0]["variables"];
+        assert_eq!(
+            variables,
+            &json!([{"name": "x", "type": "str", "value": "'hunter2'"}])
+        );
     }
 }

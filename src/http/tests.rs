@@ -112,7 +112,6 @@ pub(crate) fn config() -> Config {
             metrics_open: false,
         },
         advertise: config::Advertise::Single,
-        masking: config::Masking::default(),
         log: config::Log {
             level: "info".to_owned(),
             format: config::LogFormat::Text,

@@ -84,7 +84,6 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
                     continue;
                 }
                 end => {
-                    shown.quiet().await;
                     return match (leaving, &*last) {
                         (false, "remote" | "get") => LegacyOutcome::Continues,
                         (false, _) if end.is_err() => LegacyOutcome::Broken,
@@ -95,10 +94,7 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
             },
             typed = input.next(), if listening => typed,
             () = out.closed(), if !leaving => Typed::End,
-            () = sleep(QUIET) => {
-                shown.quiet().await;
-                continue;
-            }
+            () = sleep(QUIET) => continue,
             () = sleep_until(until), if leaving => return LegacyOutcome::Left,
         };
         match typed {

@@ -1,4 +1,4 @@
-//! What a client sees: a bounded queue towards its connection, whose bytes are taken from the client's memory, and masking.
+//! What a client sees: a bounded queue towards its connection, whose bytes are taken from the client's memory.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,6 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::masking::MaskedStream;
 use crate::memory::{Account, MemoryUse, Taken};
 use crate::recording::{CaptureTee, Direction};
 
@@ -177,34 +176,17 @@ pub(super) async fn pump<W: AsyncWrite + Unpin>(
 pub(super) struct WorkerOutput {
     out: Out,
     capture: CaptureTee,
-    masked: Option<MaskedStream>,
-    /// The beginning of a character of which the rest has not come.
-    partial: Vec<u8>,
 }
 
 impl WorkerOutput {
-    pub(super) fn new(out: Out, masked: Option<MaskedStream>, capture: CaptureTee) -> Self {
-        Self {
-            out,
-            capture,
-            masked,
-            partial: Vec::new(),
-        }
+    pub(super) fn new(out: Out, capture: CaptureTee) -> Self {
+        Self { out, capture }
     }
 
     /// Text of the prompt.
     pub(super) async fn text(&mut self, text: &str) {
-        match &mut self.masked {
-            Some(masked) => {
-                let shown = masked.push(text);
-                self.record(shown.as_bytes());
-                self.out.text(&shown).await;
-            }
-            None => {
-                self.record(text.as_bytes());
-                self.out.text(text).await;
-            }
-        }
+        self.record(text.as_bytes());
+        self.out.text(text).await;
     }
 
     /// Where it cannot be recorded, the session ends by [`CaptureTee::failed`].
@@ -212,32 +194,10 @@ impl WorkerOutput {
         let _ = self.capture.take(Direction::Down, bytes);
     }
 
-    /// Bytes of a socket, which are text only where they have to be looked at.
+    /// Bytes of a socket.
     pub(super) async fn raw(&mut self, bytes: &[u8]) {
-        let Some(masked) = &mut self.masked else {
-            self.record(bytes);
-            return self.out.raw(bytes).await;
-        };
-        self.partial.extend_from_slice(bytes);
-        let whole = match std::str::from_utf8(&self.partial) {
-            Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            // Other bytes are shown as such.
-            Ok(_) | Err(_) => self.partial.len(),
-        };
-        let rest = self.partial.split_off(whole);
-        let text = std::mem::replace(&mut self.partial, rest);
-        let shown = masked.push(&String::from_utf8_lossy(&text));
-        self.record(shown.as_bytes());
-        self.out.raw(shown.as_bytes()).await;
-    }
-
-    /// Nothing has come for a moment: a prompt without a line's end is shown.
-    pub(super) async fn quiet(&mut self) {
-        if let Some(masked) = &mut self.masked {
-            let shown = masked.quiet();
-            self.record(shown.as_bytes());
-            self.out.raw(shown.as_bytes()).await;
-        }
+        self.record(bytes);
+        self.out.raw(bytes).await;
     }
 }
 

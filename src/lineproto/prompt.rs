@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use crate::debugger::Worker;
 use crate::debugger::unattended::TerminalPrompt;
@@ -26,8 +26,6 @@ pub(super) const CLIENT: &str = "ray-relay terminal";
 
 /// Lines that are taken while the task runs.
 pub(super) const AHEAD: usize = 64;
-/// After this long without output, what has come is shown.
-const QUIET: Duration = Duration::from_millis(200);
 /// How long the last command of a client that has closed its half may run.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
@@ -157,7 +155,6 @@ where
     let mut hinted = false;
     loop {
         shown.text(prompt.text()).await;
-        shown.quiet().await;
         let typed = match ahead.pop_front() {
             Some(typed) => typed,
             None => match typed(prompt, pieces, input, out, shown).await {
@@ -219,7 +216,6 @@ where
                 }
                 () = sleep_until(began + HINT), if may_leave && !hinted => {
                     hinted = true;
-                    shown.quiet().await;
                     let interrupts = if input.is_telnet() { "Ctrl-C interrupts, " } else { "" };
                     out.text(&format!("[still running; {interrupts}quit leaves, and the task runs on]\n")).await;
                 }
@@ -240,7 +236,6 @@ where
                     ahead.push_back(Typed::End);
                     last_words = Some(Instant::now());
                 }
-                () = sleep(QUIET) => shown.quiet().await,
             }
         };
         drop(running);
@@ -300,10 +295,7 @@ where
         tokio::select! {
             typed = input.next() => return Ok(typed),
             () = out.closed() => return Ok(Typed::End),
-            Some(piece) = pieces.recv() => {
-                shown.text(piece.text()).await;
-                shown.quiet().await;
-            }
+            Some(piece) = pieces.recv() => shown.text(piece.text()).await,
             end = prompt.idle() => return Err(end),
         }
     }

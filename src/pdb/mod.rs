@@ -24,6 +24,7 @@ pub(crate) mod location;
 mod output;
 mod probe;
 mod prompt;
+mod renderer;
 mod snapshot;
 mod structure;
 #[cfg(test)]
@@ -39,6 +40,8 @@ pub(crate) use prompt::{COMMANDS_PROMPT, PROMPT};
 pub(crate) use snapshot::rank;
 pub use snapshot::{SnapshotLimits, snapshot};
 pub(crate) use snapshot::{busy, expression as snapshot_expression, read as read_snapshot, visit};
+pub use structure::{ComparisonKey, Rendering, Visible};
+pub(crate) use structure::{Open, Opened, OpenedValue};
 
 /// Whether `line` asks for the stack, and for nothing else.
 pub(crate) fn shows_stack(line: &str) -> bool {

@@ -280,11 +280,16 @@ def _run(ask):
     import linecache, os
 
     if ask["op"] == "snapshot":
+        # None: values are written by the program's own code.
+        ask["shown"] = structure["_Shown"](ask) if ask.get("visible", "full") != "full" else None
+        ask["digests"] = structure["_Digests"](bytes.fromhex(ask["key"])) if ask.get("key") and ask["shown"] is None else None
         return _snapshot(ask)
     frame = _target()
     globs = frame.f_globals if frame is not None else g
     locs = frame.f_locals if frame is not None else l
     op, limit = ask["op"], ask.get("limit", 0)
+    if op == "open":
+        return structure["_Shown"](ask).opened(ask, (locs, globs))
     if op == "statement":
         return _statement(ask["text"], globs, locs, frame, limit, ask.get("digest"))
     if op == "ranks":

@@ -3,20 +3,32 @@
 //! pdb's answers come from Python itself (`repr`, `pprint`, `linecache`, `inspect`), so they are asked for there, in
 //! the selected frame, instead of being guessed from a debugger's display values. Nothing stays in the process.
 //! `snapshot.py` and `probe.py` are the whole of it. Question and answer travel as plain text, the question first, so that a person who
-//! records, judges or masks the session reads what is asked and said.
+//! records or judges the session reads what is asked and said.
 
 use serde_json::{Value, json};
+
+use super::renderer;
 
 const SOURCE: &str = concat!(include_str!("snapshot.py"), "\n", include_str!("probe.py"));
 
 /// The expression that answers `ask`, an object with `op`. Its value is a string of ASCII JSON.
 pub(super) fn expression(ask: &Value) -> String {
+    let renders = matches!(
+        ask.get("op").and_then(Value::as_str),
+        Some("snapshot" | "open")
+    );
+    let structure = if renders {
+        renderer::source()
+    } else {
+        String::new()
+    };
     // A JSON string is a Python literal too.
     let literal = |text: String| Value::from(text).to_string();
     format!(
-        "(lambda ask={}, j=__import__('json'), n={{'g': globals(), 'l': locals()}}: (n.update(ask=j.loads(ask)), \
-         exec({}, n), j.dumps(j.loads(j.dumps(n['answer'], ensure_ascii=False).encode('utf-8', 'replace'))))[2])()",
+        "(lambda ask={}, j=__import__('json'), n={{'g': globals(), 'l': locals(), 'structure': {{}}}}: \
+         (n.update(ask=j.loads(ask)), exec({}, n['structure']), exec({}, n), j.dumps(j.loads(j.dumps(n['answer'], ensure_ascii=False).encode('utf-8', 'replace'))))[3])()",
         literal(ask.to_string()),
+        literal(structure),
         literal(SOURCE.to_owned()),
     )
 }

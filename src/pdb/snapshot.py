@@ -65,7 +65,7 @@ class _Texts:
     # The texts of values. What code of the program has to make is made in a thread of its own, and never in one of the
     # program's: that may hold what this code waits for, and pydevd gives an expression to any thread that waits for it.
     def __init__(self, ask):
-        self.limit, self.room, self.hides, self.todo = ask["limit"], ask["room"], ask.get("hides"), []
+        self.limit, self.room, self.todo = ask["limit"], ask["room"], []
 
     def put(self, into, key, value, form="%s"):
         if self.room <= 0:
@@ -75,8 +75,6 @@ class _Texts:
             text = _plain(value, self.limit)
         except Exception:
             text = None
-        if text is None and self.hides:
-            text = "<%s>" % _type_name(value)
         if text is None:
             into[key] = None
             self.todo.append((into, key, value, form))
@@ -150,12 +148,18 @@ def _look(frame, line, ask, texts):
         first = shown["first"] = max(1, line - ask["around"])
         lines = linecache.getlines(code.co_filename, frame.f_globals)[first - 1 : line + ask["around"]]
         shown["lines"] = [text.rstrip()[:300] for text in lines]
-    if ask["locals"] and not own:
+    if ask["locals"] and not own and ask["shown"] is not None:
+        shown["variables"] = ask["shown"].all(_locals(frame, ask)) if texts.room > 0 else []
+        texts.room -= sum(len(one["value"]) for one in shown["variables"])
+    elif ask["locals"] and not own:
         names = shown["locals"] = {}
         shown["types"] = {}
         for name, value in _locals(frame, ask):
             shown["types"][name] = _type_name(value)
             texts.put(names, name, value)
+        if ask["digests"] is not None:
+            found = ((name, ask["digests"].of(value)) for name, value in _locals(frame, ask))
+            shown["digests"] = {name: {"digest": one[0], "partial": not one[1]} for name, one in found if one is not None}
     return shown
 
 
@@ -190,10 +194,14 @@ def _process(ask):
 
     environ = ((k, v) for k, v in os.environ.items() if not k.startswith("RAY_") and k not in _OF_ITS_NODE)
     kinds = {"environment": environ, "packages": versions(), "random numbers": states()}
-    frames = [
-        {"file": "its process", "line": 0, "function": kind, "source": "", "locals": {k: _cut(v, ask["limit"]) for k, v in sorted(of)[: ask["names"]]}}
-        for kind, of in kinds.items()
-    ]
+    frames = []
+    for kind, of in kinds.items():
+        frame, of = {"file": "its process", "line": 0, "function": kind, "source": ""}, sorted(of)[: ask["names"]]
+        if ask["shown"] is not None:
+            frame["variables"] = ask["shown"].all(of)
+        else:
+            frame["locals"] = {k: _cut(v, ask["limit"]) for k, v in of}
+        frames.append(frame)
     return {"name": "the process", "process": True, "frames": frames}
 
 
@@ -222,7 +230,9 @@ _ERRORS, _NOTES, _LEFT = 16, 8, 100000
 def _raise(shown, error, ask, texts):
     # Puts into `shown` what was raised, with its notes, and the frames that it has left.
     shown["exception"] = _type_name(error)
-    if ask["locals"] and not ask.get("hides"):
+    if ask["locals"] and ask["shown"] is not None:
+        shown["exception"] = ask["shown"].exception(error)
+    elif ask["locals"]:
         notes = (BaseException.__dict__["__dict__"].__get__(error) or {}).get("__notes__")
         notes = [one for one in notes[:_NOTES] if type(one) is str] if type(notes) is list else []
         form = "%s: \0%s" % (shown["exception"], "".join("\n" + one for one in notes))

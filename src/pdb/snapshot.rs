@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 pub(crate) use self::rank::rank;
+use super::structure::{self, Rendering};
 use super::wire::{BeforeStop, PromptMessage, Wire};
 use super::{PromptError, probe};
 use crate::memory::{Account, Taken};
@@ -45,8 +46,8 @@ pub struct SnapshotLimits {
     pub frames: usize,
     /// Values of variables.
     pub locals: bool,
-    /// Values without the program's own `__repr__`, and without their text.
-    pub hides: bool,
+    /// How they are rendered.
+    pub rendering: Rendering,
     /// What may differ between processes beside their variables: the environment, versions of packages, states of random numbers.
     pub process: bool,
     /// Lines of source before the one where a frame stands, and as many behind it.
@@ -64,7 +65,7 @@ impl Default for SnapshotLimits {
             names: 200,
             frames: 100,
             locals: true,
-            hides: false,
+            rendering: Rendering::default(),
             process: false,
             around: 0,
             patience: Duration::from_secs(30),
@@ -176,10 +177,11 @@ where
 
 /// The expression whose value [`read`] reads, for a debugger that another has attached to.
 pub(crate) fn expression(limits: &SnapshotLimits) -> String {
-    probe::expression(&json!({
-        "op": "snapshot", "limit": limits.value, "names": limits.names, "frames": limits.frames,
-        "locals": limits.locals, "hides": limits.hides, "process": limits.process, "around": limits.around, "room": ROOM,
-    }))
+    let rest = json!({
+        "limit": limits.value, "names": limits.names, "frames": limits.frames,
+        "locals": limits.locals, "process": limits.process, "around": limits.around, "room": ROOM,
+    });
+    probe::expression(&structure::question("snapshot", &limits.rendering, rest))
 }
 
 /// The probe's answer. A worker may answer anything.
@@ -219,6 +221,9 @@ struct FrameAnswer {
     locals: Option<Map<String, Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     digests: Option<Map<String, Value>>,
+    /// Rendered without code of the program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variables: Option<Vec<Map<String, Value>>>,
 }
 
 /// What the first thread does that has not left the debugger, and does not wait there, as a debugger tells by `result`; `None`: none.
@@ -264,6 +269,7 @@ where
 mod tests {
     use super::*;
     use crate::pdb::testing::printed;
+    use crate::pdb::{ComparisonKey, Visible};
 
     /// A thread that waits in a helper of debugpy's while it handles an exception; what is asked of it, and which of its
     /// own methods were called for that.
@@ -280,6 +286,7 @@ helper = types.ModuleType('debugpy')
 exec('def waits(ready, go): ready.set(); go.wait()', helper.__dict__)
 def fails(ready, go):
     value = Noisy()
+    text, same, other = 'hunter2', ''.join(['hunt', 'er2']), 'hunter3'
     try:
         raise Failed()
     except Failed:
@@ -293,10 +300,14 @@ print(answer)
 print(sorted(set(called)))
 ";
 
-    fn asked(locals: bool, hides: bool) -> Option<(Value, String)> {
+    fn asked(locals: bool, visible: Visible) -> Option<(Value, String)> {
         let limits = SnapshotLimits {
             locals,
-            hides,
+            rendering: Rendering {
+                visible,
+                show: Vec::new(),
+                key: Some(ComparisonKey::draw()),
+            },
             ..SnapshotLimits::default()
         };
         let program = PROGRAM.replace("EXPRESSION", &expression(&limits));
@@ -308,8 +319,12 @@ print(sorted(set(called)))
 
     #[test]
     fn view_and_no_locals_run_no_code_of_the_program() {
-        for (locals, hides) in [(false, false), (true, true)] {
-            let Some((threads, called)) = asked(locals, hides) else {
+        for (locals, visible) in [
+            (false, Visible::Full),
+            (true, Visible::Structure),
+            (true, Visible::Text),
+        ] {
+            let Some((threads, called)) = asked(locals, visible) else {
                 return;
             };
             let exception = threads[0]["exception"].as_str().unwrap();
@@ -317,9 +332,33 @@ print(sorted(set(called)))
             assert_eq!(threads[0]["raised"][0]["function"], "fails", "{threads}");
             assert_eq!(called, "[]");
         }
-        let (threads, called) = asked(true, false).unwrap();
+        let (threads, called) = asked(true, Visible::Full).unwrap();
         assert_eq!(threads[0]["exception"], "Failed: noisy", "{threads}");
         assert_eq!(called, "['Failed', 'Noisy']");
+    }
+
+    #[test]
+    fn hidden_text_is_compared_by_checksums_of_one_answer() {
+        let Some((threads, _)) = asked(true, Visible::Structure) else {
+            return;
+        };
+        assert_eq!(threads[0]["exception"], "Failed()", "{threads}");
+        let variables = threads[0]["raised"][0]["variables"].as_array().unwrap();
+        let of = |name: &str| variables.iter().find(|one| one["name"] == name).unwrap();
+        let (text, same, other) = (of("text"), of("same"), of("other"));
+        assert_eq!(text["value"], "str, 7 characters", "{threads}");
+        assert_eq!(text["digest"], same["digest"], "{threads}");
+        assert_ne!(text["digest"], other["digest"], "{threads}");
+        assert!(!threads.to_string().contains("hunter2"), "{threads}");
+        // Another answer has other checksums.
+        let digest = text["digest"].as_str().unwrap();
+        let (again, _) = asked(true, Visible::Structure).unwrap();
+        assert!(!again.to_string().contains(digest), "{again}");
+        // With text, values have checksums as well: it may be cut.
+        let (full, _) = asked(true, Visible::Full).unwrap();
+        let frame = &full[0]["raised"][0];
+        assert_eq!(frame["locals"]["text"], "'hunter2'", "{full}");
+        assert_eq!(frame["digests"]["text"], frame["digests"]["same"], "{full}");
     }
 
     /// A task that waits in a helper of debugpy's with these variables, and is looked at twice; the seconds of each time.

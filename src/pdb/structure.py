@@ -6,18 +6,111 @@ class _Index(int):
     """The place of a value in a sequence, which is no text and no number of the program's."""
 
 
-def _inside(value):
-    """What a value holds, as pairs of a name or key and a value."""
+def _inside(value, start=0, end=None):
+    """What a value holds from `start` up to `end`, as pairs of a name or key and a value."""
     if _is_a(value, dict):
-        return list(dict.items(value))
+        return list(islice(dict.items(value), start, end))
     for base, items in _SEQUENCES:
         if _is_a(value, base):
-            return [(_Index(at), one) for at, one in enumerate(items(value))]
+            return [(_Index(start + at), one) for at, one in enumerate(islice(items(value), start, end))]
+    found = list((_attributes(value) or {}).items())
     if _is_a(value, BaseException):
-        return [("args", BaseException.__dict__["args"].__get__(value))] + list((_attributes(value) or {}).items())
-    if _is_a(value, type) or type(value) in (types.ModuleType, types.FunctionType):
-        return []
-    return list((_attributes(value) or {}).items()) + _slots(value)
+        found.insert(0, ("args", BaseException.__dict__["args"].__get__(value)))
+    elif _is_a(value, type) or type(value) in (types.ModuleType, types.FunctionType):
+        found = []
+    else:
+        found += _slots(value)
+    return found[start:end]
+
+
+def _count(value):
+    """How many values it holds, and whether they have places and no names."""
+    if _is_a(value, dict):
+        return dict.__len__(value), False
+    for base, _ in _SEQUENCES:
+        if _is_a(value, base):
+            return base.__len__(value), True
+    return len(_inside(value)), False
+
+
+# The most values of one list.
+_MOST = 1000
+
+
+class _Shown:
+    """Values as the relay may show them, by what it asks: `visible` is "structure", or "text" where a rule shows text as well;
+    `show`: patterns of names whose text is shown; `key`: of the checksums, if values are to be compared."""
+
+    def __init__(self, ask):
+        self.values = _Values(ask["visible"] == "structure", ask.get("show") or ())
+        self.digests = _Digests(bytes.fromhex(ask["key"])) if ask.get("key") else None
+
+    def entry(self, name, value, numbers=True):
+        entry = self.values.named(name, value, numbers)
+        hid = self.values.hid or entry["cut"]
+        if type(name) is _Index:
+            entry["name"] = "%d" % name
+        found = self.digests.of(value) if self.digests is not None else None
+        if found is not None:
+            entry["digest"], entry["partial"] = found[0], not found[1]
+        entry["hid"] = hid
+        return entry
+
+    def all(self, pairs):
+        entries = [self.entry(name, value) for name, value in pairs]
+        for entry in entries:
+            del entry["hid"]
+        return entries
+
+    def exception(self, error):
+        self.values.hid = False
+        text = self.values.value(error, _VALUE, 0)[:_VALUE]
+        found = self.digests.of(error) if self.digests and self.values.hid else None
+        return text + (", checksum %s" % found[0] if found else "")
+
+    def opened(self, ask, scopes):
+        """The values inside of the one at `path`, or what is called `name`, of the `scopes` of a frame."""
+        if "name" in ask:
+            for at, names in enumerate(scopes):
+                if ask["name"] in names:
+                    value = names[ask["name"]]
+                    return {"scope": at, "variables": [self.openable(ask["name"], ask["name"], value, True)]}
+            return {"scope": 0, "variables": []}
+        path, names, numbers = ask["path"], scopes[ask["scope"]], True
+        if not path:
+            is_module, pairs = ask["scope"] == 1, []
+            for name, value in list(names.items()):
+                if type(name) is str and not name[:2] == "__" == name[-2:] and not name.startswith("__pydevd"):
+                    if not is_module or not (_is_a(value, type) or type(value) in (types.ModuleType, types.FunctionType)):
+                        pairs.append((name, value))
+            pairs = [(name, name, value) for name, value in pairs[:_MOST]]
+        else:
+            name, value = path[0], names[path[0]]
+            for at in path[1:]:
+                self.step(name)
+                numbers = numbers and not _is_many(value)
+                name, value = _inside(value, at, at + 1)[0]
+            self.step(name)
+            numbers = numbers and not _is_many(value)
+            first = ask.get("start", 0)
+            some = _inside(value, first, first + min(ask.get("count") or _MOST, _MOST))
+            only, indexed = ask.get("filter"), _count(value)[1]
+            if only and indexed != (only == "indexed"):
+                some = []
+            pairs = [(first + at, key, one) for at, (key, one) in enumerate(some)]
+        return {"scope": ask["scope"], "variables": [self.openable(*pair, numbers) for pair in pairs]}
+
+    def step(self, name):
+        """What is inside of what a rule shows is shown."""
+        self.values.hides = self.values.hides and not self.values.shows(name)
+
+    def openable(self, step, name, value, numbers):
+        entry = self.entry(name, value, numbers)
+        if entry.pop("hid") and self.digests is not None:
+            whole = "not compared" if "digest" not in entry else "checksum %s" % entry["digest"]
+            entry["value"] += ", %s%s" % (whole, " of a part" if entry.get("partial") else "")
+        entry["step"], (entry["inside"], entry["indexed"]) = step, _count(value)
+        return entry
 
 
 def _slots(value):
@@ -38,21 +131,25 @@ class _Digests:
 
     `of(value)` gives (checksum, whole), or None where nothing of the value can be compared. Of one that is not `whole`, a part
     was not compared: another checksum is another value, the same checksum says nothing. A checksum is of types and content
-    and never of an address; at most so many values and bytes are gone through. None of the program's code is run.
+    and never of an address; at most so many values and bytes are gone through for one, and four times that for all. None of the
+    program's code is run.
     """
 
     def __init__(self, key, values=400000, size=1 << 28):
         import hashlib
 
         self.hash = hashlib.blake2b
-        self.key, self.most = key, (values, size)
+        self.key, self.most, self.left = key, (values, size), [4 * values, 4 * size]
 
     def of(self, value):
-        (self.values, self.size), self.whole, self.within, self.known = self.most, True, {}, False
+        self.values, self.size = first = [min(pair) for pair in zip(self.most, self.left)]
+        self.whole, self.within, self.known = True, {}, False
         try:
             text = self.fold(value)
         except Exception:  # The program changes it at the same time, or it is too deep.
             return None
+        finally:
+            self.left = [left - was + now for left, was, now in zip(self.left, first, (self.values, self.size))]
         return (self.hash(text, key=self.key, digest_size=8).hexdigest(), self.whole) if self.known else None
 
     def part(self, tag, data):
@@ -70,6 +167,12 @@ class _Digests:
 
     def fold(self, value):
         kind, self.values = type(value), self.values - 1
+        # Most of what is in a large value is short, and of these types.
+        if kind is str or kind is float or kind is int and -1 << 63 <= value < 1 << 63:
+            data = value.encode("utf-8", "surrogatepass") if kind is str else b"%d" % value if kind is int else repr(value).encode()
+            if len(data) <= 64 and len(data) <= self.size and self.values > 0:
+                self.known, self.size = True, self.size - len(data)
+                return b"%s%d:%s" % (b"s" if kind is str else b"i" if kind is int else b"f", len(data), data)
         tag = _type_name(kind).encode("utf-8", "replace")
         if value is None or value is Ellipsis or kind is bool:
             return self.part(tag, repr(value).encode())

@@ -1,55 +1,125 @@
-//! How values are shown without their text, and compared by checksums: Python that the hook and the probe share.
-//!
-//! The renderer is a part of the hook, which has to be one file; the probe takes it from there. `structure.py` adds the
-//! parts that only a paused task needs.
+//! How values of a paused task are rendered, and the questions to the probe that list them.
 
-const HOOK: &str = include_str!("../python/ray_relay/__init__.py");
-const REST: &str = include_str!("structure.py");
-const BEGIN: &str = "# <structure>";
-const END: &str = "# </structure>";
+use std::fmt;
 
-/// Returns the Python source of the renderer (`_Values`) and the checksums (`_Digests`), which runs none of the program's code.
-pub(super) fn source() -> String {
-    let shared = HOOK.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END));
-    let shared = shared.map_or("", |(shared, _)| shared);
-    format!("{BEGIN}{shared}\n{REST}\n")
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
+
+use super::probe;
+
+/// How the probe renders values.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Rendering {
+    /// What of them is shown.
+    pub visible: Visible,
+    /// Names of variables whose text is shown all the same; `*` stands for anything.
+    pub show: Vec<String>,
+    /// The key of their checksums; `None`: they are not compared.
+    pub key: Option<ComparisonKey>,
 }
 
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use serde_json::{Value, json};
+/// What of values is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Visible {
+    /// Everything, as the program's own `__repr__` writes it.
+    #[default]
+    Full,
+    /// Text too, but none of the program's code runs.
+    Text,
+    /// Types, lengths, shapes, single numbers and names.
+    Structure,
+}
 
-    use super::*;
-    use crate::pdb::testing::printed;
+/// The key of the checksums of one answer: equal values have equal checksums in it, and others in every other answer. It goes
+/// to the compared tasks alone, because short texts could be guessed with it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ComparisonKey([u8; 16]);
 
-    const TEST: &str = include_str!("structure_test.py");
+impl ComparisonKey {
+    /// Draws one.
+    pub fn draw() -> Self {
+        Self(rand::random())
+    }
+}
 
-    #[test]
-    fn no_secret_is_shown_in_any_container_and_no_code_of_the_program_runs() {
-        assert!(source().is_ascii() && source().len() > BEGIN.len() + REST.len() + 1000);
-        let Some(printed) = printed(&(source() + TEST)) else {
-            return;
-        };
-        let result: Value = serde_json::from_slice(&printed).unwrap();
-        assert!(result["tried"].as_u64().unwrap() > 5000, "{result}");
-        for nothing in ["leaked", "called", "same", "differ"] {
-            assert_eq!(result[nothing], json!([]), "{nothing}: {result}");
+impl fmt::Debug for ComparisonKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ComparisonKey")
+    }
+}
+
+impl Serialize for ComparisonKey {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let hex: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        to.serialize_str(&hex)
+    }
+}
+
+/// Values of a paused frame that are to be listed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Open {
+    /// The variable of this name.
+    Name { name: String },
+    /// What is inside of the value at the end of `path`, which begins with the name of a variable; of the frame where it is empty.
+    Inside {
+        /// 0: locals, 1: globals.
+        scope: u8,
+        path: Vec<Value>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        start: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        count: Option<u64>,
+        /// `indexed` or `named`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        filter: Option<String>,
+    },
+}
+
+impl Open {
+    /// Returns the expression whose value [`Opened::read`] reads.
+    pub(crate) fn expression(&self, rendering: &Rendering) -> String {
+        probe::expression(&question("open", rendering, json!(self)))
+    }
+}
+
+/// Joins the parts of a question to the probe.
+pub(super) fn question(op: &str, rendering: &Rendering, rest: Value) -> Value {
+    let mut question = json!({ "op": op });
+    for part in [json!(rendering), rest] {
+        if let (Value::Object(all), Value::Object(part)) = (&mut question, part) {
+            all.extend(part);
         }
-        let text = |name: &str| result["texts"][name].as_str().unwrap().to_owned();
-        for (name, value) in [
-            ("text", "str, 19 characters"),
-            ("data", "bytes, 3 bytes"),
-            ("loss", "0.25"),
-            ("flag", "True"),
-            ("red", "Color.RED"),
-            ("many", "list, 19 items"),
-            ("named", "{'lr': 0.1, ‹str, 6 characters›: 2}"),
-            ("plain", "Plain(rank=3, name=‹str, 1 characters›)"),
-            ("big", "int, 100 bits"),
-            ("str, 3 characters", "1"),
-        ] {
-            assert_eq!(text(name), value, "{name}");
-        }
+    }
+    question
+}
+
+/// What [`Open`] lists.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Opened {
+    pub(crate) scope: u8,
+    pub(crate) variables: Vec<OpenedValue>,
+}
+
+/// A value as it may be shown.
+#[derive(Debug, Deserialize)]
+pub(crate) struct OpenedValue {
+    pub(crate) name: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) value: String,
+    /// By which it is reached from the value that it is in.
+    pub(crate) step: Value,
+    /// How many values are inside of it.
+    pub(crate) inside: u64,
+    /// These have places and no names.
+    pub(crate) indexed: bool,
+}
+
+impl Opened {
+    /// Reads the debugger's answer; `None`: it is none.
+    pub(crate) fn read(result: &str) -> Option<Self> {
+        serde_json::from_value(probe::answer(result)?).ok()
     }
 }

@@ -4,16 +4,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::breakpoint_selector::BreakpointSelector;
+use super::breakpoint_selector::{BreakpointSelector, Pattern};
 use super::grants::Grants;
 use super::scope::{RelayScope, Scope, Scopes};
 use crate::ray::registry::{Breakpoint, Running};
 
-/// What sessions under a rule are obliged to: whether their values are masked, whether they are recorded, how long they last.
+/// What sessions under a rule are obliged to: which text they show, whether they are recorded, how long they last.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionObligations {
-    /// Nothing is masked in it.
+    /// Text is shown in it, without the permission to run code.
     pub unmasked: bool,
+    /// The text of variables with these names is.
+    pub show: Vec<Pattern>,
     /// What is said in it is recorded.
     pub record: bool,
     /// How long it may last; `None`: for ever.
@@ -200,6 +202,7 @@ impl Access {
             rights.scopes = rights.scopes.union(rule.scopes);
             let (all, one) = (&mut rights.obligations, &rule.obligations);
             all.unmasked |= one.unmasked;
+            all.show.extend(one.show.iter().cloned());
             all.record |= one.record;
             all.session_limit = shorter(all.session_limit, one.session_limit);
             all.idle_limit = shorter(all.idle_limit, one.idle_limit);

@@ -121,7 +121,10 @@ impl RuleEntry {
         }
         let obligations = &self.rule.obligations;
         if obligations.unmasked {
-            text += "; values are not masked";
+            text += "; text of values is shown";
+        }
+        if !obligations.show.is_empty() {
+            text += &format!("; the text of {} is shown", quoted(&obligations.show));
         }
         if obligations.record {
             text += "; sessions are recorded";
@@ -165,6 +168,7 @@ impl RuleEntry {
             "groups": texts(&self.groups),
             "scopes": scopes,
             "unmasked": obligations.unmasked,
+            "show": texts(&obligations.show),
             "record": obligations.record,
             "session_limit": obligations.session_limit.map(format_duration),
             "idle_limit": obligations.idle_limit.map(format_duration),

@@ -21,7 +21,7 @@ pub enum Scope {
     Debug = 1 << 2,
     /// The prompt of `nc`, of the page and of legacy breakpoints. Runs code.
     Terminal = 1 << 3,
-    /// Read the Ray dashboard and its API, and so the logs of all jobs, unmasked.
+    /// Read the Ray dashboard and its API, and so the logs of all jobs, with their text.
     DashboardRead = 1 << 4,
     /// Submit and stop jobs, profile workers, and all else that Ray's dashboard and API change. Runs code in the cluster.
     /// Includes [`Scope::DashboardRead`].

@@ -71,6 +71,7 @@ fn thread(line: &str, pid: u32) -> Option<Thread> {
         call: None,
         task: None,
         raised: None,
+        structure: None,
         frames: Vec::new(),
         frames_cut: 0,
     })

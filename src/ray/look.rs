@@ -93,6 +93,9 @@ pub struct Thread {
     /// secret, as a value may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raised: Option<String>,
+    /// The same without its text, where the hook renders it so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structure: Option<String>,
     /// Innermost first.
     pub frames: Vec<Frame>,
     /// Frames for which there was no room. Where the hook leaves some out, an entry without a line stands for them.
@@ -125,7 +128,25 @@ pub struct Local {
     /// The name of its type; empty where the source does not tell it.
     #[serde(default, rename = "type")]
     pub kind: String,
-    /// What it holds, in one line. It may be a secret: a person who may only look sees it masked.
+    /// What it holds, in one line. It may be a secret: a person who may only look sees `structure`.
+    pub value: String,
+    /// There is more of it.
+    #[serde(default)]
+    pub cut: bool,
+    /// The same without its text, where the hook renders it so: an older hook, py-spy and Ray do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structure: Option<LocalStructure>,
+}
+
+/// A variable without the text of its value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalStructure {
+    /// Its name; its length, where that is none that source could have.
+    pub name: String,
+    /// The name of its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What is shown of it, in one line.
     pub value: String,
     /// There is more of it.
     #[serde(default)]
@@ -161,7 +182,10 @@ impl Look {
             for text in [&mut thread.task, &mut thread.call].into_iter().flatten() {
                 tidy(text, LONGEST_NAME);
             }
-            if let Some(raised) = &mut thread.raised {
+            for raised in [&mut thread.raised, &mut thread.structure]
+                .into_iter()
+                .flatten()
+            {
                 *raised = line(raised);
             }
             cut(&mut thread.frames, MOST_FRAMES, &mut thread.frames_cut);
@@ -196,6 +220,11 @@ impl Local {
         tidy(&mut self.kind, LONGEST_NAME);
         self.cut |= self.value.chars().nth(LONGEST_VALUE).is_some();
         self.value = line(&self.value);
+        if let Some(structure) = &mut self.structure {
+            tidy(&mut structure.name, LONGEST_NAME);
+            tidy(&mut structure.kind, LONGEST_NAME);
+            structure.value = line(&structure.value);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Recordings of sessions: everything that was said, as the client saw it.
 //!
 //! A session whose policy says so ([`crate::policy::SessionObligations`]) asks [`CaptureStore::begin`] for a [`CaptureWriter`] before
-//! anything is relayed, and gives it, through a [`CaptureTee`], every message in the order in which the client sent or saw it, so after masking.
+//! anything is relayed, and gives it, through a [`CaptureTee`], every message in the order in which the client sent or saw it, so after the message filter.
 //! A thread of its own writes them; the session never waits for the disk. What cannot be recorded is not relayed
 //! further: the session ends, unless `recording.on_failure` is `allow`. Nothing here touches other sessions.
 

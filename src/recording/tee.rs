@@ -24,7 +24,7 @@ impl CaptureTee {
         self.0.as_deref().map(CaptureWriter::name)
     }
 
-    /// Takes what the client sent, before it is done, or what it is about to see, after masking. Never waits.
+    /// Takes what the client sent, before it is done, or what it is about to see, after the message filter. Never waits.
     ///
     /// # Errors
     /// [`CaptureError`]: what the client sent must not be done, and the session ends by [`Self::failed`].

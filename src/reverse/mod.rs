@@ -2,7 +2,7 @@
 //! their own machine. The other way round than everything else, with the same identity, policy and record.
 //!
 //! [`serve`] is the link of one command, from what it wants to its end; [`session`] one worker that has dialled. The bytes are
-//! a debugger's own, of whatever protocol: nothing in them is read, so nothing can be masked or recorded, and a person who may
+//! a debugger's own, of whatever protocol: nothing in them is read, so nothing can be recorded, and a person who may
 //! debug only where that is done gets no worker this way.
 
 mod session;
@@ -176,10 +176,7 @@ impl CommandLink {
             .map(|cluster| access.rights_on_cluster(&cluster))
             .filter(|rights| rights.scopes.contains(Scope::Debug))
             .collect();
-        let barred: Vec<_> = whole
-            .iter()
-            .map(|rights| barred(&self.ctx.shown.masking, rights))
-            .collect();
+        let barred: Vec<_> = whole.iter().map(barred).collect();
         let narrower = whole.is_empty();
         (!narrower && barred.iter().all(Option::is_some))
             .then(|| barred.into_iter().flatten().next())

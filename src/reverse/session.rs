@@ -16,7 +16,6 @@ use crate::agents::reverse::{CommandStream, DialledWorker};
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::masking::Masking;
 use crate::policy::{Rights, Scope};
 use crate::ray::registry::Breakpoint;
 use crate::session::audit::{SessionAudit, denied};
@@ -125,9 +124,7 @@ impl Arriving {
             authorized = authorise(&self.person, &worker, Scope::Debug);
         }
         let why = match &authorized {
-            Ok(authorized) => {
-                barred(&self.ctx.shown.masking, authorized.rights()).map(str::to_owned)
-            }
+            Ok(authorized) => barred(authorized.rights()).map(str::to_owned),
             Err(_) => Some(NOT_YOURS.to_owned()),
         };
         match (authorized, why) {
@@ -323,13 +320,8 @@ impl Arriving {
 }
 
 /// Why a person with `rights` gets no worker this way.
-pub(super) fn barred(masking: &Masking, rights: &Rights) -> Option<&'static str> {
-    if rights.obligations.record {
-        return Some(
-            "your sessions there are recorded, and the traffic of a listening debugger cannot be: attach through the relay instead",
-        );
-    }
-    masking.holds_for(rights).then_some(
-        "values are masked in your sessions there, and in the traffic of a listening debugger they cannot be: attach through the relay instead",
+pub(super) fn barred(rights: &Rights) -> Option<&'static str> {
+    rights.obligations.record.then_some(
+        "your sessions there are recorded, and the traffic of a listening debugger cannot be: attach through the relay instead",
     )
 }

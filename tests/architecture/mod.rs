@@ -30,7 +30,7 @@ const LAYERS: &[&[&str]] = &[
     &["identity"],
     &["doctor", "group"],
     &["advertise", "listing"],
-    &["masking", "node"],
+    &["visibility", "node"],
     &["policy", "tls"],
     &["telemetry"],
     &["ray"],

@@ -70,7 +70,7 @@ impl Family for Bulk {
                 Way::ToWorker(size, _, what) => ("to worker", size, what, (1.35, Some(0.6))),
             };
             let how = match (view, self.pinned) {
-                (true, _) => ", view, masked",
+                (true, _) => ", view",
                 (_, true) => ", one core",
                 (_, false) => "",
             };
@@ -99,7 +99,7 @@ impl Family for Bulk {
     }
 
     async fn round(&self, yard: &Yard, open: &mut Open) -> Result<Vec<f64>> {
-        // What is masked takes so long that less of it does.
+        // What is read and written anew takes so long that less of it does.
         let whole = if self.access == Access::ViewMasked {
             BULK / 8
         } else {

@@ -57,7 +57,7 @@ fn config(yard: &Yard, plan: &Plan, head: SocketAddr, folder: &Path) -> String {
                 folder.join("audit.log")
             );
         }
-        Access::ViewMasked => text += "[masking]\nenabled = true\n",
+        Access::ViewMasked => {}
     }
     if plan.tunnel {
         text += "[upstream]\npath = \"agent\"\n";

@@ -27,7 +27,7 @@ pub(crate) enum Access {
     Everybody,
     /// A key, a token that may attach, and the record in a file.
     Audited,
-    /// A key and a token that may only look; secrets are masked.
+    /// A key and a token that may only look.
     ViewMasked,
 }
 

@@ -42,12 +42,14 @@ async fn scene_of(head: SocketAddr) -> Scene {
 }
 
 #[tokio::test]
-async fn who_may_look_alone_sees_values_masked_and_who_has_the_hook() {
+async fn who_may_look_alone_sees_no_text_and_who_has_the_hook() {
     let scene = scene().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let look = json!({"pid": 41, "source": "hook", "threads": [{"id": 1, "is_main": true,
         "frames": [{"file": "/a.py", "line": 3, "function": "train", "locals": [
-            {"name": "password", "type": "str", "value": "'hunter2'"}, {"name": "step", "type": "int", "value": "7"}]}]}]});
+            {"name": "password", "type": "str", "value": "'hunter2'"},
+            {"name": "step", "type": "int", "value": "7", "structure": {"name": "step", "type": "int", "value": "7"}},
+            {"name": "batch", "type": "list", "value": "['hunter2']", "structure": {"name": "batch", "type": "list", "value": "list, 1 items"}}]}]}]});
     let looking = scene.asks("ann", "POST /relay/v1/looks", "{\"name\": \"train\"}");
     let telling = async {
         let asked = asked(&mut agent).await;
@@ -57,8 +59,12 @@ async fn who_may_look_alone_sees_values_masked_and_who_has_the_hook() {
     let ((status, seen), ()) = tokio::join!(looking, telling);
     assert_eq!(status, 200, "{seen}");
     let frame = &seen["looks"][0]["look"]["threads"][0]["frames"][0];
+    // Of an older hook that does not say that it has hidden text, the type is shown.
+    assert_eq!(frame["locals"][0]["value"], "str", "{seen}");
     assert_eq!(frame["locals"][1]["value"], "7", "{seen}");
+    assert_eq!(frame["locals"][2]["value"], "list, 1 items", "{seen}");
     assert!(!seen.to_string().contains("hunter2"), "{seen}");
+    assert!(!seen.to_string().contains("structure"), "{seen}");
 
     for (pid, hook) in [(41, true), (42, false)] {
         let listing = scene.asks("ann", "GET /relay/v1/tasks?hook=true", "");

@@ -26,7 +26,7 @@ use crate::wire::json::take;
 use crate::wire::text::replaced;
 
 /// Tasks that are looked at at a time: as many as a relay lets one person.
-pub(in crate::cli) const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 4;
 
 /// How long it is tried anew where the same person looks at as many elsewhere, and how often.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(500));
@@ -143,32 +143,36 @@ async fn failed(client: &RelayClient, args: &SnapshotArgs, name: &str) -> Result
 
 /// The threads of the task that `row` of the list is about.
 async fn look(client: &RelayClient, args: &SnapshotArgs, row: &Value) -> Result<Value, RelayError> {
-    let seen = seen(client, &row["id"], (!args.no_locals, false), args.limit).await;
+    let seen = seen(client, &row["id"], !args.no_locals, args.limit).await;
     seen.map(|mut seen| threads(take(&mut seen, "threads")))
 }
 
 /// What the relay shows of the paused task of this `id`: with values of so many characters, or without any, and maybe what else
 /// may differ between its process and others.
-pub(in crate::cli) async fn seen(
+async fn seen(
     client: &RelayClient,
     id: &Value,
-    (locals, process): (bool, bool),
+    locals: bool,
     limit: u32,
 ) -> Result<Value, RelayError> {
     let mut wanted = json!({ "id": id });
-    if process {
-        wanted["process"] = true.into();
-    }
     if !locals {
         wanted["locals"] = false.into();
     }
     if limit as usize != SnapshotLimits::default().value {
         wanted["limit"] = limit.into();
     }
+    patiently(async || client.snapshot(&wanted).await).await
+}
+
+/// What `ask` comes to, which is asked again for a while where others ask for as much as there may be.
+pub(in crate::cli) async fn patiently(
+    ask: impl AsyncFn() -> Result<Value, RelayError>,
+) -> Result<Value, RelayError> {
     let (patience, again) = PATIENCE;
     let until = Instant::now() + patience;
     loop {
-        match client.snapshot(&wanted).await {
+        match ask().await {
             Err(RelayError::Refused { status, .. })
                 if status == StatusCode::TOO_MANY_REQUESTS && Instant::now() < until =>
             {

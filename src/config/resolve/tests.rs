@@ -9,10 +9,9 @@ mod values;
 use super::*;
 use crate::config::testing::given;
 
-/// Resolves `sources` with checks that accept every pattern and every file.
+/// Resolves `sources` with checks that accept every file.
 fn resolve(sources: &Sources) -> Result<Resolved, Problems> {
     let checks = Checks {
-        pattern: |_| Ok(()),
         tls_files: |_| Vec::new(),
         notice_files: |_| Vec::new(),
     };

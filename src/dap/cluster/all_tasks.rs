@@ -22,6 +22,7 @@ use super::rounds::Rounds;
 use super::standing::{ALL, Said, places, refusal};
 use super::together::StopsTogether;
 use crate::dap::source_folder;
+use crate::pdb::ComparisonKey;
 use crate::ray::registry::{BreakpointId, Registry, Snapshot};
 use crate::session::GroupRoot;
 use crate::session::audit::SessionAudit;
@@ -186,6 +187,7 @@ impl<'a> AllTasks<'a> {
                     text: text.into(),
                     statement: typed,
                     limit: if typed { LONGEST } else { LONGEST_WATCHED },
+                    key: ComparisonKey::draw(),
                 }
             }
             Some(Command::Continue) => Wish::Continue,

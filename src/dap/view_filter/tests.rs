@@ -5,9 +5,18 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::policy::SessionObligations;
+
+fn with(scopes: Scopes) -> ViewFilter {
+    let rights = Rights {
+        scopes,
+        obligations: SessionObligations::default(),
+    };
+    ViewFilter::new(&rights, &Principal::anonymous())
+}
 
 fn filter() -> ViewFilter {
-    ViewFilter::new(Scopes::NONE.with(Scope::View), &Principal::anonymous())
+    with(Scopes::NONE.with(Scope::View))
 }
 
 fn ask(seq: impl Into<Value>, command: &str, arguments: Value) -> Value {
@@ -62,7 +71,7 @@ fn what_passes_is_written_anew_from_known_keys() {
     let twice = r#"{"seq":3,"type":"request","command":"threads","command":"stackTrace",
         "arguments":{"threadId":1,"threadId":2,"format":{"hex":true,"x":1},"extra":"evaluate"},"command2":"x"}"#;
     let passed = to_worker(filter().on_client(serde_json::from_str(twice).unwrap()));
-    let kept = json!({"threadId": 2, "format": {"hex": true}});
+    let kept = json!({"threadId": 2});
     assert_eq!(passed, ask(3, "stackTrace", kept));
 }
 
@@ -222,10 +231,7 @@ fn ending_the_process_takes_its_own_permission() {
         actions[0],
         Action::ToWorker(ask(2, "disconnect", json!({"terminateDebuggee": false})))
     );
-    let mut may = ViewFilter::new(
-        Scopes::NONE.with(Scope::View).with(Scope::Terminate),
-        &Principal::anonymous(),
-    );
+    let mut may = with(Scopes::NONE.with(Scope::View).with(Scope::Terminate));
     assert_eq!(
         to_worker(may.on_client(ask(3, "disconnect", goodbye)))["arguments"],
         json!({"terminateDebuggee": true})
@@ -236,54 +242,142 @@ fn ending_the_process_takes_its_own_permission() {
     );
 }
 
-#[test]
-fn a_name_is_looked_up_in_scopes_and_groups_and_never_sent() {
-    let mut filter = filter();
-    let hover = json!({"expression": " _x ", "frameId": 3, "context": "hover"});
-    let scopes = to_worker(filter.on_client(ask(7, "evaluate", hover)));
-    assert_eq!(scopes["command"], "scopes");
-    assert_eq!(scopes["arguments"], json!({"frameId": 3}));
-    let found = json!({"scopes": [{"variablesReference": 10}, {"variablesReference": 20}]});
-    let locals = to_worker(filter.on_worker(answer(&scopes, "scopes", found)));
-    assert_eq!(locals["arguments"], json!({"variablesReference": 10}));
-    let found = json!({"variables": [
-        {"name": "protected variables", "variablesReference": 11}, {"name": "x", "value": "1", "variablesReference": 12}]});
-    let group = to_worker(filter.on_worker(answer(&locals, "variables", found)));
-    assert_eq!(group["arguments"], json!({"variablesReference": 11}));
-    let found = json!({"variables": [
-        {"name": "_x", "value": "[1]", "type": "list", "variablesReference": 13, "evaluateName": "_x"}]});
-    let shown = to_client(filter.on_worker(answer(&group, "variables", found)));
-    assert_eq!(shown["request_seq"], 7);
-    assert_eq!(shown["command"], "evaluate");
-    assert_eq!(
-        shown["body"],
-        json!({"result": "[1]", "type": "list", "variablesReference": 13})
-    );
-    // An answer that is not waited for.
-    let late = answer(&group, "variables", json!({}));
-    assert_eq!(filter.on_worker(late), []);
+fn asked(actions: Vec<Action>) -> Value {
+    match one(actions) {
+        Action::Ask(message) => message,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
-fn a_name_that_is_nowhere_is_not_found_after_a_bounded_search() {
+fn variables_are_asked_of_the_probe_by_references_of_the_relays_own() {
     let mut filter = filter();
-    let x = json!({"expression": "x", "frameId": 3});
-    let mut next = to_worker(filter.on_client(ask(7, "evaluate", x)));
-    let mut lists = 0;
-    loop {
-        let body = json!({"scopes": [{"variablesReference": 1}],
-            "variables": [{"name": "special variables", "variablesReference": 1}, {"name": "class variables", "variablesReference": 1}]});
-        match one(filter.on_worker(answer(&next, "variables", body))) {
-            Action::ToWorker(message) => next = message,
-            Action::ToClient(message) => {
-                assert_eq!(message["success"], false);
-                break;
+    let scopes = to_client(filter.on_client(ask(7, "scopes", json!({"frameId": 3}))));
+    let globals = scopes["body"]["scopes"][1]["variablesReference"].clone();
+    let list = json!({"variablesReference": globals, "start": 5, "format": {"hex": true}});
+    let probe = asked(filter.on_client(ask(8, "variables", list)));
+    assert_eq!(probe["command"], "evaluate");
+    let expression = probe["arguments"]["expression"].as_str().unwrap();
+    assert!(
+        expression.contains(r#"\"scope\":1"#) && expression.contains(r#"\"start\":5"#),
+        "{expression}"
+    );
+    let value = json!({"name": "many", "type": "list", "value": "list, 500 items", "step": "many", "inside": 500, "indexed": true});
+    let plain = json!({"name": "x", "type": "int", "value": "1", "step": "x", "inside": 0, "indexed": false});
+    let result = json!({"scope": 1, "variables": [value, plain]}).to_string();
+    let shown =
+        to_client(filter.on_worker(answer(&probe, "evaluate", json!({ "result": result }))));
+    assert_eq!(shown["request_seq"], 8);
+    assert_eq!(shown["command"], "variables");
+    let variables = &shown["body"]["variables"];
+    assert_eq!(variables[0]["indexedVariables"], 500);
+    assert_eq!(
+        variables[1],
+        json!({"name": "x", "type": "int", "value": "1", "variablesReference": 0})
+    );
+    // An answer that is not waited for.
+    assert_eq!(filter.on_worker(answer(&probe, "evaluate", json!({}))), []);
+    let inside = json!({"variablesReference": variables[0]["variablesReference"]});
+    let probe = asked(filter.on_client(ask(9, "variables", inside)));
+    let expression = probe["arguments"]["expression"].as_str().unwrap();
+    assert!(
+        expression.contains(r#"\"path\":[\"many\"]"#),
+        "{expression}"
+    );
+    let unknown = json!({"variablesReference": 999});
+    assert_eq!(
+        to_client(filter.on_client(ask(10, "variables", unknown)))["success"],
+        false
+    );
+}
+
+#[test]
+fn a_name_is_asked_of_the_probe_and_what_it_is_not_is_said() {
+    let mut filter = filter();
+    let hover = json!({"expression": " _x ", "frameId": 3, "context": "hover"});
+    let probe = asked(filter.on_client(ask(7, "evaluate", hover)));
+    assert_eq!(probe["arguments"]["frameId"], 3);
+    let expression = probe["arguments"]["expression"].as_str().unwrap();
+    assert!(expression.contains(r#"\"name\":\"_x\""#), "{expression}");
+    let none = json!({"result": "{\"scope\": 0, \"variables\": []}"});
+    let shown = to_client(filter.on_worker(answer(&probe, "evaluate", none)));
+    assert_eq!(shown["request_seq"], 7);
+    assert!(
+        shown["message"]
+            .as_str()
+            .unwrap()
+            .contains("no variable `_x`"),
+        "{shown}"
+    );
+}
+
+/// Every message that carries text of the program, with a secret in each of its fields and in such as are not known.
+#[test]
+fn no_text_of_a_worker_comes_out_of_any_message() {
+    const SECRET: &str = "hunter2-Tr0ub4dor&3";
+    let planted = json!({
+        "threads": [{"id": 1, "name": SECRET, "more": SECRET}], "targets": [{"label": SECRET, "text": SECRET, "start": 1}],
+        "exceptionId": SECRET, "description": SECRET, "breakMode": SECRET, "details": {"message": SECRET, "stackTrace": SECRET},
+        "category": SECRET, "output": SECRET, "data": {"x": SECRET}, "reason": SECRET, "text": SECRET, "threadId": 3,
+        "scopes": [{"name": SECRET}], "variables": [{"name": SECRET, "value": SECRET}], "result": SECRET, "value": SECRET,
+        "memoryReference": SECRET, "evaluateName": SECRET, "error": {"format": SECRET},
+    });
+    let commands = [
+        "threads",
+        "completions",
+        "exceptionInfo",
+        "scopes",
+        "variables",
+        "evaluate",
+        "setVariable",
+        "setExpression",
+        "launch",
+        "cancel",
+        "notYetInvented",
+        "readMemory",
+    ];
+    let events = ["output", "stopped", "notYetInvented"];
+    let mut tried = 0;
+    for success in [true, false] {
+        for seq in [1, FIRST_OWN_SEQ - 1] {
+            for command in commands {
+                let message = json!({"seq": 1, "type": "response", "request_seq": seq, "success": success, "command": command,
+                    "message": SECRET, "body": planted});
+                let mut message = message;
+                if success && let Some(message) = message.as_object_mut() {
+                    message.shift_remove("message");
+                }
+                let shown = format!("{:?}", filter().on_worker(message));
+                assert!(!shown.contains(SECRET), "{command}: {shown}");
+                tried += 1;
             }
-            other => panic!("{other:?}"),
         }
-        lists += 1;
     }
-    assert_eq!(lists, 10);
+    for event in events {
+        let shown = format!(
+            "{:?}",
+            filter().on_worker(json!({"seq": 1, "type": "event", "event": event, "body": planted}))
+        );
+        assert!(!shown.contains(SECRET), "{event}: {shown}");
+        tried += 1;
+    }
+    assert_eq!(tried, 4 * commands.len() + events.len());
+    let printed = |text: &str| {
+        filter().on_worker(json!({"type": "event", "event": "output", "body": {"category": "stdout", "output": text}}))
+    };
+    assert_eq!(
+        to_client(printed("größe\n"))["body"],
+        json!({"category": "stdout", "output": "str, 6 characters\n"})
+    );
+    assert_eq!(printed("\n"), []);
+    let stopped = json!({"reason": "exception", "text": "ValueError", "description": SECRET, "threadId": 4, "allThreadsStopped": true});
+    let stopped = to_client(
+        filter().on_worker(json!({"type": "event", "event": "stopped", "body": stopped})),
+    );
+    assert_eq!(
+        stopped["body"],
+        json!({"reason": "exception", "threadId": 4, "allThreadsStopped": true, "text": "ValueError"})
+    );
 }
 
 #[test]

@@ -65,6 +65,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         for action in self.filter.on_client(message) {
             match action {
                 Action::ToWorker(message) => self.for_worker(message).await,
+                Action::Ask(message) => self.splice.insert(Side::Worker, &frame(&message)),
                 Action::ToClient(message) => self.tell(&message),
                 Action::Refuse {
                     command,

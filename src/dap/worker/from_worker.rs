@@ -46,7 +46,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         wall::clean(&mut message);
         for action in self.filter.on_worker(message) {
             match action {
-                Action::ToWorker(message) => self.splice.insert(Side::Worker, &frame(&message)),
+                Action::ToWorker(message) | Action::Ask(message) => {
+                    self.splice.insert(Side::Worker, &frame(&message))
+                }
                 Action::ToClient(message)
                 | Action::Refuse {
                     answer: message, ..

@@ -1,7 +1,7 @@
 //! What the cluster session asks of the task: over the worker's connection, as the client of this session could, and unseen by it.
 //!
-//! A question goes through the same filter, record and recording as a request of the client's, and what answers it is masked as
-//! what the client sees. Its number is one that no client has come to.
+//! A question goes through the same filter, record and recording as a request of the client's, and the answer is
+//! what its client would see. Its number is one that no client has come to.
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -71,8 +71,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 text,
                 statement,
                 limit,
+                key,
             } => {
-                let then = Then::Evaluate(text, statement, limit);
+                let then = Then::Evaluate(text, (statement, limit, key));
                 let question = Question { answer, then };
                 self.put(Command::StackTrace, stack(thread), question).await;
             }
@@ -237,11 +238,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             let told = match then {
                 _ if message["success"] != true => Err(sentence()),
                 Then::Place => Ok(place(&message["body"]).unwrap_or_default()),
-                Then::Evaluate(text, statement, limit) => match frame(&message["body"]) {
+                Then::Evaluate(text, (statement, limit, key)) => match frame(&message["body"]) {
                     Some(frame) if frame["id"].is_u64() => {
                         let (expression, then) = self.evaluates(&text, statement, limit);
                         let arguments = json!({"expression": expression, "frameId": frame["id"], "context": "clipboard"});
                         let question = Question { answer, then };
+                        self.filter.compare_next(key);
                         self.put(Command::Evaluate, arguments, question).await;
                         continue;
                     }

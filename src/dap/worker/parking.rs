@@ -327,8 +327,7 @@ where
     let account = context.account(begun.permit.principal());
     let splice = Splice::keeping(account, worker, Vec::new(), max_frame);
     let permit = &begun.permit;
-    let masking = Some(&context.shown.masking);
-    let filter = MessageFilter::new(permit.rights(), permit.principal(), masking);
+    let filter = MessageFilter::new(permit.rights(), permit.principal());
     let capabilities = serde_json::from_str(&memory.capabilities).unwrap_or_default();
     let breakpoint = begun.permit.breakpoint();
     let arguments = for_worker(

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::dap::verdict::FIRST_OWN_SEQ;
+use crate::pdb::ComparisonKey;
 use crate::session::family::Answer;
 
 /// Numbers of these requests; the filters have those behind.
@@ -52,7 +53,7 @@ pub(super) struct Question {
 #[derive(Debug)]
 pub(super) enum Then {
     /// It names the frame in which this is evaluated.
-    Evaluate(Arc<str>, bool, usize),
+    Evaluate(Arc<str>, (bool, usize, ComparisonKey)),
     /// It names the frame, which is told.
     Place,
     /// It names the frame in which what is typed is completed, by these arguments.
@@ -61,7 +62,7 @@ pub(super) enum Then {
     Completed,
     /// It has the value, by the relay's own expression, of so many characters.
     Told(usize),
-    /// It has the value as the debugger shows it, of which so many characters are told.
+    /// It has the value as the view filter shows it, of which so many characters are told.
     Shown(usize),
     /// It has the rank of the process, for the client of the session.
     Ranked,

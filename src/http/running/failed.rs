@@ -87,7 +87,7 @@ pub(super) async fn look(
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
-    let look = look.map(|look| shown(ctx, principal, &[task], look, locals));
+    let look = look.map(|look| shown(principal, &[task], look, locals));
     let looked = Looked::new(
         vec![row(&failed, SystemTime::now())],
         look.map_err(|why| why.to_string()),

@@ -219,7 +219,7 @@ async fn look(
     let looked = timeout(PATIENCE, seen(ctx, first)).await;
     let slow = || format!("it gives no answer within {} s", PATIENCE.as_secs());
     let looked = looked.map_err(|_| slow())??;
-    Ok(shown(ctx, principal, running, looked, locals))
+    Ok(shown(principal, running, looked, locals))
 }
 
 /// What the agent of its node tells of `running`, with variables; else what Ray's head does. An error is a sentence.

@@ -1,6 +1,5 @@
-//! A look as a client sees it, of a task that runs or of one that has failed: on record, masked, and answered in one form.
+//! A look as a client sees it, of a task that runs or of one that has failed: on record, without what its reader may not see, and answered in one form.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use http_body_util::BodyExt;
@@ -10,16 +9,15 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use crate::audit::Unavailable;
-use crate::context::Context;
 use crate::http::answer::{self, Body};
 use crate::http::audit;
 use crate::http::exchange::Exchange;
 use crate::identity::Principal;
 use crate::listing::json::seconds;
-use crate::masking::{Carries, MaskedSession};
 use crate::memory::MemoryUse;
-use crate::ray::look::{Local, Look};
+use crate::ray::look::{Local, LocalStructure, Look};
 use crate::ray::registry::Running;
+use crate::visibility::{Visibility, hidden, is_identifier, thread_name, type_name, written};
 
 /// What is answered.
 #[derive(Serialize)]
@@ -121,7 +119,6 @@ pub(super) async fn on_record(
 
 /// `look` as `principal` may see it, by the least that it may of all that is `running` there.
 pub(super) fn shown(
-    ctx: &Context,
     principal: &Principal,
     running: &[&Running],
     mut look: Look,
@@ -133,76 +130,71 @@ pub(super) fn shown(
     let rights: Vec<_> = rights.collect();
     // Nothing records a look, so where a rule wants values on record none are shown.
     let locals = locals && !rights.iter().any(|rights| rights.obligations.record);
-    let masks = rights
-        .iter()
-        .any(|rights| ctx.shown.masking.holds_for(rights));
-    let mut masking = masks.then(|| MaskedSession::new(Arc::clone(&ctx.shown.masking)));
-    let mut hidden = Vec::new();
+    let visible: Vec<_> = rights.iter().map(Visibility::of).collect();
+    let hides = visible.iter().any(Visibility::hides);
+    let shows = |name: &str| visible.iter().all(|visible| visible.shows(name));
     for thread in &mut look.threads {
-        if let Some(masking) = &mut masking {
-            masked(masking, &mut thread.name);
-            if let Some(task) = &mut thread.task {
-                masked(masking, task);
-            }
-        }
         for frame in &mut thread.frames {
             if !locals {
                 (frame.locals, frame.locals_cut) = (None, 0);
             }
-            if let (Some(masking), Some(locals)) = (&mut masking, &mut frame.locals) {
-                let shown = variables(masking, locals);
-                let all = locals.iter().zip(&shown);
-                hidden.extend(
-                    all.filter(|(a, b)| a.value != b.value)
-                        .map(|(a, _)| a.value.clone()),
-                );
-                *locals = shown;
+            for local in frame.locals.iter_mut().flatten() {
+                let structure = local.structure.take();
+                if hides && !shows(&local.name) {
+                    hide(local, structure);
+                }
             }
         }
-    }
-    let raised = look.threads.iter_mut();
-    for raised in raised.filter_map(|thread| thread.raised.as_mut()) {
-        // It may have been made of variables.
-        let tells = hidden.iter().any(|value| tells(raised, value));
-        if !locals || tells {
-            raised.truncate(raised.find('(').unwrap_or(raised.len()));
+        let structure = thread.structure.take();
+        if hides {
+            thread.name = thread_name(&thread.name);
+            thread.task = thread.task.take().map(|name| thread_name(&name));
+            thread.call = thread.call.take().filter(|call| is_call(call));
         }
-        if let Some(masking) = &mut masking {
-            masked(masking, raised);
+        if let Some(raised) = &mut thread.raised {
+            // It may have been made of variables.
+            let kind = raised.split('(').next().and_then(type_name);
+            let kind = kind.unwrap_or("exception").to_owned();
+            match structure.filter(|_| locals) {
+                _ if locals && !hides => {}
+                Some(structure) => *raised = structure,
+                None => *raised = kind,
+            }
         }
     }
     look
 }
 
-/// Whether `text` has in it what `value`, a text as Python writes it, holds. What is short is in everything.
-fn tells(text: &str, value: &str) -> bool {
-    const SHORTEST: usize = 4;
-    let held = value.trim_matches(['\'', '"', '…']);
-    held.chars().count() >= SHORTEST && text.contains(held)
+/// Whether `call` can be what the hook calls a call of the system, or a type.
+fn is_call(call: &str) -> bool {
+    const MAX_CHARS: usize = 40;
+    call.len() <= MAX_CHARS
+        && call
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "._ ".contains(c))
 }
 
-fn masked(masking: &mut MaskedSession, text: &mut String) {
-    let shown = masking.masked(Value::from(&**text), Carries::Texts);
-    *text = shown.as_str().unwrap_or_default().to_owned();
-}
-
-/// `locals` masked as a debugger's list of variables is: one may say what another is.
-fn variables(masking: &mut MaskedSession, locals: &[Local]) -> Vec<Local> {
-    let list: Vec<Value> = locals
-        .iter()
-        .map(|local| json!({ "name": local.name, "type": local.kind, "value": local.value }))
-        .collect();
-    let list = masking.masked(json!({ "variables": list }), Carries::Variables);
-    let list = list["variables"].as_array().into_iter().flatten();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    list.zip(locals)
-        .map(|(shown, local)| Local {
-            name: text(&shown["name"]),
-            kind: local.kind.clone(),
-            value: text(&shown["value"]),
-            cut: local.cut,
-        })
-        .collect()
+/// Leaves of a variable its structure, as the hook renders it; else its type.
+fn hide(local: &mut Local, structure: Option<LocalStructure>) {
+    if let Some(LocalStructure {
+        name,
+        kind,
+        value,
+        cut,
+    }) = structure
+    {
+        (local.name, local.kind, local.value, local.cut) = (name, kind, value, cut);
+        return;
+    }
+    if !is_identifier(&local.name) {
+        local.name = hidden(&local.name);
+    }
+    let kind = type_name(&local.kind).unwrap_or_default().to_owned();
+    local.value = match kind.is_empty() {
+        true => written(&local.value),
+        false => kind.clone(),
+    };
+    (local.kind, local.cut) = (kind, false);
 }
 
 /// The answer `told`, for whose text there has to be memory until it has gone out.

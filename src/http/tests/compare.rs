@@ -57,7 +57,7 @@ async fn nothing_is_looked_at_that_cannot_be_on_record() {
     let why = told["members"][0]["error"].as_str().unwrap();
     assert!(why.contains("audit log"), "{why}");
     assert_not_dialled(worker);
-    let many = serde_json::json!({ "ids": vec!["x"; 257] }).to_string();
+    let many = serde_json::json!({ "ids": vec!["x"; 1025] }).to_string();
     for body in [
         "",
         "{}",

@@ -203,7 +203,7 @@ async fn who_has_the_hook_is_told_where_that_is_asked_for_and_why_it_is_not_know
 }
 
 #[tokio::test]
-async fn a_look_takes_view_is_on_record_and_masked() {
+async fn a_look_takes_view_and_is_on_record() {
     let (address, _head) = ray(waits).await;
     let ann = Person::new("ann", "\"list\", \"view\"", "");
     let ben = Person::new("ben", "\"list\"", "");

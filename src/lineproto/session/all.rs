@@ -1,7 +1,7 @@
 //! One prompt for many tasks that wait.
 //!
 //! Each of them is a debugger's session of the relay's own, as `ray-relay debug --all` has them: what it takes, what goes on record,
-//! what is masked and what becomes of the task without its client is decided there. `terminal` is asked for here, as of one.
+//! what is shown and what becomes of the task without its client is decided there. `terminal` is asked for here, as of one.
 
 use std::collections::BTreeMap;
 

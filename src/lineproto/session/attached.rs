@@ -14,7 +14,6 @@ use crate::lineproto::prompt::{self, Opening};
 use crate::lineproto::session::log::Log;
 use crate::lineproto::session::reached::{ReachedWorker, SessionDebugger};
 use crate::lineproto::session::{NextPrompt, TerminalSession};
-use crate::masking::MaskedStream;
 use crate::pdb::{Lost, PromptEnd, PromptError};
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, SERVE_NOTE};
@@ -259,17 +258,14 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
     ) -> (Outcome, NextPrompt) {
         let context = self.context;
         let breakpoint = live.worker.breakpoint().clone();
-        let masking = context.shown.masking.holds_at_prompt(live.worker.rights());
-        let masked = masking.then(|| MaskedStream::new(context.shown.masking.clone()));
         let out = self.out.clone();
         let mut tools = Tools {
             out: out.clone(),
-            shown: WorkerOutput::new(out.clone(), masked, live.capture.clone()),
+            shown: WorkerOutput::new(out.clone(), live.capture.clone()),
             log: Log::new(live.audit.clone(), live.capture.clone()),
             active: self.input.active(),
         };
         let cut = Box::pin(self.work(live, line, (stay, memory), &mut tools)).await;
-        tools.shown.quiet().await;
         let done = match cut {
             Ok(done) => done,
             Err(end) => {

@@ -1,7 +1,7 @@
 //! A prompt on a task that runs and waits at no breakpoint.
 //!
 //! It is a debugger's session of the relay's own, as `ray-relay debug --running` has one: what it takes, what goes on record,
-//! what is masked and what becomes of the task without its client is decided there.
+//! what is shown and what becomes of the task without its client is decided there.
 
 use serde_json::json;
 use tokio::io::{AsyncRead, DuplexStream};
@@ -36,7 +36,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         };
         let state = |state| self.session.set_state(SessionProtocol::Terminal, state);
         state(SessionState::Connecting);
-        let mut shown = WorkerOutput::new(self.out.clone(), None, CaptureTee::default());
+        let mut shown = WorkerOutput::new(self.out.clone(), CaptureTee::default());
         let Some(opened) = self.open(near, running, &mut shown).await else {
             return Outcome::Client;
         };
@@ -57,7 +57,6 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
                 prompt::converse(&mut attached, task, input, out, &mut shown, &log).await
             }
         };
-        shown.quiet().await;
         match ended {
             PromptOutcome::By(PromptEnd::Left) => self.out.text(RUNS_ON).await,
             PromptOutcome::By(PromptEnd::TaskEnded) => self.out.text("The task has ended.\n").await,

@@ -169,7 +169,7 @@ impl Scene {
             let (out, pieces) = Out::new();
             tokio::spawn(pump(pieces, writer, out.counts()));
             let mut input = ClientInput::new(reader, out.clone());
-            let mut shown = WorkerOutput::new(out.clone(), None, CaptureTee::default());
+            let mut shown = WorkerOutput::new(out.clone(), CaptureTee::default());
             let task = TaskEnd::new(None);
             let (sender, pieces) = mpsc::channel(16);
             let options = prompt::options(false, Account::default());

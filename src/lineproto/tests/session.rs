@@ -52,7 +52,6 @@ async fn a_session_that_is_to_be_recorded_is_or_does_not_happen() {
     for recorded in [false, true] {
         let relay = relay(true, |config| {
             config.recording.dir = recorded.then(|| dir.path().to_owned());
-            config.masking.enabled = true;
         });
         let pdb = Pdb::listed(&relay).await;
         let mut mia = Person::connect(&relay);
@@ -66,7 +65,7 @@ async fn a_session_that_is_to_be_recorded_is_or_does_not_happen() {
         mia.until("(Pdb) ").await;
         mia.say("p password\n").await;
         until(&mut prompt, "p password\n").await;
-        let output = b"password='hunter2'\r\n(Pdb) ";
+        let output = b"'x'\r\n(Pdb) ";
         prompt.write_all(output).await.unwrap();
         mia.until("(Pdb) ").await;
         drop(prompt);
@@ -80,23 +79,7 @@ async fn a_session_that_is_to_be_recorded_is_or_does_not_happen() {
         recording.contains("p password") && recording.contains("(Pdb) "),
         "{recording}"
     );
-    assert!(
-        !recording.contains("hunter2") && !recording.contains("eyJ"),
-        "{recording}"
-    );
-}
-
-#[tokio::test]
-async fn secrets_in_the_output_are_masked_where_that_is_on() {
-    let relay = relay(false, |config| config.masking.enabled = true);
-    let (_pdb, mut person, mut prompt) = picked(&relay, "0\n").await;
-    let output = "{'password': 'hunter2', 'größe': 1}\r\n(Pdb) ";
-    prompt.write_all(output.as_bytes()).await.unwrap();
-    let shown = person.until("(Pdb) ").await;
-    assert!(
-        shown.contains("masked") && shown.contains("größe") && !shown.contains("hunter2"),
-        "{shown}"
-    );
+    assert!(!recording.contains("eyJ"), "{recording}");
 }
 
 #[tokio::test]

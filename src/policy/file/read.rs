@@ -29,7 +29,7 @@ const LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 const PARKS: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(86_400));
 
 /// Keys of a `[[rule]]`.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "subjects",
     "groups",
     "scopes",
@@ -39,6 +39,7 @@ const KEYS: [&str; 15] = [
     "tasks",
     "nodes",
     "unmasked",
+    "show",
     "record",
     "session_limit",
     "idle_limit",
@@ -191,6 +192,7 @@ impl PolicyReader<'_> {
             "namespaces" => &mut selector.namespaces,
             "tasks" => &mut selector.tasks,
             "nodes" => &mut selector.nodes,
+            "show" => &mut draft.rule.obligations.show,
             _ => {
                 self.other_key(draft, key, at, value);
                 return;

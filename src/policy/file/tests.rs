@@ -9,6 +9,7 @@ use super::*;
 use crate::http::tests::breakpoint as test_breakpoint;
 use crate::policy::{BreakpointSelector, Scopes};
 use crate::ray::registry::Breakpoint;
+use crate::visibility::Visibility;
 
 const EXAMPLE: &str = include_str!("../../../config/policy.example.toml");
 
@@ -69,6 +70,22 @@ fn an_empty_policy_allows_nothing() {
     assert_eq!(rights.scopes, Scopes::NONE);
     let mut all = Scope::ALL.into_iter();
     assert!(all.all(|scope| !access.may_anywhere(scope)));
+}
+
+#[test]
+fn text_is_shown_by_name_or_as_a_whole_where_a_rule_says_so() {
+    let shows = |scopes: &str, key: &str| {
+        let rule = format!("[[rule]]\nsubjects = [\"ann\"]\nscopes = [{scopes}]\n{key}\n");
+        let access = policy(&rule).access("ann", &groups(&[]));
+        let rights = access.rights(&breakpoint("default", "01000000", "f"));
+        let visible = Visibility::of(&rights);
+        ["path", "shard_1", "password"].map(|name| visible.shows(name))
+    };
+    assert_eq!(shows("\"view\"", ""), [false; 3]);
+    let some = shows("\"view\"", "show = [\"path\", \"shard*\"]");
+    assert_eq!(some, [true, true, false]);
+    assert_eq!(shows("\"view\"", "unmasked = true"), [true; 3]);
+    assert_eq!(shows("\"debug\"", ""), [true; 3]);
 }
 
 #[test]

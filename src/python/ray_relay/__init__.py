@@ -843,13 +843,13 @@ class _Values:
     """
 
     def __init__(self, hides=False, show=()):
-        self.hides, self.show, self.cut = hides, show, False
+        self.hides, self.show, self.cut, self.hid = hides, show, False, False
 
     def named(self, name, value, numbers=True):
         """A variable or attribute: `name`, `type` and `value` as they may be shown, `cut`: there is more of it.
 
         Without `numbers` they are hidden as well: it is of a sequence of many."""
-        self.cut, shown = False, name
+        self.cut, self.hid, shown = False, False, name
         try:
             if self.hides and not _is_identifier(name):
                 shown = (self.value if numbers else self.described)(name, _VALUE, 0)
@@ -894,7 +894,8 @@ class _Values:
                 text = shown(self, value, most, depth)
                 return text if kind is base or base in (BaseException, type) else "%s(%s)" % (self.of_type(kind), text)
         if name in ("_thread.lock", "_thread.RLock") and _of_module(kind, "_thread", "RLock" if "R" in name else "LockType"):
-            return repr(value)
+            text = repr(value)
+            return text.split(" at 0x")[0] + ">" if self.hides else text
         known = _array(value, kind, name)
         if known is not None:
             return known
@@ -918,6 +919,7 @@ class _Values:
 
     def hidden(self, text, depth):
         """At the top as it is, and inside of another value so that it is no part of that one's text."""
+        self.hid = True
         return text if depth == 0 else "\u2039%s\u203a" % text
 
     def attribute(self, name):
@@ -1062,7 +1064,7 @@ class _Room:
             except Exception as why:
                 text = "<not shown: %s>" % _text(_name(type(why)))
             shown["value"], shown["cut"] = text[:_VALUE], len(text) > _VALUE
-        self.left -= 80 + len(name) + len(shown["type"]) + len(shown["value"]) + len(hidden["value"])
+        self.left -= 100 + len(name) + len(shown["type"]) + len(shown["value"]) + len(hidden["value"])
         return shown
 
 

@@ -68,6 +68,7 @@ fn thread(dumped: Dumped) -> Thread {
         call: None,
         task: None,
         raised: None,
+        structure: None,
         frames: dumped.frames.into_iter().map(frame).collect(),
         frames_cut: 0,
     }
@@ -81,6 +82,7 @@ fn frame(dumped: DumpedFrame) -> Frame {
             kind: String::new(),
             cut: value.ends_with("..."),
             value,
+            structure: None,
         }
     };
     Frame {

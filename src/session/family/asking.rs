@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use crate::pdb::ComparisonKey;
 use crate::ray::registry::BreakpointId;
 use crate::wire::dap::names::Command;
 
@@ -22,6 +23,8 @@ pub enum Wish {
         statement: bool,
         /// Characters.
         limit: usize,
+        /// Of the checksums by which answers without text are compared.
+        key: ComparisonKey,
     },
     /// Tells where it stands, as its own client is shown it.
     Place,
@@ -48,6 +51,7 @@ impl Wish {
             text: "None".into(),
             statement: false,
             limit: 8,
+            key: ComparisonKey::draw(),
         }
     }
 

@@ -65,7 +65,9 @@ impl Client {
     async fn act(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::ToWorker(message) => self.worker.send(&message).await.unwrap(),
+                Action::ToWorker(message) | Action::Ask(message) => {
+                    self.worker.send(&message).await.unwrap()
+                }
                 Action::ToClient(message)
                 | Action::Refuse {
                     answer: message, ..

@@ -15,7 +15,7 @@ use crate::support::dap_client::PATIENCE;
 
 /// The path of the frame that a client sees that attaches with `arguments`, and leaves again.
 async fn seen_by(watched: &Watched, scope: Scope, arguments: Value) -> String {
-    let filter = MessageFilter::new(&rights(scope), &Principal::anonymous(), None);
+    let filter = MessageFilter::new(&rights(scope), &Principal::anonymous());
     let mut client = Client::attach(watched, filter, arguments).await;
     let thread = client.thread;
     let stack = client
@@ -84,7 +84,7 @@ async fn what_is_no_boolean_ends_the_process_where_it_is_passed_on_and_not_behin
         };
         // Of `debug`, which is judged further on, these rules pass everything on as it is.
         let dies = scope == Scope::Debug;
-        let filter = MessageFilter::new(&rights(scope), &Principal::anonymous(), None);
+        let filter = MessageFilter::new(&rights(scope), &Principal::anonymous());
         let mut client = Client::attach(&watched, filter, attach_arguments()).await;
         let before = watched.turns();
         client

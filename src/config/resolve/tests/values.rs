@@ -5,20 +5,6 @@ use std::time::Duration;
 use super::*;
 
 #[test]
-fn rules_for_masking_that_hide_everything_or_nothing_are_refused() {
-    for (key, value) in [
-        ("names", "['*']"),
-        ("types", "['_*']"),
-        ("names", "['']"),
-        ("values", "[3]"),
-        ("max_value", "'10B'"),
-    ] {
-        let problem = problem(&format!("[masking]\n{key} = {value}\n"));
-        assert_eq!(problem.key, format!("masking.{key}"), "{value}");
-    }
-}
-
-#[test]
 fn other_machines_are_let_in_only_on_purpose() {
     const EVERYWHERE: &str = "[listen]\naddress = '0.0.0.0:5678'\n";
     let problem = problem(EVERYWHERE);

@@ -93,6 +93,28 @@ fn a_look_tells_values_by_their_type_and_runs_nothing_of_the_program() {
         assert_eq!(local(&look, "holds", name), value, "{name}");
     }
     assert!(local(&look, "holds", "long").chars().count() <= 200);
+    // The same without text, for those who may not see it.
+    for (name, value) in [
+        (
+            "plain",
+            "Plain(a=1, password=‹str, 7 characters›, inside=[<__main__.Trap>])",
+        ),
+        ("mapping", "Mapping({'a': 1, 'b': [1, […]]})"),
+        ("word", "Word(str, 1 characters)"),
+        ("failed", "Failed(‹str, 1 characters›, 3)"),
+        ("huge", "int, 16610 bits"),
+        ("long", "str, 100000 characters"),
+        ("many", "list, 1000 items"),
+        ("text", "bytes, 2 bytes"),
+        ("number", "1.5"),
+    ] {
+        let frames = main_frames(&look).iter();
+        let mut locals = frames
+            .filter(|frame| frame["function"] == "holds")
+            .flat_map(|frame| frame["locals"].as_array().unwrap());
+        let found = locals.find(|local| local["name"] == name).unwrap();
+        assert_eq!(found["structure"]["value"], value, "{name}");
+    }
     assert_eq!(hooked.goes_on(), "[]");
 }
 

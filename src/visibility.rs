@@ -1,0 +1,171 @@
+//! What of a program's values a principal sees.
+//!
+//! With `debug`, everything: it can be evaluated. With `view`, text is hidden unless a policy rule allows it, and none of the
+//! program's code runs to show a value. Values are rendered in the worker ([`crate::pdb`], the hook); what is not known to be
+//! rendered so is shown by its type alone. Pure.
+
+use crate::pdb::{ComparisonKey, Rendering, Visible};
+use crate::policy::{Pattern, Rights, Scope};
+
+/// What of values is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Visibility {
+    /// Everything, as the program's own `__repr__` writes it.
+    Full,
+    /// Text too, but none of the program's code runs.
+    Text,
+    /// Types, lengths, shapes, single numbers, names; and the text of variables whose name fits one of these.
+    Structure(Vec<Pattern>),
+}
+
+impl Visibility {
+    /// Returns what a principal with `rights` sees.
+    pub fn of(rights: &Rights) -> Self {
+        let obligations = &rights.obligations;
+        match rights.scopes.contains(Scope::Debug) {
+            true => Self::Full,
+            false if obligations.unmasked => Self::Text,
+            false => Self::Structure(obligations.show.clone()),
+        }
+    }
+
+    /// Whether text is hidden.
+    pub fn hides(&self) -> bool {
+        matches!(self, Self::Structure(_))
+    }
+
+    /// Whether the text of the variable `name` is shown.
+    pub fn shows(&self, name: &str) -> bool {
+        match self {
+            Self::Full | Self::Text => true,
+            Self::Structure(show) => show.iter().any(|pattern| pattern.matches(name)),
+        }
+    }
+
+    /// Returns how the probe of paused tasks renders values for that, with the key of checksums where they are compared.
+    pub fn rendering(&self, key: Option<ComparisonKey>) -> Rendering {
+        let (visible, show) = match self {
+            Self::Full => (Visible::Full, &[][..]),
+            Self::Text => (Visible::Text, &[][..]),
+            Self::Structure(show) => (Visible::Structure, &show[..]),
+        };
+        Rendering {
+            visible,
+            show: show
+                .iter()
+                .map(|pattern| pattern.as_str().to_owned())
+                .collect(),
+            key,
+        }
+    }
+}
+
+/// Stands for a text of the program's: `str, 24 characters`.
+pub fn hidden(text: &str) -> String {
+    format!("str, {} characters", text.chars().count())
+}
+
+/// Whether `text` is one that names a variable in a source file, which is no text of the program's.
+pub fn is_identifier(text: &str) -> bool {
+    const MAX_CHARS: usize = 64;
+    let mut chars = text.chars();
+    chars.next().is_some_and(|c| c.is_alphabetic() || c == '_')
+        && chars.clone().count() < MAX_CHARS
+        && chars.all(|c| c.is_alphanumeric() || c == '_')
+}
+
+/// `name` as that of a type, where it can be one: `torch.Tensor`, `f.<locals>.Config`.
+pub fn type_name(name: &str) -> Option<&str> {
+    let is_part = |part: &str| part == "<locals>" || is_identifier(part);
+    name.split('.').all(is_part).then_some(name)
+}
+
+/// The name of a thread or of a task of asyncio's, where Python has given it and not the program.
+pub fn thread_name(name: &str) -> String {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_own = |name: &str| {
+        let (of, target) = name.split_once(" (").map_or((name, None), |(of, target)| {
+            (of, Some(target.strip_suffix(')').unwrap_or_default()))
+        });
+        let numbered = [
+            "Thread-",
+            "Dummy-",
+            "Task-",
+            "Timer-",
+            "asyncio_",
+            "ThreadPoolExecutor-",
+        ];
+        let number = numbered.iter().find_map(|prefix| of.strip_prefix(prefix));
+        number.is_some_and(|number| number.split('_').all(is_number))
+            && target.is_none_or(is_identifier)
+    };
+    // As the hook and the probe call the exceptions of a group.
+    let of_group = || {
+        let (number, all) = name.strip_prefix("exception ")?.split_once(" of ")?;
+        (is_number(number) && is_number(all)).then_some(())
+    };
+    match name {
+        name if of_group().is_some() => name.to_owned(),
+        "" | "MainThread" | "cause" | "ray-relay" | "the process" => name.to_owned(),
+        name if is_own(name) => name.to_owned(),
+        name => hidden(name),
+    }
+}
+
+/// A value of which only what a program outside of the process has written is known (py-spy): single numbers, `None`, and
+/// the types of objects are shown.
+pub fn written(value: &str) -> String {
+    const MAX_DIGITS: usize = 20;
+    let is_number =
+        value.len() <= MAX_DIGITS && (value.parse::<i64>().is_ok() || value.parse::<f64>().is_ok());
+    let object = || {
+        let (name, _) = value.strip_prefix('<')?.split_once(" at 0x")?;
+        type_name(name).map(|name| format!("<{name}>"))
+    };
+    match value {
+        "True" | "False" | "None" => value.to_owned(),
+        _ if is_number => value.to_owned(),
+        _ => object().unwrap_or_else(|| format!("{} characters", value.chars().count())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_known_to_be_no_text_is_shown() {
+        for (value, shown) in [
+            ("3", "3"),
+            ("-0.5", "-0.5"),
+            ("nan", "nan"),
+            ("True", "True"),
+            ("None", "None"),
+            ("<torch.Tensor at 0x7f00>", "<torch.Tensor>"),
+            ("<my secret at 0x7f00>", "21 characters"),
+            ("\"hunter2\"", "9 characters"),
+            ("[104, 117]", "10 characters"),
+            ("104117110116101114501041171101161011", "36 characters"),
+        ] {
+            assert_eq!(written(value), shown, "{value}");
+        }
+        for (name, shown) in [
+            ("MainThread", "MainThread"),
+            ("Thread-3 (loop)", "Thread-3 (loop)"),
+            ("ThreadPoolExecutor-0_1", "ThreadPoolExecutor-0_1"),
+            ("Task-12", "Task-12"),
+            ("exception 1 of 2", "exception 1 of 2"),
+            ("exception 1 of x", "str, 16 characters"),
+            ("Thread-3 (a b)", "str, 14 characters"),
+            ("hunter2", "str, 7 characters"),
+            ("Task-hunter2", "str, 12 characters"),
+        ] {
+            assert_eq!(thread_name(name), shown, "{name}");
+        }
+        assert_eq!(type_name("a.f.<locals>.B"), Some("a.f.<locals>.B"));
+        assert_eq!(type_name("hunter2 x"), None);
+        assert_eq!(hidden("größe"), "str, 5 characters");
+        assert!(is_identifier("loss_1") && !is_identifier("1x") && !is_identifier("a-b"));
+        assert!(!is_identifier(&"x".repeat(65)) && !is_identifier(""));
+    }
+}
