@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 pub(crate) use self::descriptors::raise as raise_open_files;
@@ -28,10 +29,10 @@ use crate::notice::Notices;
 use crate::ray::registry::Registry;
 use crate::release;
 use crate::shutdown::{Shutdown, Signals};
-use crate::takeover::{self, Inherited, ListenSocket, Waiting};
 use crate::telemetry::Metrics;
 use crate::telemetry::traces::Traces;
 use crate::tls::Tls;
+use crate::wire::passed_descriptors::PassedDescriptors;
 use crate::wire::turn;
 
 /// Why the relay did not start, or did not go on.
@@ -49,12 +50,19 @@ pub enum Error {
     /// A part could not be built from the configuration.
     #[error("{0}")]
     Setup(String),
+    /// The service manager passed a listening socket that no key of the configuration names.
+    #[error(
+        "the service manager passed a socket that listens on {unused}, and listen.address is {asked}: give both the same address, with ListenStream= of the .socket unit or listen.address"
+    )]
+    UnusedSocket {
+        /// The address of the socket.
+        unused: SocketAddr,
+        /// The configured address.
+        asked: SocketAddr,
+    },
     /// Sessions are to be kept, and no keeper takes them.
     #[error(transparent)]
     Keeper(#[from] keeper::Error),
-    /// There is a predecessor, and the takeover fails.
-    #[error(transparent)]
-    Takeover(#[from] takeover::TakeoverError),
     /// What is done here could not be put on record.
     #[error(transparent)]
     Audit(#[from] audit::OpenError),
@@ -76,14 +84,6 @@ fn sentences(faults: &[Fault]) -> String {
 const WORKERS_LEFT: Duration = Duration::from_secs(40);
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether nothing is left to serve after another process has taken over, and how many such looks in a
-/// row count.
-const LOOK: Duration = Duration::from_millis(50);
-const LOOKS: u32 = 2;
-
-/// How long the sessions may take that are left when `listen.drain_timeout` has passed since another process took over.
-const LAST: Duration = Duration::from_secs(10);
-
 /// How long connections that have nothing to wait for may take to close.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -92,7 +92,6 @@ pub struct Running {
     context: Arc<Context>,
     address: SocketAddr,
     essential: Essential,
-    admission: Arc<Admission>,
 }
 
 /// Builds and starts a relay.
@@ -110,29 +109,9 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let auth = Authenticator::from_config(&config.auth, issuers)?;
     let notices = Notices::new(&config.notice).map_err(Error::Setup)?;
     let discovery = Discovery::from_config(&config, answers_again).await?;
-    let kept = Keeper::open(config.listen.keeper.as_deref()).await?;
-    // After everything that is only read: a process that fails on a wrong file has not taken the port from another.
-    let mut inherited = match &config.listen.takeover {
-        Some(path) => takeover::join(path).await?,
-        None => None,
-    };
-    let main = door(config.listen.address, &mut inherited)?;
-    let address = main.socket.local_addr().map_err(|source| BindError {
-        address: config.listen.address,
-        source,
-    })?;
-    let mut doors = vec![(None, main)];
-    if let Advertise::Ports(ports) = &config.advertise {
-        for port in ports.clone() {
-            let asked = SocketAddr::new(address.ip(), port);
-            doors.push((Some(port), door(asked, &mut inherited)?));
-        }
-    }
-    let waiting = match (&config.listen.takeover, &mut inherited) {
-        (None, _) => None,
-        (Some(_), Some(inherited)) => inherited.waiting(),
-        (Some(path), None) => Some(Waiting::bind(path)?),
-    };
+    let mut passed = PassedDescriptors::take();
+    let kept = Keeper::open(config.listen.keeper.as_deref(), &mut passed).await?;
+    let (address, listeners) = bind(&config, &mut passed)?;
     registry.observe(metrics.clone());
     registry.time_collectives(&config.release);
     let traces = Traces::new(&config.telemetry, metrics.clone()).map_err(Error::Setup)?;
@@ -156,11 +135,8 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     };
     let context = Arc::new(context);
     context.recording.prepare().map_err(Error::Setup)?;
-    if inherited.is_some() || !left.is_empty() {
-        context.peers.takeover.hold();
-    }
     let admission = Admission::new(context.config.listen.max_connections, &context.memory);
-    let mut essential = start_essential(&context, doors, waiting, &tls, &admission, notices);
+    let mut essential = start_essential(&context, &tls, notices);
     if let Some(discovery) = discovery {
         let (registry, closed) = (context.registry.clone(), context.shutdown.closed.clone());
         let run = context
@@ -169,50 +145,56 @@ pub async fn start(config: Config) -> Result<Running, Error> {
             .track_future(discovery.run(registry, closed));
         essential.spawn("the discovery of clusters", run);
     }
-    restored::run(&context, left, &mut essential, inherited.is_none()).await;
-    let running = Running {
+    // Connections wait in the kernel's queue until sessions of the previous process are parked here.
+    restored::run(&context, left, &mut essential).await;
+    for (port, listener) in listeners {
+        let (serving, tls) = (context.clone(), tls.clone());
+        let run = listener::run(listener, serving, tls, admission.clone(), port);
+        essential.spawn("the listener", context.shutdown.tasks.track_future(run));
+    }
+    Ok(Running {
         context,
         address,
         essential,
-        admission,
-    };
-    if let Some(inherited) = inherited
-        && let Err(why) = running.context.peers.takeover.succeed(inherited).await
-    {
-        // It has served no client.
-        running.abort().await;
-        return Err(why.into());
-    }
-    Ok(running)
+    })
 }
 
-/// A socket that listens at `asked`: the predecessor's, where it has one.
-fn door(asked: SocketAddr, inherited: &mut Option<Inherited>) -> Result<ListenSocket, BindError> {
-    let socket = inherited
-        .as_mut()
-        .and_then(|inherited| inherited.door(asked));
-    let socket = match socket {
-        Some(socket) => socket,
-        None => listener::bind(asked)?,
-    };
-    Ok(ListenSocket {
-        asked,
-        socket: Arc::new(socket),
-    })
+/// A listening socket, with the port that it advertises where it stands for one breakpoint.
+type AdvertisedListener = (Option<u16>, TcpListener);
+
+/// Binds every address of the configuration, or takes the socket that the service manager passed for it. Returns the main
+/// address, its port known also where 0 was asked for.
+fn bind(
+    config: &Config,
+    passed: &mut PassedDescriptors,
+) -> Result<(SocketAddr, Vec<AdvertisedListener>), Error> {
+    let asked = config.listen.address;
+    let main = listener::bind(asked, passed)?;
+    let address = main.local_addr().map_err(|source| BindError {
+        address: asked,
+        source,
+    })?;
+    let mut listeners = vec![(None, main)];
+    if let Advertise::Ports(ports) = &config.advertise {
+        for port in ports.clone() {
+            let asked = SocketAddr::new(address.ip(), port);
+            listeners.push((Some(port), listener::bind(asked, passed)?));
+        }
+    }
+    match passed.unused_listener() {
+        Some(unused) => Err(Error::UnusedSocket { unused, asked }),
+        None => Ok((address, listeners)),
+    }
 }
 
 /// Starts what has to run for as long as the relay does.
 fn start_essential(
     context: &Arc<Context>,
-    doors: Vec<(Option<u16>, ListenSocket)>,
-    waiting: Option<Waiting>,
     tls: &Arc<Tls>,
-    admission: &Arc<Admission>,
     notices: Option<Notices>,
 ) -> Essential {
     let Shutdown {
         drain,
-        leaving,
         closed,
         abort,
         tasks,
@@ -224,16 +206,11 @@ fn start_essential(
     if let Some(notices) = notices {
         let (registry, metrics) = (context.registry.clone(), context.metrics.clone());
         let failing = context.peers.agents.failing();
-        let run = notices.run(registry, failing, metrics, leaving.clone(), closed.clone());
+        let run = notices.run(registry, failing, metrics, drain.clone(), closed.clone());
         essential.spawn("the notices", tasks.track_future(run));
     }
     if context.config.release.releases() {
-        // Where another process has taken over, it is that one's business.
-        let run = release::auto::run(context.clone(), leaving);
-        let run = async move {
-            run.await;
-            drain.cancelled().await;
-        };
+        let run = release::auto::run(context.clone(), drain);
         essential.spawn(
             "the release of forgotten breakpoints",
             tasks.track_future(run),
@@ -265,24 +242,6 @@ fn start_essential(
     let audit = context.audit.clone();
     let run = async move { audit.run(closed).await };
     essential.spawn("the audit log", tasks.track_future(run));
-    if let Some(arriving) = context.peers.takeover.arriving() {
-        let run = listener::passed::run(arriving, context.clone(), admission.clone());
-        essential.spawn(
-            "the connections that the successor forwards",
-            tasks.track_future(run),
-        );
-    }
-    for (port, door) in &doors {
-        let (context, tls) = (context.clone(), tls.clone());
-        let socket = Arc::clone(&door.socket);
-        let run = listener::run(socket, context, tls, admission.clone(), *port);
-        essential.spawn("the listener", tasks.track_future(run));
-    }
-    if let Some(waiting) = waiting {
-        let doors = doors.into_iter().map(|(_, door)| door).collect();
-        let run = context.peers.takeover.clone().hand_over(waiting, doors);
-        essential.spawn("the wait for a successor", tasks.track_future(run));
-    }
     essential
 }
 
@@ -307,18 +266,14 @@ impl Running {
     /// for `listen.drain_timeout`; then ends what is left. Meanwhile new clients are answered: lists as ever, an attach
     /// with a sentence. Cancelling it cuts the wait short; call [`Running::abort`] then.
     pub async fn drain(&self) {
-        let patience = self.context.config.listen.drain_timeout;
-        self.drain_within(patience).await;
-    }
-
-    async fn drain_within(&self, patience: Duration) {
+        let drain_timeout = self.context.config.listen.drain_timeout;
         let shutdown = &self.context.shutdown;
         let requests = &self.context.requests;
         shutdown.drain.cancel();
         shutdown.busy.close();
         requests.close();
         let done = async { tokio::join!(shutdown.busy.wait(), requests.wait()) };
-        if timeout(patience, done).await.is_err() {
+        if timeout(drain_timeout, done).await.is_err() {
             warn!(
                 sessions = self.context.sessions.table.len(),
                 "ending the sessions that are left"
@@ -329,33 +284,6 @@ impl Running {
         // For last words that are under way.
         let _ = timeout(GOODBYE, shutdown.tasks.wait()).await;
         self.end(WORKERS_LEFT).await;
-    }
-
-    /// Resolves when another process has taken over ([`crate::config::Listen::takeover`]): no new client comes. Call
-    /// [`Running::finish`] then. Cancel safe.
-    pub async fn succeeded(&self) {
-        self.context.peers.takeover.succeeded().await;
-    }
-
-    /// Serves what is left after another process has taken over, until sessions, requests and accepted connections
-    /// have come to their end: `listen.drain_timeout` at the most, less where there are too many such processes. Then
-    /// drains. Cancelling it leaves everything as it is.
-    ///
-    /// # Errors
-    /// [`Fallen`]; call [`Running::abort`] then.
-    pub async fn finish(&mut self) -> Result<(), Fallen> {
-        let context = &self.context;
-        let mut patience = context.config.listen.drain_timeout;
-        context.shutdown.leaving.cancel();
-        context.peers.agents.tell_succeeded();
-        tokio::select! {
-            fallen = self.essential.fallen() => return Err(fallen),
-            () = idle(context, &self.admission) => {}
-            () = context.peers.takeover.told_to_end() => {}
-            () = sleep(patience) => patience = patience.min(LAST),
-        }
-        self.drain_within(patience).await;
-        Ok(())
     }
 
     /// Ends everything now; the sessions have a moment to tell their clients, and to leave their workers in order.
@@ -376,22 +304,6 @@ impl Running {
         }
         // After the sessions: their ends are on record.
         self.context.audit.close().await;
-    }
-}
-
-/// Resolves when no client is served, nor waits to be.
-async fn idle(context: &Context, admission: &Admission) {
-    let mut waits = Some(context.config.listen.handshake_timeout);
-    let mut idle = 0;
-    // One look may fall between the end of a handshake and the beginning of its session.
-    while idle < LOOKS {
-        sleep(LOOK).await;
-        waits = waits.and_then(|left| left.checked_sub(LOOK));
-        let (_, strangers) = admission.counts();
-        let is_idle = context.shutdown.busy.is_empty()
-            && context.requests.is_empty()
-            && (strangers == 0 || waits.is_none());
-        idle = if is_idle { idle + 1 } else { 0 };
     }
 }
 
@@ -433,26 +345,9 @@ pub async fn run(mut config: Config) -> Result<(), Error> {
         );
     }
     info!(address = %relay.address, "listening");
-    let takeover = relay.context.peers.takeover.clone();
     let fallen = tokio::select! {
         () = signals.next() => None,
         fallen = relay.fallen() => Some(fallen),
-        () = takeover.succeeded() => {
-            info!(
-                sessions = relay.context.sessions.table.len(),
-                "another process accepts all new connections; this one ends with its last session"
-            );
-            tokio::select! {
-                () = signals.next() => None,
-                finished = relay.finish() => match finished {
-                    Ok(()) => {
-                        info!("ended");
-                        return Ok(());
-                    }
-                    Err(fallen) => Some(fallen),
-                },
-            }
-        }
     };
     if let Some(fallen) = fallen {
         // Before the workers are left, which may take a moment.

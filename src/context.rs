@@ -23,7 +23,6 @@ use crate::session::live::Services;
 use crate::session::shares::Quotas;
 use crate::session::{Families, Parks, SessionTable};
 use crate::shutdown::Shutdown;
-use crate::takeover::Takeover;
 use crate::telemetry::Metrics;
 use crate::telemetry::traces::Traces;
 
@@ -87,8 +86,6 @@ pub struct Sessions {
 pub(crate) struct Peers {
     /// The agents of nodes.
     pub(crate) agents: Arc<Agents>,
-    /// Other processes of this machine from which this one has taken over, or which have from this one.
-    pub(crate) takeover: Arc<Takeover>,
     /// The links of `ray-relay connect`.
     pub(crate) links: Arc<Links>,
 }
@@ -126,15 +123,6 @@ impl Context {
             shutdown.closed.clone(),
         ));
         let families = Arc::<Families>::default();
-        let takeover = Takeover::new(
-            registry.clone(),
-            agents.clone(),
-            auth.clone(),
-            audit.clone(),
-            sessions.clone(),
-            families.clone(),
-            shutdown.clone(),
-        );
         let memory = Memory::new(config.memory().divided());
         registry.count(&memory);
         let links = Links::new(
@@ -156,7 +144,6 @@ impl Context {
         };
         let peers = Peers {
             agents,
-            takeover: Arc::new(takeover),
             links: Arc::new(links),
         };
         Self {

@@ -20,7 +20,6 @@
 //! | [`reverse`] | workers that dial a user's debugger, which listens elsewhere |
 //! | [`upstream`] | the way to a worker's debugger, for a permit |
 //! | [`context`] | what every protocol works with |
-//! | `takeover` | a hot restart: the listening sockets go from one process to the next, and what belongs to sessions of the former back to it |
 //! | [`connect`] | connections through `ray-relay connect`, which outlive their network |
 //! | [`session`] | what every session is: authorisation, permit, refusal, record, whatever can end it, the table of the live ones |
 //! | [`agents`] | the agents of Ray nodes that are linked, who of them may speak for which node, and the streams that they open |
@@ -105,7 +104,6 @@ pub mod release;
 pub mod reverse;
 pub mod session;
 pub mod shutdown;
-mod takeover;
 pub mod telemetry;
 pub mod timestamp;
 pub mod tls;

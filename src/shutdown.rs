@@ -14,14 +14,11 @@ pub const QUIET: Duration = Duration::from_secs(3);
 pub const DRAINING: &str = "the relay is being shut down; try again in a moment";
 
 /// The stages of the end, and the tasks that have to see them. Cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Shutdown {
     /// No new sessions, and those that are there end as soon as they are idle. A new client is told so, lists are
     /// answered, and requests served.
     pub drain: CancellationToken,
-    /// Connections of HTTP end when what is in progress on them is done: the relay drains, or another process has taken over
-    /// and new ones are that one's.
-    pub leaving: CancellationToken,
     /// Nothing is in progress any more: listeners close, and so do connections that wait for nothing.
     pub closed: CancellationToken,
     /// The deadline has passed: everything ends now.
@@ -30,20 +27,6 @@ pub struct Shutdown {
     pub tasks: TaskTracker,
     /// A token for each session, which draining waits for.
     pub busy: TaskTracker,
-}
-
-impl Default for Shutdown {
-    fn default() -> Self {
-        let drain = CancellationToken::new();
-        Self {
-            leaving: drain.child_token(),
-            drain,
-            closed: CancellationToken::default(),
-            abort: CancellationToken::default(),
-            tasks: TaskTracker::default(),
-            busy: TaskTracker::default(),
-        }
-    }
 }
 
 /// SIGTERM and SIGINT, from the moment this is made: none is lost between two waits.

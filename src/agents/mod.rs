@@ -63,7 +63,7 @@ use crate::ray::registry::Registry;
 use crate::telemetry::Metrics;
 use crate::wire::counted::Counted;
 use crate::wire::tunnel::awaited::Awaited;
-use crate::wire::tunnel::messages::{FromRelay, Replica, StreamId};
+use crate::wire::tunnel::messages::Replica;
 use crate::wire::tunnel::text::Hex;
 
 /// Streams that one agent may have at a time.
@@ -201,20 +201,6 @@ impl Agents {
             self.tell_revocations(shutdown.clone()),
             self.name_failures(shutdown)
         );
-    }
-
-    /// A stream of that name was asked for here, of an agent or of a person's command.
-    pub(crate) fn is_waiting(&self, stream: &StreamId) -> bool {
-        self.streams.contains(stream) || self.reverse.streams.contains(stream)
-    }
-
-    /// Tells every agent that another process listens where this one did: it is to be linked with as well.
-    pub(crate) fn tell_succeeded(&self) {
-        let links: Vec<_> = self.table.lock().all().cloned().collect();
-        for link in links {
-            // One that takes nothing in breaks, and is made again with the other process.
-            link.tell(FromRelay::Succeeded);
-        }
     }
 
     fn path(&self, cluster: &str) -> UpstreamPath {

@@ -1,5 +1,5 @@
 //! What sessions of other relays hold, by the word of the agents that both are linked with, or of the relays themselves
-//! where they are on this machine ([`crate::takeover`]).
+//! where they are on this machine.
 //!
 //! What they say goes into the registry as it comes ([`RemoteHolds`](crate::hold::RemoteHolds)): the breakpoint is shown and
 //! refused like one that is held here. A worker that this relay did not list when it was taken, because Ray no longer has it
@@ -86,20 +86,6 @@ impl Agents {
         self.elsewhere.news.send_replace(());
     }
 
-    /// The relay process `replica` of this machine has said what its sessions hold.
-    pub(crate) fn hear_neighbour(&self, replica: Replica, holds: Vec<RemoteHold>) {
-        self.registry.hear(|said| said.hear_process(replica, holds));
-        self.elsewhere.news.send_replace(());
-    }
-
-    /// The relay process `replica` of this machine has ended; what its sessions held is this relay's soon if it is `given_back`.
-    pub(crate) fn lose_neighbour(&self, replica: Replica, given_back: bool) {
-        let now = Instant::now();
-        self.registry
-            .hear(|said| said.lose_process(replica, given_back, now));
-        self.elsewhere.news.send_replace(());
-    }
-
     /// Who holds `breakpoint` through another relay.
     pub(super) fn holder_elsewhere(&self, breakpoint: &Breakpoint) -> Option<Holder> {
         self.registry.remote(|said| {
@@ -108,8 +94,7 @@ impl Agents {
         })
     }
 
-    /// The relays beside this one, by what they are told apart by: those that agents are linked with, and those of this
-    /// machine.
+    /// The relays beside this one, by what they are told apart by: those that agents are linked with.
     pub(crate) fn other_relays(&self) -> BTreeSet<String> {
         self.others().iter().map(Replica::digits).collect()
     }
@@ -117,7 +102,6 @@ impl Agents {
     fn others(&self) -> HashSet<Replica> {
         let relays = self.elsewhere.relays.lock();
         let mut all: HashSet<_> = relays.values().flatten().copied().collect();
-        self.registry.remote(|said| all.extend(said.processes()));
         all.remove(&self.replica);
         all
     }

@@ -1,5 +1,4 @@
-//! What a relay has left that was killed, or that has ended beside a keeper: held again before any client is served. What a
-//! predecessor passes on is held in the same way.
+//! What a relay has left that was killed, or that has ended beside a keeper: held again before any client is served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,22 +20,15 @@ const CLAIMED: Duration = Duration::from_secs(15);
 /// Connections that are waited for at a time, where they come later.
 const LATER: usize = 1024;
 
-/// Has what is `left` held again, serves new clients then where no other process `opens` the doors, and takes in what is left
-/// later.
+/// Parks the sessions of `left` again, for at most [`CLAIMED`], and goes on with connections that the keeper gives later.
 pub(super) async fn run(
     context: &Arc<Context>,
     left: Vec<LeftConnection>,
     essential: &mut Essential,
-    opens: bool,
 ) {
-    if let Some(parks) = context.peers.takeover.coming_parks() {
-        let run = take_up(Arc::clone(context), parks, Restored::passed);
-        essential.spawn("the parks of predecessors", run);
-    }
     let Some(keeper) = context.keeper.clone() else {
         return;
     };
-    context.peers.takeover.expect_left();
     let (leave, later) = mpsc::channel(LATER);
     essential.spawn("the link with the keeper", keeper.run(leave));
     if !left.is_empty() {
@@ -54,28 +46,21 @@ pub(super) async fn run(
             );
         }
         let tasks = &context.shutdown.tasks;
-        let claims = left.into_iter().map(|left| Restored::left(context, left));
+        let claims = left.into_iter().map(|left| Restored::left(left));
         let claims = claims.map(|restored| restore(context, restored));
         let mut claims: JoinSet<()> = claims.map(|claim| tasks.track_future(claim)).collect();
         // Those that are not there by then go on by themselves.
         while let Ok(Some(_)) = timeout_at(until, claims.join_next()).await {}
         claims.detach_all();
-        if opens {
-            context.peers.takeover.open();
-        }
     }
-    let run = take_up(Arc::clone(context), later, Restored::left);
+    let run = take_up(Arc::clone(context), later);
     essential.spawn("what is left later", run);
 }
 
-/// Has each that is `coming` held again, as `read` understands it.
-async fn take_up<T>(
-    context: Arc<Context>,
-    mut coming: mpsc::Receiver<T>,
-    read: impl Fn(&Context, T) -> Option<Restored>,
-) {
-    while let Some(one) = coming.recv().await {
-        let restored = read(&context, one);
+/// Parks the session of each connection that arrives in `coming`.
+async fn take_up(context: Arc<Context>, mut coming: mpsc::Receiver<LeftConnection>) {
+    while let Some(left) = coming.recv().await {
+        let restored = Restored::left(left);
         context.shutdown.tasks.spawn(restore(&context, restored));
     }
 }

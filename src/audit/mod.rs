@@ -40,17 +40,13 @@ use self::chain::{ChainHead, Hashing};
 use self::owed::Owed;
 use self::restraint::{RefusalCounts, Restrained, SUM_UP_EVERY};
 use self::sink::Sink;
-use self::writer::{LogTarget, Writer, WriterJob};
+use self::writer::{Writer, WriterJob};
 use crate::config::{self, AuditSync, OnFailure};
 use crate::key_mode::{Holds, warn_if_open};
 use crate::telemetry::Metrics;
 
 /// Lines that wait for the thread; a waiter beyond that waits for a place.
 const QUEUE: usize = 1024;
-
-/// How long a process that was about to take over may take to let go of the file, and how often that is looked at.
-const TAKEN_BACK: Duration = Duration::from_secs(5);
-const AGAIN: Duration = Duration::from_millis(50);
 
 /// How often the log says how far the audit log is, so that an end that was cut off is noticed.
 const ANCHOR_EVERY: Duration = Duration::from_secs(600);
@@ -244,33 +240,6 @@ impl Audit {
         }
     }
 
-    /// Lets go of the configured file, where there is one: another process may write it from then on, and this one goes on
-    /// in a file beside it.
-    ///
-    /// # Errors
-    /// [`Unavailable`]: it goes on as before.
-    pub(crate) async fn move_aside(&self) -> Result<(), Unavailable> {
-        match &self.running {
-            Some(running) => running.move_to(LogTarget::Aside).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Goes on in the configured file after [`Self::move_aside`], as soon as no other process writes it.
-    pub(crate) async fn take_back(&self) {
-        let Some(running) = &self.running else {
-            return;
-        };
-        let until = Instant::now() + TAKEN_BACK;
-        while let Err(why) = running.move_to(LogTarget::Back).await {
-            if Instant::now() > until {
-                error!(%why, "the audit log continues in the file beside the configured one");
-                return;
-            }
-            tokio::time::sleep(AGAIN).await;
-        }
-    }
-
     /// Writes the last line and ends the thread, once everything that waits is written. Whatever is written later
     /// fails. Waits for `audit.timeout` at most.
     pub async fn close(&self) {
@@ -318,20 +287,6 @@ impl Running {
             self.owed.entries.lock().pop_front();
         }
         Ok(())
-    }
-
-    async fn move_to(&self, whither: LogTarget) -> Result<(), Unavailable> {
-        let (done, moved) = oneshot::channel();
-        let moving = async {
-            match self.jobs.send(WriterJob::Move(whither, done)).await {
-                Ok(()) => moved.await.unwrap_or_else(|_| Err(ENDED.to_owned())),
-                Err(_) => Err(ENDED.to_owned()),
-            }
-        };
-        let moved = timeout(self.patience, moving).await;
-        moved
-            .unwrap_or_else(|_| Err(self.slow()))
-            .map_err(Unavailable)
     }
 
     /// Writes what was left out, for those for whom it is time, or for `all`.

@@ -37,21 +37,6 @@ pub(super) enum WriterJob {
     },
     /// The last line, and the end.
     Close(Waiter),
-    /// What follows goes into another file of this process's own, or into the configured one again.
-    Move(LogTarget, Waiter),
-}
-
-/// Which of two files is written: another process writes the configured one while it takes over, and from then on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LogTarget {
-    Aside,
-    Back,
-}
-
-/// What ends a batch.
-enum Last {
-    Close(Waiter),
-    Move(LogTarget, Waiter),
 }
 
 /// A task that waits for a line.
@@ -158,44 +143,7 @@ impl Writer {
                 let _ = waiter.send(result.clone());
             }
         }
-        match behind {
-            None => None,
-            Some(Last::Close(waiter)) => Some(waiter),
-            Some(Last::Move(whither, waiter)) => {
-                let _ = waiter.send(self.move_to(whither));
-                None
-            }
-        }
-    }
-
-    /// Goes on in another file, which has a chain of its own: the last line of the one names it, and its first line what it
-    /// goes on from. Nothing where there is no file. Where the other one cannot be begun, this one goes on.
-    fn move_to(&mut self, whither: LogTarget) -> Result<(), String> {
-        let Sink::File(file) = &mut self.sink else {
-            return Ok(());
-        };
-        let mut other = match whither {
-            LogTarget::Aside => file.aside(std::process::id()),
-            LogTarget::Back => file.back(),
-        };
-        if other.path() == file.path() {
-            return Ok(());
-        }
-        let mut started = started(&self.hashing);
-        let head = begin(&mut other, &self.hashing, &mut started)?;
-        let shown = |file: &LogFile| file.path().display().to_string();
-        let (from, to) = (shown(file), shown(&other));
-        self.write(&[own(json!({"event": "handed_over", "continues_in": to}))])?;
-        started["continues"] = json!({
-            "file": from, "seq": self.head.seq, "hash": self.head.hash.to_string(),
-        });
-        info!(
-            file = to,
-            "the audit log of this process goes on in another file"
-        );
-        self.sink = Sink::File(other);
-        self.head = head;
-        self.write(&[own(started)])
+        behind
     }
 
     /// Writes `lines`, or remembers that it could not.
@@ -328,7 +276,7 @@ fn take(
     job: WriterJob,
     lines: &mut Vec<(SystemTime, String)>,
     waiters: &mut Vec<Waiter>,
-) -> Option<Last> {
+) -> Option<Waiter> {
     match job {
         WriterJob::Line {
             time,
@@ -339,8 +287,7 @@ fn take(
             waiters.push(done);
             None
         }
-        WriterJob::Close(done) => Some(Last::Close(done)),
-        WriterJob::Move(whither, done) => Some(Last::Move(whither, done)),
+        WriterJob::Close(done) => Some(done),
     }
 }
 

@@ -14,9 +14,6 @@ Examples:
   ray-relay serve --ray-address train=http://10.0.0.2 --ray-address serve=http://10.0.0.3
       two clusters; the first one's dashboard is at /, the second's at /relay/clusters/serve/
 
-  ray-relay serve --takeover /run/ray-relay/takeover
-      started again beside itself it takes the port over, and no session is lost
-
 Every flag is also a key of the configuration file and a variable RAY_RELAY_<SECTION>_<KEY>; `ray-relay check-config` shows what they come to. SIGTERM ends idle sessions, and waits for the others for listen.drain_timeout; a second one aborts.
 
 Next: `ray-relay list` shows what waits, `ray-relay launch-config` attaches an editor.";

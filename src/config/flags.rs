@@ -21,10 +21,6 @@ pub struct Flags {
     /// The one port [env: RAY_RELAY_LISTEN_ADDRESS] [default: 127.0.0.1:5678]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,
-    /// Unix socket: take the port over from the relay that listens there, which serves its sessions to
-    /// their end; then listen there for a successor [env: RAY_RELAY_LISTEN_TAKEOVER]
-    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
-    pub takeover: Option<String>,
     /// Unix socket of a `ray-relay keeper`: debug sessions outlive a relay that is killed, and go on at
     /// the next one [env: RAY_RELAY_LISTEN_KEEPER]
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
@@ -75,7 +71,6 @@ impl Flags {
         let mut entries = Vec::new();
         for (section, key, label, value) in [
             ("listen", "address", "--listen", &self.listen),
-            ("listen", "takeover", "--takeover", &self.takeover),
             ("listen", "keeper", "--keeper", &self.keeper),
             ("tls", "cert_file", "--tls-cert", &self.tls_cert),
             ("tls", "key_file", "--tls-key", &self.tls_key),

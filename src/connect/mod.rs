@@ -261,11 +261,6 @@ impl Links {
         })
     }
 
-    /// Whether the link called `id` is here.
-    pub(crate) fn holds(&self, id: &LinkId) -> bool {
-        self.table.lock().contains_key(id)
-    }
-
     /// Looks after a link to its end.
     async fn keep(
         self: Arc<Self>,
@@ -317,7 +312,7 @@ impl Links {
             () = lost => "no client has connected",
             _ = held.principal.ended() => "your credential has expired",
             // Who connects from now on belongs to another process, where one has taken over.
-            () = self.shutdown.leaving.cancelled() => "the relay is being shut down",
+            () = self.shutdown.drain.cancelled() => "the relay is being shut down",
             () = self.shutdown.abort.cancelled() => "the relay was shut down",
         };
         held.link.break_off(why);

@@ -70,26 +70,6 @@ pub(super) fn take(arguments: &mut Value) -> Result<PresentedCredential, Session
     Ok(presented)
 }
 
-/// Puts `presented` into `arguments`, out of which it was taken, for another process of this relay's.
-pub(super) fn put_back(arguments: &mut Value, presented: &PresentedCredential) {
-    let Some(keys) = arguments.as_object_mut() else {
-        return;
-    };
-    match presented {
-        // A dashboard's stands in a cookie alone.
-        PresentedCredential::Nothing | PresentedCredential::Dashboard(..) => {}
-        PresentedCredential::Token(token) => {
-            keys.insert(TOKEN.into(), token.expose().into());
-        }
-        PresentedCredential::Ticket(ticket) => {
-            // It was in there.
-            if let Some(block) = keys.get_mut(BLOCK).and_then(Value::as_object_mut) {
-                block.insert("ticket".into(), ticket.expose().into());
-            }
-        }
-    }
-}
-
 /// A JSON web token in the compact form: three parts of base64, of which the first is a JSON object.
 fn is_token(text: &str) -> bool {
     text.starts_with("eyJ") && text.split('.').count() == 3 && !text.contains(char::is_whitespace)
@@ -162,26 +142,6 @@ mod tests {
             let mut arguments = json!({"connect": value, "rayRelay": {"token": value}});
             let _ = take(&mut arguments);
             proptest::prop_assert!(!arguments.to_string().contains("s3cret"), "{}", arguments);
-        }
-    }
-
-    #[test]
-    fn what_was_taken_out_is_found_again_when_it_is_put_back() {
-        for given in [
-            json!({"rayRelay": {"token": "s3cret", "next": true}}),
-            json!({"rayRelay": "square", "rayRelayToken": "s3cret"}),
-            json!({"rayRelay": {"ticket": "s3cret", "family": "f"}}),
-        ] {
-            let mut arguments = given.clone();
-            let presented = take(&mut arguments).unwrap();
-            put_back(&mut arguments, &presented);
-            match (presented, take(&mut arguments).unwrap()) {
-                (PresentedCredential::Token(a), PresentedCredential::Token(b))
-                | (PresentedCredential::Ticket(a), PresentedCredential::Ticket(b)) => {
-                    assert_eq!((a.expose(), b.expose()), ("s3cret", "s3cret"));
-                }
-                other => panic!("{given}: {other:?}"),
-            }
         }
     }
 

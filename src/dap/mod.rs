@@ -17,7 +17,6 @@ mod linger;
 pub mod message_filter;
 pub mod messages;
 mod opened;
-mod pass_on;
 mod rank_words;
 pub mod refusal;
 pub mod rewrite;
@@ -181,19 +180,6 @@ where
             return Err(Outcome::Refused);
         }
     };
-    // Also where this process drains: it is another that has the session.
-    let (home, presented) = match presented {
-        Ok(presented) => (
-            pass_on::home(&context.peers.takeover, session, &opened),
-            Ok(presented),
-        ),
-        Err(refusal) => (None, Err(refusal)),
-    };
-    if let (Some(home), Ok(presented)) = (home, &presented) {
-        let (presented, home) = (presented.clone(), (home, connection));
-        let passed = pass_on::pass_on(context, session, client, opened, presented, home);
-        return Err(Box::pin(passed).await);
-    }
     let presented = match context.shutdown.drain.is_cancelled() {
         true => Err(SessionRefusal::Unable(DRAINING.to_owned())),
         false => presented,

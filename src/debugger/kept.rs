@@ -53,17 +53,6 @@ pub(crate) struct AtPrompt {
 }
 
 impl Stored {
-    /// The same, where it is not heard and it has said what is in `kept`.
-    #[must_use]
-    pub(crate) fn unattended(self, keep: &ParkTerms, kept: &mut Kept) -> Self {
-        let mut kept_by = self.kept_by(keep);
-        let (cut, messages) = kept.messages();
-        let text = |message: Box<[u8]>| String::from_utf8_lossy(&message).into_owned();
-        kept_by.missed = (cut, messages.map(text).collect());
-        kept_by.stands = kept.stands.clone();
-        kept_by
-    }
-
     /// The same, which is kept by `keep`, as is said now.
     #[must_use]
     pub(crate) fn kept_by(mut self, keep: &ParkTerms) -> Self {

@@ -5,7 +5,6 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -249,30 +248,6 @@ impl LegacySession {
             line.stream.leave();
         }
         is_kept
-    }
-
-    /// The connection and what is to be known of it, for another process that goes on with it for `tenant`, by `keep`. `None`: it is
-    /// no connection of this process alone, or a line is on its way.
-    pub(crate) fn hand_over(
-        &mut self,
-        tenant: Value,
-        keep: &ParkTerms,
-    ) -> Option<(OwnedFd, Stored)> {
-        let can = self.stays() && self.pending() == 0;
-        let line = self.line.as_ref().filter(|_| can)?;
-        let connection = line.stream.socket()?.as_fd().try_clone_to_owned().ok()?;
-        let mut line = self.line.take()?;
-        let stored = Stored::of_prompt(tenant).kept_by(keep);
-        let (cut, missed) = line.said.take_missed();
-        let missed = (cut, vec![String::from_utf8_lossy(&missed).into_owned()]);
-        let prompt = Some(line.at());
-        line.stream.forget();
-        let stored = Stored {
-            prompt,
-            missed,
-            ..stored
-        };
-        Some((connection, stored))
     }
 
     /// Says what is left to say and `c`, and closes when the prompt has. Dropped, it closes at once.

@@ -130,13 +130,6 @@ impl Stream {
         self.kept().is_some_and(KeptConnection::outlives_the_end)
     }
 
-    /// Closes it here alone: another process has it, and it need not be kept for this one any more.
-    pub(super) fn forget(mut self) {
-        if let Self::Direct(direct) = &mut self {
-            direct.kept = None;
-        }
-    }
-
     /// Leaves it to its keeper.
     pub(super) fn leave(mut self) {
         if let Self::Direct(direct) = &mut self

@@ -2,20 +2,18 @@
 //! that has to be seen, and when another client may go on with it.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::Worker;
-use super::kept::Stored;
 use super::legacy::LegacySession;
 use crate::memory::Account;
 use crate::pdb::{self, Prompt};
 use crate::wire::dap::codec::{FrameError, parse};
 use crate::wire::dap::kept::{self, Kept, Meaning};
-use crate::wire::dap::message::{named_subprocess, request};
+use crate::wire::dap::message::request;
 use crate::wire::dap::names::Command;
 use crate::wire::dap::peek::Depth;
 use crate::wire::dap::scanner::Rules;
@@ -328,12 +326,6 @@ impl Unattended {
         }
     }
 
-    /// A client that was lost was told of the subprocess `process`, which waits still: the next one is to be told as well.
-    pub(crate) fn name(&mut self, process: u32) {
-        self.kept
-            .take(named_subprocess(process).to_string().as_bytes());
-    }
-
     /// The subprocesses that it has named, which wait for a client.
     pub(crate) fn subprocesses(&self) -> impl Iterator<Item = u32> {
         self.kept.subprocesses()
@@ -372,22 +364,6 @@ impl Unattended {
             Ear::Legacy(entered) => entered.abandon(),
             _ => self.worker_mut().is_some_and(Worker::abandon),
         }
-    }
-
-    /// The connection for another process, with what that has to know, which is `tenant` besides, and by what it is kept. `None`:
-    /// it stays here.
-    pub(crate) fn hand_over(
-        &mut self,
-        tenant: Value,
-        keep: &ParkTerms,
-    ) -> Option<(OwnedFd, Stored)> {
-        let Self { line, kept, .. } = self;
-        let worker = match line {
-            Ear::Legacy(entered) => return entered.hand_over(tenant, keep),
-            Ear::Splice(splice) => splice.worker_mut(),
-            Ear::Prompt(prompt) => prompt.stream_mut().get_mut(),
-        };
-        worker.hand_over(tenant, keep, kept)
     }
 
     /// debugpy as it is, with what it has said since, for a client that takes its place; `None`: it is another debugger, or in the

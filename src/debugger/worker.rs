@@ -7,7 +7,6 @@
 //! the breakpoint stays taken until that is done.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -23,7 +22,6 @@ use super::line::DebuggerConnection;
 use super::progress::Attach;
 use super::protocol_tracker::ProtocolTracker;
 use super::{Direct, Stream, Tenant, goodbye};
-use crate::wire::dap::kept::Kept;
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::tunnel::messages::ParkTerms;
 
@@ -193,24 +191,6 @@ impl Worker {
             line.sent(&[]);
         }
         worker
-    }
-
-    /// The connection and what is to be known of it, for another process that goes on with it for `tenant`, by `keep`; what is
-    /// in `kept` goes with it. `None`: it is no connection of this process alone, or not where another client could go on.
-    pub(crate) fn hand_over(
-        &mut self,
-        tenant: Value,
-        keep: &ParkTerms,
-        kept: &mut Kept,
-    ) -> Option<(OwnedFd, Stored)> {
-        let can = self.stays() && self.is_quiet() && self.can_be_kept();
-        let line = self.line.as_ref().filter(|_| can)?;
-        let connection = line.stream.socket()?.as_fd().try_clone_to_owned().ok()?;
-        let progress = line.ledger.progress;
-        let line = self.line.take()?;
-        line.stream.forget();
-        let stored = Stored::of(tenant).unattended(keep, kept);
-        Some((connection, Stored { progress, ..stored }))
     }
 
     pub(super) fn line_mut(&mut self) -> Option<&mut DebuggerConnection> {

@@ -54,13 +54,11 @@ impl Hold {
         Ok(MergeStep::Held(holder))
     }
 
-    /// A session of this relay is to go on with what is parked at an agent, or handed over by another process, and is shown as
-    /// that until it [says](Self::show) more. `None`: it is not, or a session of this relay has it already.
+    /// A session of this relay is to go on with what is parked at an agent, and is shown as that until it
+    /// [says](Self::show) more. `None`: it is not, or a session of this relay has it already.
     pub(crate) fn take_over(&mut self, claim: u64) -> Option<MergeStep> {
         let (_, holder) = self.remote.as_deref().filter(|_| self.own.is_none())?;
-        if holder.parked_until.is_none() && !holder.at_neighbour {
-            return None;
-        }
+        holder.parked_until?;
         self.own = Some(Box::new((claim, holder.clone())));
         Some(MergeStep::Same)
     }

@@ -14,8 +14,8 @@
 //!       ┌──┴────▼──┐                   │ (what is parked)     │ holder says it has it
 //!       │   free   │                   │                      │
 //!       └──┬────▲──┘                ┌──┴──────────────────────▼─┐
-//!          │    │                   │ remote: an agent, or      │◄┐ parked, resumed
-//!          │    └── a next stop     │ another process, says so  ├─┘
+//!          │    │                   │ remote: an agent reports  │◄┐ parked, resumed
+//!          │    └── a next stop     │ a session of another relay├─┘
 //!          │                        └─▲──────────────────┬──────┘
 //!          └──────────────────────────┘                  │ says so no longer, or says another session
 //!             hear                                       ▼
@@ -41,4 +41,4 @@ pub(crate) use places::{EACH, FAMILY};
 pub(crate) use places::{NoPlace, PlacesOfOne};
 pub(crate) use remote::{KEPT, RemoteHold, RemoteHolds, Touched};
 pub use row::{Holder, RayNode};
-pub(crate) use row::{Worker, held};
+pub(crate) use row::Worker;

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use crate::timestamp::{Timestamp, unix_ms};
-use crate::wire::tunnel::messages::{HoldRow, Kind, Parked, Replica};
+use crate::timestamp::Timestamp;
+use crate::wire::tunnel::messages::{HoldRow, Kind, Replica};
 
 /// A Ray node that its head lists as alive.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,9 +45,6 @@ pub struct Holder {
     /// The client is gone, and an expression of it still runs in the task. The state is `attached` then.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub evaluates: bool,
-    /// It is a session of another relay process of this machine, to which a client that names the breakpoint is passed on.
-    #[serde(skip)]
-    pub at_neighbour: bool,
 }
 
 impl Holder {
@@ -67,7 +64,6 @@ impl Holder {
             replica: None,
             parked_until: None,
             evaluates: false,
-            at_neighbour: false,
         }
     }
 
@@ -128,7 +124,6 @@ impl From<&HoldRow> for Holder {
             replica: Some(held.replica),
             parked_until: until.and_then(at).map(Timestamp::announced),
             evaluates: false,
-            at_neighbour: false,
         }
     }
 }
@@ -157,29 +152,5 @@ impl Worker<'_> {
             && self.port == held.port
             && *self.worker_id == *held.worker_id
             && *self.cluster == *node.cluster
-    }
-}
-
-/// What other processes are told of `worker`, which `holder` has through the relay `replica`.
-pub(crate) fn held(worker: &Worker<'_>, holder: &Holder, replica: Replica) -> HoldRow {
-    let subject = holder.subject.as_deref().unwrap_or_default();
-    HoldRow {
-        worker_id: worker.worker_id.into(),
-        kind: worker.kind,
-        port: worker.port,
-        name: subject.into(),
-        session: holder.session.to_string().as_str().into(),
-        client: holder.client.as_str().into(),
-        peer: holder.peer,
-        replica,
-        since_unix_ms: unix_ms(holder.since.time),
-        parked: holder.parked_until.map(|until| Parked {
-            owner: subject.into(),
-            // Its own process ends it where that is revoked.
-            credential: None,
-            until_unix_ms: unix_ms(until.time),
-            // It goes with the park.
-            entered: None,
-        }),
     }
 }

@@ -1,4 +1,4 @@
-//! Until when a park lasts, wherever it is: at a relay's successor, at a relay that comes after a crash, at an agent.
+//! Until when a park lasts, wherever it is: at a relay that comes after a crash or a restart, at an agent.
 
 use std::time::Duration;
 

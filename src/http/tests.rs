@@ -82,7 +82,6 @@ pub(crate) fn config() -> Config {
             handshake_timeout: 10 * second,
             keepalive: 15 * second,
             drain_timeout: 30 * second,
-            takeover: None,
             keeper: None,
         },
         clusters: Vec::new(),

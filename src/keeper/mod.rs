@@ -32,6 +32,7 @@ use self::messages::{KeepKey, KeptPair};
 use self::process::KeeperProcess;
 use self::record::Record;
 use self::systemd::ServiceManager;
+use crate::wire::passed_descriptors::PassedDescriptors;
 use crate::wire::tunnel::text::Hex;
 
 /// How long a keeper may take a connection in before that is made without it.
@@ -92,13 +93,14 @@ impl Keeper {
     /// [`Error`].
     pub(crate) async fn open(
         path: Option<&Path>,
+        passed: &mut PassedDescriptors,
     ) -> Result<Option<(Arc<Self>, Vec<LeftConnection>)>, Error> {
         let (store, kept) = match path {
             Some(path) => {
                 let (process, kept) = KeeperProcess::dial(path).await?;
                 (Store::Process(process), kept)
             }
-            None => match ServiceManager::of_this_process() {
+            None => match ServiceManager::of_this_process(passed) {
                 Some((manager, kept)) => (Store::ServiceManager(manager), kept),
                 None => return Ok(None),
             },

@@ -152,7 +152,7 @@ impl KeeperProcess {
         });
     }
 
-    /// Is linked with the keeper, and with its successors.
+    /// Is linked with the keeper, and with the next one once that is gone.
     pub(super) async fn run(&self, keeper: &Arc<Keeper>, leave: mpsc::Sender<LeftConnection>) {
         let Some((mut to_write, first)) = self.begins.lock().take() else {
             return std::future::pending().await;

@@ -13,6 +13,7 @@ use tracing::{debug, warn};
 
 use super::messages::{KeepKey, KeptPair};
 use crate::wire::descriptors::send;
+use crate::wire::passed_descriptors::PassedDescriptors;
 
 /// Before the key, in the name of a descriptor: others may be passed to the service, too.
 const NAME: &str = "ray-relay-kept-";
@@ -36,7 +37,7 @@ pub(super) fn places() -> Option<usize> {
 
 impl ServiceManager {
     /// The one that has started this process, where it keeps descriptors, and what it has kept.
-    pub(super) fn of_this_process() -> Option<(Self, Vec<KeptPair>)> {
+    pub(super) fn of_this_process(passed: &mut PassedDescriptors) -> Option<(Self, Vec<KeptPair>)> {
         let most = places()?;
         let address = std::env::var("NOTIFY_SOCKET").ok()?;
         let notify = match dial(&address) {
@@ -46,14 +47,7 @@ impl ServiceManager {
                 return None;
             }
         };
-        let given = sd_listen_fds::get().unwrap_or_else(|why| {
-            warn!(%why, "cannot read what the service manager has kept");
-            Vec::new()
-        });
-        let named = given
-            .into_iter()
-            .filter_map(|(name, descriptor)| Some((name?, descriptor.into_std())));
-        let (kept, halves) = paired(named);
+        let (kept, halves) = paired(passed.named(NAME));
         let manager = Self {
             notify,
             most,
@@ -63,6 +57,16 @@ impl ServiceManager {
             manager.forget(&half);
         }
         Some((manager, kept))
+    }
+
+    /// One that is reached at `notify` and keeps up to 1024 connections.
+    #[cfg(test)]
+    pub(super) fn at(notify: UnixDatagram) -> Self {
+        Self {
+            notify,
+            most: EACH * 1024,
+            kept: AtomicUsize::new(0),
+        }
     }
 
     pub(super) fn keep(
@@ -109,7 +113,7 @@ fn dial(address: &str) -> io::Result<UnixDatagram> {
 
 /// Connections and their records, by name, which the manager gives in no order; and the keys of those that have no other half:
 /// a process can be killed in the middle of anything.
-fn paired(given: impl Iterator<Item = (String, OwnedFd)>) -> (Vec<KeptPair>, Vec<String>) {
+fn paired(given: Vec<(String, OwnedFd)>) -> (Vec<KeptPair>, Vec<String>) {
     let mut connections = HashMap::new();
     let mut records = HashMap::new();
     for (name, descriptor) in given {
@@ -161,7 +165,7 @@ mod tests {
             (name(1), socket()),
             (name(3), record()),
         ];
-        let (pairs, mut halves) = paired(given.into_iter());
+        let (pairs, mut halves) = paired(given);
         assert_eq!(pairs.len(), 1);
         assert_eq!(pairs[0].0, Hex([1; 16]));
         halves.sort();
@@ -170,7 +174,8 @@ mod tests {
 
     #[test]
     fn the_units_say_how_many_descriptors_systemd_keeps_for_them() {
-        for unit in ["ray-relay.service", "ray-relay@.service"] {
+        {
+            let unit = "ray-relay.service";
             let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/docker/systemd");
             let text = std::fs::read_to_string(format!("{folder}/{unit}")).unwrap();
             let of = |name| text.lines().find_map(|line| line.strip_prefix(name));

@@ -3,17 +3,23 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Error, Keeper, LeftConnection, serve};
+use super::record::Record;
+use super::systemd::ServiceManager;
+use super::{Error, Keeper, KeptSlot, LeftConnection, Store, serve};
 use crate::shutdown::Signals;
+use crate::wire::passed_descriptors::PassedDescriptors;
+use crate::wire::tunnel::text::Hex;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -47,6 +53,23 @@ pub(crate) async fn keeper(place: &KeeperPlace) -> AbortOnDropHandle<Result<(), 
     AbortOnDropHandle::new(serving)
 }
 
+/// A `connection` that a service manager kept, with the record `stored`.
+pub(crate) fn left(connection: OwnedFd, stored: &Value) -> LeftConnection {
+    let manager = ServiceManager::at(UnixDatagram::unbound().unwrap());
+    let slot = KeptSlot {
+        keeper: Arc::new(Keeper(Store::ServiceManager(manager))),
+        key: Hex(rand::random()),
+        record: Record::new().unwrap(),
+        given: None,
+        is_left: false,
+    };
+    LeftConnection {
+        connection,
+        record: serde_json::to_vec(stored).unwrap(),
+        slot,
+    }
+}
+
 /// A relay, as far as the keeper sees it: what was left for it, what is left later, and the task that is to be aborted for
 /// the relay to be killed.
 pub(crate) struct KeptRelay {
@@ -57,7 +80,8 @@ pub(crate) struct KeptRelay {
 }
 
 pub(crate) async fn relay(place: &KeeperPlace) -> KeptRelay {
-    let opened = timeout(PATIENCE, Keeper::open(Some(&place.path))).await;
+    let passed = &mut PassedDescriptors::default();
+    let opened = timeout(PATIENCE, Keeper::open(Some(&place.path), passed)).await;
     let (keeper, left) = opened.unwrap().unwrap().unwrap();
     KeptRelay::linked(keeper, left)
 }

@@ -53,25 +53,25 @@ async fn what_a_killed_relay_has_left_is_the_next_ones_and_still_open() {
 async fn a_relay_that_is_there_gets_what_another_one_leaves_and_nothing_that_one_has() {
     let place = place();
     let serving = keeper(&place).await;
-    let predecessor = relay(&place).await;
+    let first = relay(&place).await;
     let (near, _debugger) = UnixStream::pair().unwrap();
-    let mut slot = predecessor.keeper.keep(near.as_fd()).unwrap();
-    slot.write(b"the predecessor's").unwrap();
-    heard(&predecessor).await;
-    let mut successor = relay(&place).await;
-    assert!(successor.left.is_empty());
-    assert!(successor.later.try_recv().is_err());
+    let mut slot = first.keeper.keep(near.as_fd()).unwrap();
+    slot.write(b"the first one's").unwrap();
+    heard(&first).await;
+    let mut second = relay(&place).await;
+    assert!(second.left.is_empty());
+    assert!(second.later.try_recv().is_err());
     slot.leave();
-    predecessor.killed().await;
-    let left = timeout(PATIENCE, successor.later.recv()).await.unwrap();
-    assert_eq!(left.unwrap().record, b"the predecessor's");
+    first.killed().await;
+    let left = timeout(PATIENCE, second.later.recv()).await.unwrap();
+    assert_eq!(left.unwrap().record, b"the first one's");
     serving.abort();
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_a_keeper_a_relay_says_what_to_start() {
     let place = place();
-    let why = Keeper::open(Some(&place.path))
+    let why = Keeper::open(Some(&place.path), &mut PassedDescriptors::default())
         .await
         .unwrap_err()
         .to_string();

@@ -8,7 +8,6 @@ mod attached;
 mod following;
 mod log;
 mod parked;
-mod passed;
 mod reached;
 mod running;
 
@@ -25,8 +24,8 @@ pub(super) use self::parked::ParkedSession;
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::debugger::unattended::Taker;
-use crate::identity::{Principal, Secret};
-use crate::lineproto::authenticate::{Enter, Errand, words_of_all};
+use crate::identity::Principal;
+use crate::lineproto::authenticate::{Errand, words_of_all};
 use crate::lineproto::input::{ClientInput, Typed};
 use crate::lineproto::output::Out;
 use crate::listing::browse::{Browse, BrowseStep};
@@ -39,7 +38,6 @@ use crate::session::authenticate::Authenticated;
 use crate::session::refusal::SessionRefusal;
 use crate::session::state::SessionState;
 use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, leaving, visible};
-use crate::takeover::RequestedSession;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::timestamp::Timestamp;
 use crate::upstream::park::{self, Resumed, Terms};
@@ -80,8 +78,6 @@ pub(super) struct TerminalSession<'a, 'i, R> {
     context: &'a Context,
     session: &'a Session,
     principal: Principal,
-    /// What it has shown, to be shown again where it is passed on.
-    token: Option<Secret>,
     connection: &'i ConnectionInfo,
     input: &'i mut ClientInput<R>,
     out: Out,
@@ -104,7 +100,6 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
             context,
             session,
             principal: who.principal,
-            token: who.token,
             connection,
             input,
             out,
@@ -278,15 +273,6 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
     /// Sessions with the breakpoint `id`, wherever it goes on, also with what another person has parked there where it is to
     /// `take_over`.
     async fn enter(&mut self, id: BreakpointId, take_over: bool) -> NextPrompt {
-        if let Some(home) = self
-            .context
-            .peers
-            .takeover
-            .home_of(&RequestedSession::Parked(id))
-        {
-            let id = id.to_string();
-            return self.pass_on(&Enter { id, take_over }, &home).await;
-        }
         loop {
             let (registry, sessions) = (&self.context.registry, &self.context.sessions.table);
             let access = self.principal.access();

@@ -7,21 +7,20 @@ use std::time::SystemTime;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::detect::{Detection, ENOUGH, detect};
 use super::refusal::{self, HandshakeRefusal, Speaks, TLS_ALERT};
 use super::wire::ClientWire;
-use super::{pass_on, pydevd};
+use super::pydevd;
 use crate::config::TlsMode;
 use crate::connect::ArrivedStream;
 use crate::connection::ConnectionInfo;
 use crate::connection::on_wake::WakeForwarder;
 use crate::context::Context;
 use crate::identity::{AuthError, Authenticator, Principal};
-use crate::takeover::OwningProcess;
 use crate::telemetry::metrics::{Handshake, Protocol, RefusalKind};
 use crate::tls::{Certificate, Tls};
 use crate::wire::prefixed::Prefixed;
@@ -78,8 +77,6 @@ struct DetectedConnection {
     stream: Prefixed<ClientWire>,
     detection: Detection,
     connection: ConnectionInfo,
-    /// The predecessor whose it may be.
-    home: Option<OwningProcess>,
     /// What to answer where it is not spoken here.
     unknown: &'static [u8],
 }
@@ -99,22 +96,6 @@ pub(super) fn serve(
 ) -> impl Future<Output = ()> + Send {
     served(Box::pin(async move {
         let recognised = recognise(&context, &tls, stream, connection).await?;
-        Some(speak(context, recognised))
-    }))
-}
-
-/// Serves one connection that another process passes on, TLS taken off, to its end.
-pub(super) fn serve_passed(
-    context: Arc<Context>,
-    mut stream: UnixStream,
-    connection: ConnectionInfo,
-) -> impl Future<Output = ()> + Send {
-    served(Box::pin(async move {
-        let deadline = connection.accepted + context.config.listen.handshake_timeout;
-        let Ok(FirstBytes::Known(first)) = read_first(&mut stream, deadline).await else {
-            return None;
-        };
-        let recognised = told_apart(&context, ClientWire::Passed(stream), first, connection);
         Some(speak(context, recognised))
     }))
 }
@@ -154,18 +135,12 @@ fn speak(context: Arc<Context>, recognised: DetectedConnection) -> Serving {
         stream,
         detection,
         connection,
-        home,
         unknown,
     } = recognised;
-    if let Some(home) = home {
-        return Box::pin(async move {
-            pass_on::pass_on(&context, stream, &connection, home).await;
-        });
-    }
     match detection {
         Detection::Http => {
-            let leaving = context.shutdown.leaving.clone();
-            let served = http::serve_connection(stream, connection, context.clone(), leaving);
+            let draining = context.shutdown.drain.clone();
+            let served = http::serve_connection(stream, connection, context.clone(), draining);
             // In a box of its own, as one that is waited for beside others is there twice.
             let served = Box::pin(served);
             Box::pin(async move {
@@ -313,10 +288,6 @@ fn told_apart(
         Some(true) => pydevd::ANSWER,
         Some(false) | None => UNKNOWN_ANSWER,
     };
-    let home = match first.detection {
-        Detection::Http => pass_on::home(&context.peers, &first.bytes),
-        _ => None,
-    };
     connection.place.weigh(
         connection.tls_weight()
             + match first.detection {
@@ -330,7 +301,6 @@ fn told_apart(
         stream: Prefixed::new(first.bytes.freeze(), wire),
         detection: first.detection,
         connection,
-        home,
         unknown,
     }
 }

@@ -3,8 +3,6 @@
 mod connection_log;
 pub mod detect;
 mod handshake;
-mod pass_on;
-pub(crate) mod passed;
 mod pydevd;
 mod refusal;
 mod wire;
@@ -28,6 +26,7 @@ use crate::connection::{self, ConnectionInfo};
 use crate::context::Context;
 use crate::telemetry::metrics::RefusalKind;
 use crate::tls::Tls;
+use crate::wire::passed_descriptors::PassedDescriptors;
 use crate::wire::tcp;
 
 /// Connections that the kernel holds until the relay gets round to them.
@@ -35,6 +34,10 @@ const BACKLOG: u32 = 512;
 
 /// Pause after an accept error that is not the fault of one connection (no descriptors left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Time for the first request of a connection that was accepted just before the relay had drained. Below the time that
+/// [`crate::app`] gives connections to close.
+const LAST_REQUEST_GRACE: Duration = Duration::from_millis(200);
 
 /// The address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -61,12 +64,19 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Binds `address`.
+/// Listens at `address`: on the socket that the service manager passed for it, or on a new one.
 ///
 /// # Errors
 /// [`BindError`] with the next step.
-pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    let attempt = || {
+pub(crate) fn bind(
+    address: SocketAddr,
+    passed: &mut PassedDescriptors,
+) -> Result<TcpListener, BindError> {
+    let mut attempt = || {
+        if let Some(listener) = passed.listener(address) {
+            listener.set_nonblocking(true)?;
+            return TcpListener::from_std(listener);
+        }
         let socket = if address.is_ipv4() {
             TcpSocket::new_v4()?
         } else {
@@ -80,32 +90,27 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     attempt().map_err(|source| BindError { address, source })
 }
 
-/// Accepts on `listener` until the relay has drained, or another process has taken over: a client that comes while it drains is
-/// told so. Accept errors never end it.
+/// Accepts on `listener` until the relay has drained: a client that comes while it drains is told so. Accept errors never end it.
 ///
 /// `admission` bounds the connections of all listeners together, and never by waiting: at the cost of those that stand
 /// still. `advertised` is set for a listener that stands for one breakpoint (`advertise = "ports"`), by its port.
 pub async fn run(
-    listener: Arc<TcpListener>,
+    listener: TcpListener,
     context: Arc<Context>,
     tls: Arc<Tls>,
     admission: Arc<Admission>,
     advertised: Option<u16>,
 ) {
-    if let Err(error) = tcp::tune(&*listener, context.config.listen.keepalive) {
+    if let Err(error) = tcp::tune(&listener, context.config.listen.keepalive) {
         // Clients that are gone without a word would stay.
         error!(%error, "cannot set the options of a listening socket");
         return;
     }
     let closed = context.shutdown.closed.clone();
     let accept = async {
-        let mut doors = context.peers.takeover.doors();
-        while doors.open().await {
+        loop {
             admission.settled().await;
-            let (stream, peer) = tokio::select! {
-                accepted = accept(&listener, &context) => accepted,
-                () = doors.shut() => continue,
-            };
+            let (stream, peer) = accept(&listener, &context).await;
             #[cfg(feature = "fault-injection")]
             crate::fault::strike("listener");
             let guard = admission.admit(peer.ip());
@@ -116,9 +121,6 @@ pub async fn run(
             let served = serve(serving, tls, stream, summary, advertised, guard);
             context.shutdown.tasks.spawn(served.instrument(span));
         }
-        // Another process has it.
-        drop(listener);
-        std::future::pending().await
     };
     tokio::select! {
         () = closed.cancelled() => {}
@@ -227,9 +229,10 @@ fn serve(
     }
 }
 
-/// Resolves when the relay has drained and this connection waits for nothing.
+/// Resolves when the relay has drained and this connection waits for nothing: a request that is on its way is answered.
 async fn useless(context: &Context, place: &ConnectionPermit) {
     context.shutdown.closed.cancelled().await;
+    sleep(LAST_REQUEST_GRACE).await;
     if !place.owes_a_credential() {
         std::future::pending().await
     }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
@@ -18,8 +18,6 @@ use crate::wire::write_through;
 #[derive(Debug)]
 pub(super) enum ClientWire {
     Plain(TcpStream),
-    /// Another process passes it on, and has taken TLS off.
-    Passed(UnixStream),
     Encrypted(Box<TlsStream<Prefixed<TcpStream>>>),
     /// Within another connection: through a link, whose connections come and go, or a terminal of the page.
     Linked(ArrivedStream),
@@ -31,7 +29,7 @@ impl ClientWire {
         match self {
             Self::Plain(stream) => Some(stream),
             Self::Encrypted(stream) => Some(stream.get_ref().0.get_ref()),
-            Self::Passed(_) | Self::Linked(_) => None,
+            Self::Linked(_) => None,
         }
     }
 }
@@ -70,7 +68,6 @@ impl AsyncRead for ClientWire {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Passed(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Encrypted(stream) => match ready!(Pin::new(stream).poll_read(cx, buf)) {
                 // Closed without close_notify, as many clients do. Each protocol here says itself where a message ends,
                 // so an attacker who cuts the connection can only make one that is seen to be cut.
@@ -86,7 +83,7 @@ impl PeerStream for ClientWire {
     fn source(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(stream) => Some(stream),
-            Self::Passed(_) | Self::Encrypted(_) | Self::Linked(_) => None,
+            Self::Encrypted(_) | Self::Linked(_) => None,
         }
     }
 
@@ -102,13 +99,12 @@ impl PeerStream for ClientWire {
     fn has_answered(&self) -> Option<bool> {
         match self {
             Self::Linked(stream) => stream.has_answered(),
-            Self::Plain(_) | Self::Passed(_) | Self::Encrypted(_) => None,
+            Self::Plain(_) | Self::Encrypted(_) => None,
         }
     }
 }
 
 write_through!([] ClientWire {
     Self::Plain(stream) => stream,
-    Self::Passed(stream) => stream,
     Self::Encrypted(stream) => stream,
     Self::Linked(stream) => stream });

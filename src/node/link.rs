@@ -88,19 +88,14 @@ impl From<LinkError> for LinkEnded {
     }
 }
 
-/// Links to `relay` until that is over, and says whether the agent was made welcome. Cancels `succeeded` when the relay says
-/// that another process listens at its address.
-pub(super) async fn run(
-    agent: Arc<Agent>,
-    relay: Relay,
-    succeeded: CancellationToken,
-) -> (LinkEnded, bool) {
+/// Links to `relay` until that ends, and returns whether the relay accepted the agent.
+pub(super) async fn run(agent: Arc<Agent>, relay: Relay) -> (LinkEnded, bool) {
     let dialled = tokio::select! {
         dialled = Box::pin(AgentLink::dial(&agent, relay)) => dialled,
         () = agent.ending.cancelled() => return (LinkEnded::Ending, false),
     };
     let mut link = match dialled {
-        Ok(link) => AgentLink { succeeded, ..link },
+        Ok(link) => link,
         Err(error) => return (error.into(), false),
     };
     loop {
@@ -152,8 +147,6 @@ pub(super) struct AgentLink<S> {
     wants_failures: bool,
     /// Where the relay has workers met whose debugger listens elsewhere.
     reverse: Reverse,
-    /// The relay says that another process listens at its address.
-    succeeded: CancellationToken,
     /// Nothing comes from the relay any more, on streams as little as here: theirs may wait for a debugger or a person.
     lost: CancellationToken,
     /// When its credential expires.
@@ -214,7 +207,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
             nodes: None,
             wants_failures: false,
             reverse: Reverse::default(),
-            succeeded: CancellationToken::new(),
             lost: CancellationToken::new(),
             good_until: None,
             renew_at: None,
@@ -257,7 +249,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
             match made {
                 Ok(mut newer) => {
                     newer.only = self.only.take();
-                    newer.succeeded = self.succeeded.clone();
                     newer.lost = self.lost.clone();
                     debug!("a newer link has taken the place of this one");
                     return Ok(newer);
@@ -447,7 +438,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
                     return Ok(self.wire.say(&refused).await?);
                 }
             }
-            FromRelay::Succeeded => self.succeeded.cancel(),
             FromRelay::Dismiss { arrival } => self.reverse.dismiss(&arrival),
             FromRelay::Hello { .. } => {
                 return Err(LinkEnded::Lost(

@@ -79,25 +79,7 @@ impl Agent {
         // Said once for each cause: a relay may be away for hours.
         let said = Mutex::new(String::new());
         let attempt = || async {
-            let succeeded = CancellationToken::new();
-            let mut run = Box::pin(link::run(
-                Arc::clone(&self),
-                relay.clone(),
-                succeeded.clone(),
-            ));
-            let (ended, linked) = tokio::select! {
-                ended = &mut run => ended,
-                () = succeeded.cancelled() => {
-                    info!("another process of the relay has taken over: linked with that as well");
-                    // To its end, which the relay decides on, or the agent's.
-                    let older = async move {
-                        let (ended, _) = run.await;
-                        info!(why = %ended, "the link with the previous process has ended");
-                    };
-                    self.tasks.spawn(older.in_current_span());
-                    return LinkAttempt::Linked;
-                }
-            };
+            let (ended, linked) = Box::pin(link::run(Arc::clone(&self), relay.clone())).await;
             let why = ended.to_string();
             match ended {
                 LinkEnded::Ending => return LinkAttempt::Linked,

@@ -139,7 +139,7 @@ impl CommandLink {
         if let Some(why) = self.barred_everywhere() {
             return Err(ReverseEnd::Refused(why.to_owned()));
         }
-        if self.ctx.shutdown.leaving.is_cancelled() {
+        if self.ctx.shutdown.drain.is_cancelled() {
             return Err(ReverseEnd::Ending);
         }
         let agents = &self.ctx.peers.agents;
@@ -194,7 +194,7 @@ impl CommandLink {
         let mut told = None;
         loop {
             // While the relay drains, and where another process has taken over, what goes on may go on, and nothing begins.
-            let draining = shutdown.leaving.is_cancelled();
+            let draining = shutdown.drain.is_cancelled();
             if draining && self.sessions.is_empty() {
                 return ReverseEnd::Ending;
             }
@@ -204,7 +204,7 @@ impl CommandLink {
                     Err(ReverseEnd::Refused("you have started it again elsewhere".to_owned()))
                 }
                 () = shutdown.abort.cancelled() => Err(ReverseEnd::Ending),
-                () = shutdown.leaving.cancelled(), if !draining => Ok(()),
+                () = shutdown.drain.cancelled(), if !draining => Ok(()),
                 next = self.wire.next() => match next {
                     Ok(message) => {
                         self.on_message(message);

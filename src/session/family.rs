@@ -87,25 +87,6 @@ impl SessionFamily {
 }
 
 impl Families {
-    /// The names of all.
-    pub fn names(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.lock().keys().cloned().collect();
-        names.sort_unstable();
-        names
-    }
-
-    /// Address and name of each client that a family waits for since a restart.
-    pub fn restarts(&self) -> Vec<(IpAddr, String)> {
-        let known = self.lock();
-        let waiting = known
-            .values()
-            .filter(|family| family.waits.borrow().is_some());
-        let founders = waiting.map(|family| &family.founder);
-        let mut all: Vec<_> = founders.map(|one| (one.peer, one.client.clone())).collect();
-        all.sort_unstable();
-        all
-    }
-
     /// Whether a family waits for `founder` since a restart. Who that is, is made up only where one waits at all.
     pub fn wait_for(&self, founder: impl FnOnce() -> Initiator) -> bool {
         let known = self.lock();

@@ -10,7 +10,7 @@ mod share;
 mod subprocesses;
 
 use std::any::Any;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,8 +52,6 @@ pub struct Parks {
     places: Arc<ParkPlaces>,
     parked: Mutex<HashMap<ParkId, ParkEntry>>,
     subprocesses: Subprocesses,
-    /// Tasks that have gone to the process that has taken over: their subprocesses go after them.
-    gone: Mutex<HashSet<BreakpointId>>,
     /// What is over, for who comes too late.
     late: ExpiredParks,
 }
@@ -401,7 +399,7 @@ impl Drop for ParkSlot {
 
 /// Whether what `holder` has is parked at this relay, or at the agent of its node.
 pub(crate) fn is_parked(holder: &Holder) -> bool {
-    holder.parked_until.is_some() && !holder.at_neighbour
+    holder.parked_until.is_some()
 }
 
 /// The same, by `principal`, who may go on with it.

@@ -20,9 +20,6 @@ pub enum SessionState {
     Parked,
     /// The session takes a snapshot of the worker.
     Looking,
-    /// Another relay process on this machine serves it.
-    #[serde(rename = "passed on")]
-    PassedOn,
     /// The client may not have what it asked for.
     Refused,
     /// The session is over, and the client is being told.
@@ -32,7 +29,7 @@ pub enum SessionState {
 impl SessionState {
     /// All of them, for `docs/reference.md`.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Handshake,
         Self::Waiting,
         Self::Listing,
@@ -40,7 +37,6 @@ impl SessionState {
         Self::Attached,
         Self::Parked,
         Self::Looking,
-        Self::PassedOn,
         Self::Refused,
         Self::Ended,
     ];
@@ -54,7 +50,6 @@ impl SessionState {
             | Self::Listing
             | Self::Connecting
             | Self::Looking
-            | Self::PassedOn
             | Self::Refused
             | Self::Ended => false,
         }

@@ -8,9 +8,9 @@
 
 mod look;
 mod memory;
-mod passing;
 pub(crate) mod restored;
 mod taking;
+mod task;
 mod terms;
 
 use std::time::Duration;
@@ -62,8 +62,6 @@ pub(crate) struct Park<'a> {
     place: ParkSlot,
     left: ParkView,
     since: Instant,
-    /// No other process can go on with it.
-    stays_here: bool,
     /// Whose it is: of a subprocess who has taken over the task that it is of.
     owner: Principal,
     /// An expression of the lost client still runs in the task.
@@ -108,8 +106,6 @@ type ParkAnswer = oneshot::Sender<Result<Offer, Busy>>;
 enum ParkEnding {
     /// To whom it was offered and who has accepted.
     HandedOver(oneshot::Sender<HandedOver>),
-    /// To the process that has taken over from this one.
-    PassedOn,
     /// A caller has asked for it, and is told.
     Released(oneshot::Sender<Result<(), String>>),
     By(Outcome),
@@ -150,19 +146,17 @@ impl<'a> Park<'a> {
             place,
             left,
             since: now.instant,
-            stays_here: false,
         })
     }
 
     /// Waits to its end, which is on record when this returns.
     pub(crate) async fn wait(mut self: Box<Self>) -> Outcome {
         if self.context.shutdown.drain.is_cancelled() {
-            return self.leave_with_process().await;
+            return self.leave(Outcome::Drained, false).await;
         }
         loop {
             match self.ending().await {
                 ParkEnding::HandedOver(taker) => return self.hand_over(taker).await,
-                ParkEnding::PassedOn => return self.leave(Outcome::TakenOver, false).await,
                 ParkEnding::Released(told) => match self.live.audit.ends(Outcome::Released).await {
                     Ok(()) => {
                         let goes_on = self.ends_expression().await;
@@ -174,7 +168,6 @@ impl<'a> Park<'a> {
                     Err(why) => _ = told.send(Err(why.to_string())),
                 },
                 ParkEnding::By(outcome) => match self.recorded(outcome).await {
-                    (Outcome::Drained, _) => return self.leave_with_process().await,
                     (outcome, recorded) => return self.leave(outcome, recorded).await,
                 },
             }
@@ -243,9 +236,6 @@ impl<'a> Park<'a> {
                 return ParkEnding::By(Outcome::Released);
             }
             self.follow_task().await;
-            if looking.is_none() && self.pass_on() {
-                return ParkEnding::PassedOn;
-            }
             let evaluates = looking.is_none() && self.waiting.debugger.evaluates();
             if evaluates != self.evaluates {
                 self.evaluates = evaluates;
@@ -302,7 +292,6 @@ impl<'a> Park<'a> {
                         }
                     }
                 },
-                () = self.context.peers.takeover.may_take_parks(), if !self.stays_here => {}
                 Ok(()) = lists.changed(), if !self.live.worker.holds() => {}
             }
         }
@@ -473,10 +462,9 @@ pub(crate) fn has_task_of(context: &Context, live: &Live<'_>) -> bool {
     worker.holds() || context.shutdown.drain.is_cancelled() || has()
 }
 
-/// Whether a park does not end with this process, where that ends: its debugger `is_kept` beyond it, or another process has taken over.
+/// Whether a park survives the end of this process: its debugger `is_kept` by a holder.
 pub(crate) fn outlives_drain(context: &Context, is_kept: bool) -> bool {
-    let drains = context.shutdown.drain.is_cancelled();
-    !drains || is_kept || context.peers.takeover.takes_parks()
+    is_kept || !context.shutdown.drain.is_cancelled()
 }
 
 /// Which debugger the session `live` is with.

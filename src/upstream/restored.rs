@@ -1,4 +1,4 @@
-//! Connections to debuggers that a relay has left that was killed, or passed on to its successor: whose each is, and the permit
+//! Connections to debuggers of a relay that was killed or restarted: whose each is, and the permit
 //! to go on with it.
 //!
 //! The opener of a connection has written down who has the worker ([`Ownership`]). The next relay recognises that person again, finds
@@ -6,7 +6,7 @@
 //! and its task runs on: its session is over like one whose time is, or whose credential was revoked.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -27,10 +27,9 @@ use crate::identity::{CarriedIdentity, Principal};
 use crate::keeper::{KeptSlot, LeftConnection};
 use crate::memory::Account;
 use crate::ray::registry::{
-    Breakpoint, BreakpointId, ClaimError, EnteredBreakpoint, Holder, PassedHold, Registry,
+    Breakpoint, BreakpointId, ClaimError, EnteredBreakpoint, Holder, Registry,
 };
 use crate::session::{Authorized, Permit, parks};
-use crate::takeover::PassedPark;
 use crate::timestamp::{Timestamp, unix_ms};
 use crate::wire::dap::splice::Splice;
 use crate::wire::tcp;
@@ -95,8 +94,6 @@ pub(crate) struct Restored {
     kept: Option<KeptConnection>,
     stored: Stored,
     owner: Ownership,
-    /// What stands for it in the registry, where another process has said that it has it.
-    hold: Option<PassedHold>,
 }
 
 /// A worker that is held again for its person.
@@ -143,36 +140,17 @@ pub(crate) struct LostSession {
 
 impl Restored {
     /// What a relay has `left`; `None`: what was written down of it is not understood, and it is closed.
-    pub(crate) fn left(context: &Context, left: LeftConnection) -> Option<Self> {
+    pub(crate) fn left(left: LeftConnection) -> Option<Self> {
         let LeftConnection {
             connection,
             record,
             slot,
         } = left;
         let stored = serde_json::from_slice(&record).ok();
-        let restored = Self::read(connection, stored, Some(slot))?;
-        // A relay of this machine may have said before its end that it has it.
-        let owner = &restored.owner;
-        let is_worker = owner.process.is_none();
-        let hold = is_worker.then(|| context.registry.hand_over(&owner.cluster, &owner.worker_id));
-        Some(Self { hold, ..restored })
+        Self::read(connection, stored, slot)
     }
 
-    /// What a predecessor has passed on; the same.
-    pub(crate) fn passed(context: &Context, park: PassedPark) -> Option<Self> {
-        let PassedPark {
-            connection,
-            stored,
-            hold,
-        } = park;
-        let keeper = context.keeper.as_ref();
-        let slot = keeper.and_then(|keeper| keeper.keep(connection.as_fd()).ok());
-        let stored = serde_json::from_value(stored).ok();
-        let restored = Self::read(connection, stored, slot)?;
-        Some(Self { hold, ..restored })
-    }
-
-    fn read(connection: OwnedFd, stored: Option<Stored>, slot: Option<KeptSlot>) -> Option<Self> {
+    fn read(connection: OwnedFd, stored: Option<Stored>, slot: KeptSlot) -> Option<Self> {
         let read = || {
             let stored = stored?;
             let owner = serde_json::from_value(stored.tenant.clone()).ok()?;
@@ -188,10 +166,9 @@ impl Restored {
         };
         Some(Self {
             connection,
-            kept: slot.map(|slot| KeptConnection::new(slot, stored.clone())),
+            kept: Some(KeptConnection::new(slot, stored.clone())),
             stored,
             owner,
-            hold: None,
         })
     }
 
@@ -317,18 +294,11 @@ impl Restored {
                 let again = || registry.restore(entered, holder.clone());
                 once_free(registry, waits, again).await?
             }
-            None => match self
-                .hold
-                .as_ref()
-                .and_then(|_| registry.take_over(breakpoint.id))
-            {
-                Some(claim) => claim,
-                None => {
-                    let waits = |why: &_| matches!(why, ClaimError::InUse(_));
-                    let acquire = || Permit::acquire(registry, authorized.clone(), holder.clone());
-                    return once_free(registry, waits, acquire).await;
-                }
-            },
+            None => {
+                let waits = |why: &_| matches!(why, ClaimError::InUse(_));
+                let acquire = || Permit::acquire(registry, authorized.clone(), holder.clone());
+                return once_free(registry, waits, acquire).await;
+            }
         };
         if self.stored.prompt.is_some() {
             // It cannot be entered again.

@@ -8,7 +8,6 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +20,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 /// Bytes of one message.
@@ -41,9 +39,6 @@ const TAKEN: Duration = Duration::from_secs(10);
 
 /// Says that a descriptor comes with a message.
 const WITH_DESCRIPTOR: u32 = 1 << 31;
-
-/// What is to be written, and a descriptor that goes with it.
-pub(crate) type Outgoing<M> = (M, Option<OwnedFd>);
 
 /// Both directions of a channel, on which messages `M` come.
 pub(crate) fn channel<M>(socket: UnixStream) -> (MessageReader<M>, MessageWriter) {
@@ -152,32 +147,6 @@ impl MessageWriter {
         written.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Writes what comes to `outbox` until `over`, and then what is left in it.
-    ///
-    /// # Errors
-    /// As [`MessageWriter::write`].
-    pub(crate) async fn write_all<M: Serialize>(
-        &self,
-        outbox: &mut mpsc::Receiver<Outgoing<M>>,
-        over: impl Future<Output = ()>,
-    ) -> io::Result<()> {
-        let mut over = pin!(over);
-        loop {
-            let outgoing = tokio::select! {
-                outgoing = outbox.recv() => outgoing,
-                () = &mut over, if !outbox.is_closed() => {
-                    outbox.close();
-                    continue;
-                }
-            };
-            let Some((message, descriptor)) = outgoing else {
-                return Ok(());
-            };
-            let descriptor = descriptor.as_ref().map(|descriptor| descriptor.as_fd());
-            self.write(&message, descriptor).await?;
-        }
-    }
-
     async fn send(&self, frame: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let mut sent = 0;
         while sent < frame.len() {
@@ -251,7 +220,7 @@ mod tests {
     #[serde(tag = "type", rename_all = "snake_case")]
     enum Message {
         Refused { reason: String },
-        Successor,
+        Given,
         Ready,
     }
 
@@ -267,8 +236,8 @@ mod tests {
         let talk = async {
             writer.write(&refused(300), None).await.unwrap();
             let with = Some(theirs.as_fd());
-            writer.write(&Message::Successor, with).await.unwrap();
-            writer.write(&Message::Successor, with).await.unwrap();
+            writer.write(&Message::Given, with).await.unwrap();
+            writer.write(&Message::Given, with).await.unwrap();
             writer.write(&Message::Ready, None).await.unwrap();
             drop((writer, theirs));
         };
@@ -277,7 +246,7 @@ mod tests {
                 matches!(reader.read().await.unwrap(), (Message::Refused { reason }, None) if reason.len() == 300)
             );
             let (message, first) = reader.read().await.unwrap();
-            assert_eq!(message, Message::Successor);
+            assert_eq!(message, Message::Given);
             let (_, second) = reader.read().await.unwrap();
             assert!(matches!(
                 reader.read().await.unwrap(),
@@ -296,23 +265,6 @@ mod tests {
         let mut heard = String::new();
         ours.read_to_string(&mut heard).await.unwrap();
         assert_eq!(heard, "through");
-    }
-
-    #[tokio::test]
-    async fn what_was_to_be_said_when_it_is_over_is_said() {
-        let (near, far) = UnixStream::pair().unwrap();
-        let (_, writer) = channel::<Message>(near);
-        let (mut reader, _) = channel::<Message>(far);
-        let (sender, mut outbox) = mpsc::channel(2);
-        for message in [Message::Successor, Message::Ready] {
-            sender.try_send((message, None)).unwrap();
-        }
-        let over = std::future::ready(());
-        writer.write_all(&mut outbox, over).await.unwrap();
-        assert!(sender.is_closed());
-        for message in [Message::Successor, Message::Ready] {
-            assert_eq!(reader.read().await.unwrap().0, message);
-        }
     }
 
     #[tokio::test]

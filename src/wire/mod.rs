@@ -12,6 +12,7 @@ pub(crate) mod json;
 pub(crate) mod link;
 pub(crate) mod notebook;
 pub(crate) mod own_socket;
+pub(crate) mod passed_descriptors;
 pub mod peer_stream;
 pub mod prefixed;
 pub(crate) mod proc_net;

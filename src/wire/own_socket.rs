@@ -1,6 +1,6 @@
 //! A Unix socket for processes of this user alone.
 //!
-//! Who can speak there is given listening sockets, clients' connections and those of debuggers, so the folder is the
+//! Whoever can speak there is given connections to debuggers, so the folder is the
 //! user's own and writable by no other user, the socket has mode 0600, and the user of the process at the other end is asked
 //! of the system, by both sides.
 
@@ -141,7 +141,7 @@ mod tests {
     #[tokio::test]
     async fn who_listens_is_found_and_what_is_left_is_cleared_away() {
         let folder = folder();
-        let path = folder.path().join("takeover");
+        let path = folder.path().join("keeper");
         assert!(matches!(dial(&path).await, Ok(None)));
         let place = OwnSocket::bind(&path).unwrap();
         let mode = fs::symlink_metadata(&path).unwrap().mode();
@@ -168,8 +168,8 @@ mod tests {
         let open = folder.path().join("open");
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(says(dial(&open.join("takeover")).await).contains("0700"));
-        assert!(says(dial(Path::new("takeover")).await).contains("absolute"));
-        assert!(says(dial(&folder.path().join("none/takeover")).await).contains("folder"));
+        assert!(says(dial(&open.join("keeper")).await).contains("0700"));
+        assert!(says(dial(Path::new("keeper")).await).contains("absolute"));
+        assert!(says(dial(&folder.path().join("none/keeper")).await).contains("folder"));
     }
 }

@@ -22,7 +22,7 @@ const LAYERS: &[&[&str]] = &[
     &["release"],
     &["upstream", "reverse"],
     &["context"],
-    &["takeover", "connect"],
+    &["connect"],
     &["session"],
     &["agents"],
     &["recording"],

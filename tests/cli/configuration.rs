@@ -20,7 +20,7 @@ ray-relay: the configuration has 3 problems
   listen.adress   ({path} line 2)
     found     a key that is not known
     expected  in [listen]: address, insecure_no_auth, max_connections, memory, handshake_timeout,
-              keepalive, drain_timeout, takeover, keeper
+              keepalive, drain_timeout, keeper
     hint      did you mean `address`?
 
   listen.keepalive   ({path} line 3)

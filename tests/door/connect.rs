@@ -21,7 +21,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::support::*;
-use super::takeover;
 
 /// The network between the command and the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -348,34 +347,6 @@ async fn a_relay_that_does_not_hold_it_any_more_ends_it_and_new_ones_work() {
     let list = connect.get("/relay/v1/breakpoints", "").await;
     assert!(list.starts_with("HTTP/1.1 200"), "{list}");
     relay.drain().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_that_was_taken_over_still_has_its_own() {
-    let (_folder, path) = takeover::place();
-    let keys = Keys::new();
-    let signed = |config: &mut Config| config.auth.keys = vec![keys.public()];
-    let first = takeover::relay(&path, signed).await.unwrap();
-    let way = Way::to(first.local_addr()).await;
-    let url = format!("http://{}", way.address);
-    let mut connect = Connect::start(url, &keys.token(|_| {})).await;
-    connect.event("connected").await;
-    let (mut dap, answer) = attach(dial(connect.address).await, &json!({"all": true})).await;
-    assert_eq!(answer["event"], "initialized", "{answer}");
-    let second = takeover::relay(&path, signed).await.unwrap();
-    for at in 3..5 {
-        way.cut(Network::Down, Duration::from_millis(200)).await;
-        answers(&mut dap, at).await;
-    }
-    let list = connect.get("/relay/v1/breakpoints", "").await;
-    assert!(list.starts_with("HTTP/1.1 200"), "{list}");
-    // What is new belongs to the successor: the session alone kept its predecessor.
-    drop(dap);
-    takeover::ends(first).await;
-    let list = connect.get("/relay/v1/breakpoints", "").await;
-    assert!(list.starts_with("HTTP/1.1 200"), "{list}");
-    drop(connect);
-    second.drain().await;
 }
 
 #[tokio::test]

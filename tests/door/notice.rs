@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::support::*;
-use super::takeover::paused;
+use super::paused::paused;
 
 #[tokio::test]
 async fn a_webhook_is_told_of_a_breakpoint_that_nobody_attends_to() {

@@ -6,7 +6,7 @@ use ray_relay::ray::registry::BreakpointId;
 
 use super::browser::{Browser, chromium};
 use super::ranks::{Does, TURN, keeping, rank};
-use super::takeover::paused;
+use super::paused::paused;
 
 /// Types `text` into the filter, and says what the page counts then, at once.
 fn filtered(text: &str) -> String {

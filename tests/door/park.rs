@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use super::debugger::debugger;
 use super::support::*;
-use super::takeover::paused;
+use super::paused::paused;
 use ray_relay::ray::registry::BreakpointId;
 use serde_json::Value;
 

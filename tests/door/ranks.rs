@@ -26,7 +26,7 @@ use tokio::sync::{Barrier, Mutex, Notify};
 use tokio::time::timeout;
 
 use super::support::*;
-use super::takeover::paused;
+use super::paused::paused;
 
 /// What a stand-in does with `p loss`, or with a look.
 #[derive(Clone)]

@@ -6,7 +6,7 @@
 //! | `tls` | nothing, and sslscan for one test |
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view`, `without_cluster` | Python and the network once (a virtual environment under `target/`) |
 //! | `campaign`, `closed_network`, `connect`, `cuts`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
-//! | `agents`, `blocking`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `subprocesses`, `takeover`, `parked_prompts`, `kinds`, `faults`, `gone`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `ranks`, `running`, `terminal`, `together`, `unlisted` | the same without nftables |
+//! | `agents`, `blocking`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `subprocesses`, `parked_prompts`, `kinds`, `faults`, `gone`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `ranks`, `running`, `terminal`, `together`, `unlisted` | the same without nftables |
 //! | `page` | also Chromium |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
@@ -52,7 +52,6 @@ mod sessions;
 mod subprocesses;
 #[expect(dead_code, reason = "tests/smoke uses more of it")]
 mod support;
-mod takeover;
 mod terminal;
 mod tls;
 mod together;

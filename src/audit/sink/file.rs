@@ -15,9 +15,6 @@ use tracing::warn;
 
 use super::super::chain::{self, ChainHead, Hash, Hashing, MAX_LINE};
 
-/// What stands before the process in the name of a file beside the configured one.
-const HANDED_OVER: &str = ".handed-over-";
-
 /// Digits of the number in a rotated file's name, at least.
 const DIGITS: usize = 12;
 
@@ -59,23 +56,6 @@ impl LogFile {
             keep,
             open: None,
         }
-    }
-
-    /// The file of process `pid` while another one writes the configured one.
-    pub(in crate::audit) fn aside(&self, pid: u32) -> Self {
-        let mut name = self.back().path.into_os_string();
-        name.push(format!("{HANDED_OVER}{pid}"));
-        Self::new(name.into(), self.max_size, self.keep)
-    }
-
-    /// The file that this is [`Self::aside`] of, or this one.
-    pub(in crate::audit) fn back(&self) -> Self {
-        let name = self.path.to_string_lossy();
-        let path = match name.rsplit_once(HANDED_OVER) {
-            Some((path, _)) => path.into(),
-            None => self.path.clone(),
-        };
-        Self::new(path, self.max_size, self.keep)
     }
 
     pub(in crate::audit) fn path(&self) -> &Path {

@@ -27,8 +27,6 @@ settings! {
         keepalive: Duration = 15 * SECOND, duration(SECOND..=HOUR);
         /// How long SIGTERM waits for sessions.
         drain_timeout: Duration = 30 * SECOND, duration(SHORTEST..=DAY);
-        /// The Unix socket at which a successor takes the listening sockets over; absent: none can.
-        takeover: Option<PathBuf> = None, path("the absolute path of a Unix socket, in a folder of the relay's own");
         /// The Unix socket of a `ray-relay keeper`, which keeps sessions where this process is killed; absent: the service
         /// manager does, where it can.
         keeper: Option<PathBuf> = None, path("the absolute path of a Unix socket, in a folder of the relay's own");

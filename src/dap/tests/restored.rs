@@ -5,8 +5,8 @@ use crate::audit::EntryKind;
 use crate::audit::testing::spied;
 use crate::identity::CarriedIdentity;
 use crate::identity::testing::{authenticator, principal, token_of};
-use crate::ray::registry::{BreakpointId, ClaimError, Holder};
-use crate::takeover::{PassedPark, held_by_predecessor};
+use crate::keeper::{LeftConnection, testing};
+use crate::ray::registry::BreakpointId;
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
 use crate::wire::tunnel::messages::ParkTerms;
@@ -60,20 +60,20 @@ async fn given(
     let breakpoint = paused("square", 1);
     context.registry.insert(breakpoint.clone());
     let (near, far, _) = connection().await;
-    let park = PassedPark {
-        connection: near.into_std().unwrap().into(),
-        stored: stored(&breakpoint, keeps_ms, configured),
-        hold: None,
-    };
-    take_up(&context, park);
+    let stored = stored(&breakpoint, keeps_ms, configured);
+    take_up(&context, left(near, &stored));
     (context, breakpoint.id, Conversation::new(far, 1 << 20))
 }
 
-/// Has `park` go on at `context`.
-fn take_up(context: &Arc<Context>, park: PassedPark) {
+fn left(connection: TcpStream, stored: &Value) -> LeftConnection {
+    testing::left(connection.into_std().unwrap().into(), stored)
+}
+
+/// Resumes `left` at `context`.
+fn take_up(context: &Arc<Context>, left: LeftConnection) {
     let relay = Arc::clone(context);
     tokio::spawn(async move {
-        let restored = Restored::passed(&relay, park).unwrap();
+        let restored = Restored::left(left).unwrap();
         if let Some(claimed) = restored.claim(&relay).await {
             restored::run(&relay, claimed).await;
         }
@@ -134,12 +134,7 @@ async fn a_session_of_a_person_who_may_nothing_any_more_stays_and_is_no_other_pe
     let mut kept = stored(&breakpoint, 600_000, true);
     kept["tenant"]["identity"] = serde_json::to_value(CarriedIdentity::of(&ann)).unwrap();
     let (near, far, _) = connection().await;
-    let park = PassedPark {
-        connection: near.into_std().unwrap().into(),
-        stored: kept,
-        hold: None,
-    };
-    take_up(&context, park);
+    take_up(&context, left(near, &kept));
     let mut debugger = Conversation::new(far, 1 << 20);
     asked(&mut debugger, "threads").await;
     until(&context, breakpoint.id, "parked").await;
@@ -165,28 +160,4 @@ async fn one_whose_time_is_over_or_that_was_not_configured_is_left_in_order() {
             .unwrap()
             .unwrap();
     }
-}
-
-/// Ray has no worker as paused that a client is attached to, so a successor has to look for those that its predecessor holds.
-#[tokio::test]
-async fn a_park_that_comes_before_its_task_is_listed_is_no_other_clients() {
-    let context = guarded(Authenticator::open(), Audit::off(), |config| {
-        config.park.r#for = Duration::from_secs(600);
-    });
-    let breakpoint = paused("square", 1);
-    let holder = Holder::here(41, None, "Visual Studio Code", None);
-    let hold = held_by_predecessor(&breakpoint, &holder);
-    let (near, far, _) = connection().await;
-    let near = near.into_std().unwrap().into();
-    let takeover = &context.peers.takeover;
-    let kept = stored(&breakpoint, 600_000, true);
-    let park = takeover.handed_over(hold, near, kept).await;
-    context.registry.insert(breakpoint.clone());
-    let another = context.registry.claim(breakpoint.id, holder);
-    assert!(matches!(another, Err(ClaimError::InUse(_))));
-    take_up(&context, park);
-    let mut debugger = Conversation::new(far, 1 << 20);
-    asked(&mut debugger, "threads").await;
-    until(&context, breakpoint.id, "parked").await;
-    assert!(context.registry.remote(|said| said.iter().next().is_none()));
 }

@@ -69,7 +69,6 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
 
     fn on_session_end(&mut self, end: &SessionEnd) -> ControlFlow<()> {
         let patience = match end {
-            SessionEnd::Aborted | SessionEnd::Quiet if self.goes_to_successor(end) => Some(LET_GO),
             SessionEnd::Aborted | SessionEnd::Quiet if self.stays_at_agent(end) => Some(LET_GO),
             // What cannot be recorded is not let run either.
             SessionEnd::CaptureFailed(why) if self.leave_parked(&why.to_string(), true) => {
@@ -100,12 +99,6 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             Some(_) => ControlFlow::Continue(()),
             None => ControlFlow::Break(()),
         }
-    }
-
-    /// Ends the session because of `end` and leaves its worker to the process that has taken over from this one; `false`: none has.
-    fn goes_to_successor(&mut self, end: &SessionEnd) -> bool {
-        let takes = self.context.peers.takeover.takes_parks();
-        takes && self.leave_parked(&end.to_string(), true)
     }
 
     /// Leaves the subprocess where it is, as the client has left its task: VS Code (1.139) shows no session any more whose parent is

@@ -276,13 +276,6 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                     SessionEnd::Revoked(_) | SessionEnd::CaptureFailed(_) | SessionEnd::Asked => {
                         (because(&end), NextPrompt::Ended(outcome))
                     }
-                    SessionEnd::Quiet | SessionEnd::Aborted
-                        if stay.is_some()
-                            && line.is_quiet()
-                            && context.peers.takeover.takes_parks() =>
-                    {
-                        return (outcome, NextPrompt::Lost);
-                    }
                     SessionEnd::Quiet | SessionEnd::Aborted => {
                         let stays = line.abandon();
                         if stays {

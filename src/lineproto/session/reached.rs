@@ -119,14 +119,6 @@ impl SessionDebugger {
         }
     }
 
-    /// It has answered all that it was asked.
-    pub(super) fn is_quiet(&mut self) -> bool {
-        match self {
-            Self::Legacy(entered) => entered.pending() == 0,
-            _ => self.worker().is_some_and(|worker| worker.is_quiet()),
-        }
-    }
-
     /// Loses this end where the debugger is kept then, and says whether it is.
     pub(super) fn abandon(&mut self) -> bool {
         match self {

@@ -7,10 +7,14 @@ use crate::hold::EACH;
 use crate::lineproto::tests::debugpy::{Debugpy, Worker};
 use crate::lineproto::tests::*;
 use crate::policy::Scope;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::debugger::kept::Stored;
+use crate::keeper::testing::{self, KeeperPlace, KeptRelay};
+use crate::keeper::{self, LeftConnection};
 use crate::ray::registry::BreakpointId;
 use crate::session::authorise;
 use crate::session::state::SessionState;
-use crate::takeover::PassedPark;
 use crate::timestamp::Timestamp;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::kept::MOST;
@@ -332,54 +336,92 @@ async fn an_editor_goes_on_with_a_prompt_and_a_prompt_with_an_editor() {
     worker.let_go().await;
 }
 
-/// The process of `relay` ends when another one has taken over: `person` is told, and the park goes there.
-async fn passed_on(relay: &Relay, person: Person) -> PassedPark {
-    let mut successor = relay.context.peers.takeover.succeeded_by();
-    successor.takes_parks();
-    relay.context.shutdown.drain.cancel();
-    relay.context.shutdown.abort.cancel();
+/// A relay beside a keeper.
+struct BesideKeeper {
+    relay: Relay,
+    link: KeptRelay,
+    place: KeeperPlace,
+    _keeping: AbortOnDropHandle<Result<(), keeper::Error>>,
+}
+
+async fn beside_keeper() -> BesideKeeper {
+    let place = testing::place();
+    let keeping = testing::keeper(&place).await;
+    let link = testing::relay(&place).await;
+    let mut relay = relay(true, |_| {});
+    Arc::get_mut(&mut relay.context).unwrap().keeper = Some(Arc::clone(&link.keeper));
+    BesideKeeper {
+        relay,
+        link,
+        place,
+        _keeping: keeping,
+    }
+}
+
+/// The relay's process ends: `person` is told that the task stays parked. Returns the record that the next relay gets.
+async fn left_behind(beside: BesideKeeper, person: Person) -> (BesideNext, Stored) {
+    let shutdown = &beside.relay.context.shutdown;
+    shutdown.drain.cancel();
+    shutdown.abort.cancel();
     let told = person.rest().await;
-    assert!(
-        told.contains("the task stays parked for 15m 00s: connect again"),
-        "{told}"
-    );
-    let park = timeout(PATIENCE, successor.next()).await;
-    park.expect("passed on")
+    assert!(told.contains("the task stays parked for 15m 00s"), "{told}");
+    beside.link.killed().await;
+    let mut next = testing::relay(&beside.place).await;
+    let left = next.is_left(1).await.remove(0);
+    let stored = serde_json::from_slice(&left.record).unwrap();
+    let next = BesideNext {
+        _left: left,
+        _next: next,
+        _before: (beside.relay, beside.place, beside._keeping),
+    };
+    (next, stored)
+}
+
+/// Everything that has to live for the connection to stay open.
+struct BesideNext {
+    _left: LeftConnection,
+    _next: KeptRelay,
+    _before: (
+        Relay,
+        KeeperPlace,
+        AbortOnDropHandle<Result<(), keeper::Error>>,
+    ),
 }
 
 #[tokio::test]
 async fn a_prompt_whose_process_ends_goes_on_at_the_next_one() {
-    let relay = relay(true, |_| {});
-    let (_debugpy, mut worker, ann) = standing(&relay, "ann").await;
-    let park = passed_on(&relay, ann).await;
-    assert!(park.stored["prompt"].is_null(), "{}", park.stored);
+    let beside = beside_keeper().await;
+    let (_debugpy, mut worker, ann) = standing(&beside.relay, "ann").await;
+    let (_next, stored) = left_behind(beside, ann).await;
+    assert!(stored.prompt.is_none(), "{stored:?}");
     let asked = worker.asked_so_far();
     assert!(!asked.contains(&"disconnect".to_owned()), "{asked:?}");
 }
 
 #[tokio::test]
 async fn a_prompt_that_attaches_while_its_process_ends_goes_on_at_the_next_one() {
-    let relay = relay(true, |_| {});
+    let beside = beside_keeper().await;
+    let relay = &beside.relay;
     let debugpy = Debugpy::listen().await;
     let id = debugpy.breakpoint.id;
     relay.context.registry.insert(debugpy.breakpoint.clone());
-    let mut ann = Person::connect(&relay);
+    let mut ann = Person::connect(relay);
     ann.say(&format!("{}\nenter {id}\n", token_of("ann"))).await;
     let mut worker = debugpy.entered().await;
     worker.asked("configurationDone").await;
-    passed_on(&relay, ann).await;
+    let (_next, _) = left_behind(beside, ann).await;
     let asked = worker.asked_so_far();
     assert!(!asked.contains(&"disconnect".to_owned()), "{asked:?}");
 }
 
 #[tokio::test]
 async fn a_legacy_prompt_whose_process_ends_goes_on_at_the_next_one() {
-    let relay = relay(true, |_| {});
+    let beside = beside_keeper().await;
     let said = format!("{}\n0\n", token_of("ann"));
-    let (_pdb, ann, mut prompt) = picked(&relay, &said).await;
-    let park = passed_on(&relay, ann).await;
-    assert!(!park.stored["prompt"].is_null(), "{}", park.stored);
-    drop(park);
+    let (_pdb, ann, mut prompt) = picked(&beside.relay, &said).await;
+    let (next, stored) = left_behind(beside, ann).await;
+    assert!(stored.prompt.is_some(), "{stored:?}");
+    drop(next);
     // Nothing was said in its place.
     assert_eq!(prompt.read(&mut [0; 16]).await.unwrap(), 0);
 }

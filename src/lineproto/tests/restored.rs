@@ -17,10 +17,10 @@ use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, EnteredBreakpoint, Holder};
 use crate::session::authorise;
 use crate::session::live::RECORD_AGAIN;
-use crate::takeover::PassedPark;
 use crate::timestamp::unix_ms;
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
+use crate::wire::passed_descriptors::PassedDescriptors;
 use crate::wire::tunnel::messages::ParkTerms;
 
 /// How long is waited for what is not to come.
@@ -71,14 +71,11 @@ async fn given(relay: &Relay, breakpoint: &Breakpoint, keeps_ms: u64, at: Value)
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap());
     let (near, far) = tokio::join!(near, listener.accept());
-    let park = PassedPark {
-        connection: near.unwrap().into_std().unwrap().into(),
-        stored: stored(breakpoint, keeps_ms, at),
-        hold: None,
-    };
+    let connection = near.unwrap().into_std().unwrap().into();
+    let left = testing::left(connection, &stored(breakpoint, keeps_ms, at));
     let context = Arc::clone(&relay.context);
     tokio::spawn(async move {
-        let restored = Restored::passed(&context, park).unwrap();
+        let restored = Restored::left(left).unwrap();
         if let Some(claimed) = restored.claim(&context).await {
             restored::run(&context, claimed).await;
         }
@@ -197,7 +194,7 @@ async fn one_that_is_not_kept_or_was_being_left_runs_on() {
 async fn one_whose_relay_is_killed_as_it_is_entered_is_kept() {
     let place = testing::place();
     let _keeping = testing::keeper(&place).await;
-    let (keeper, _) = Keeper::open(Some(&place.path)).await.unwrap().unwrap();
+    let (keeper, _) = Keeper::open(Some(&place.path), &mut PassedDescriptors::default()).await.unwrap().unwrap();
     let mut relay = relay(false, |config| {
         config.park.r#for = Duration::from_secs(600);
     });
@@ -246,12 +243,8 @@ async fn one_that_was_never_dialled_is_no_session() {
     let mut stored = stored(&breakpoint, 600_000, standing(""));
     stored["dials"] = true.into();
     let socket = TcpSocket::new_v4().unwrap();
-    let park = PassedPark {
-        connection: socket.as_fd().try_clone_to_owned().unwrap(),
-        stored,
-        hold: None,
-    };
-    let restored = Restored::passed(&relay.context, park).unwrap();
+    let connection = socket.as_fd().try_clone_to_owned().unwrap();
+    let restored = Restored::left(testing::left(connection, &stored)).unwrap();
     let claimed = timeout(PATIENCE, restored.claim(&relay.context)).await;
     assert!(claimed.unwrap().is_none());
     let list = relay.context.registry.snapshot();

@@ -347,18 +347,3 @@ async fn a_debugger_that_does_not_listen_is_said_on_the_stream() {
     assert_eq!(held(&mut link).await, [""; 0]);
     agent.end().await;
 }
-
-#[tokio::test]
-async fn a_relay_that_was_succeeded_keeps_its_link_beside_one_with_its_successor() {
-    let head = head(vec![], vec![node(NODE, "127.0.0.1")]).await;
-    let mut relay = Relay::start(1).await;
-    let _agent = agent(head, &[&relay]);
-    let (mut older, _) = relay.link().await;
-    tell(&mut older, &FromRelay::Succeeded).await;
-    // Another process has the port.
-    relay.replica = Hex([2; 8]);
-    let (_newer, _) = relay.link().await;
-    // Whatever is asked on the older one is answered.
-    tell(&mut older, &FromRelay::Open(open(&"00".repeat(28), 1))).await;
-    assert!(matches!(refused(&mut older).await, (_, _)));
-}

@@ -65,7 +65,6 @@ fn parked(by: Holder) -> State {
     State::Attached(Holder {
         parked_until: Some(until),
         evaluates: false,
-        at_neighbour: false,
         ..by
     })
 }

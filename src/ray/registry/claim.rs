@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::sync::{SetOnce, oneshot, watch};
 use tokio::time::{Instant, timeout};
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::hold::Holder;
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Location};
@@ -45,7 +44,6 @@ struct ClaimInUse {
     number: u64,
     let_run: AtomicBool,
     is_left: AtomicBool,
-    _open: TaskTrackerToken,
     /// Dropped when the breakpoint has been given back.
     _ended: oneshot::Sender<()>,
 }
@@ -67,7 +65,6 @@ impl Claim {
             number,
             let_run: AtomicBool::new(false),
             is_left: AtomicBool::new(false),
-            _open: shared.open.token(),
             _ended: ending,
         };
         Self {

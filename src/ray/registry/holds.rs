@@ -5,41 +5,10 @@ use std::sync::Arc;
 use super::{Breakpoint, BreakpointId, Claim, ClaimError, EnteredBreakpoint, Holder, Registry};
 use crate::hold::{RemoteHold, RemoteHolds, Touched};
 
-/// A worker that another process has handed over or left, listed here or not yet. It is held elsewhere for as long as this is, or until
-/// it is [taken over](Registry::take_over).
-pub(crate) struct PassedHold {
-    registry: Registry,
-    cluster: String,
-    worker_id: String,
-}
-
-impl Drop for PassedHold {
-    fn drop(&mut self) {
-        let (cluster, worker) = (&self.cluster, &self.worker_id);
-        self.registry.hear(|said| said.taken_up(cluster, worker));
-    }
-}
-
 impl Registry {
-    /// Has the worker `worker_id` of `cluster` stay held elsewhere, as the process that hands it over has said.
-    pub(crate) fn hand_over(&self, cluster: &str, worker_id: &str) -> PassedHold {
-        self.hear(|said| said.hand_over(cluster, worker_id));
-        PassedHold {
-            registry: self.clone(),
-            cluster: cluster.to_owned(),
-            worker_id: worker_id.to_owned(),
-        }
-    }
-
-    /// Takes in what agents, or other processes, say that they have: `said` changes it. The list shows it at once.
+    /// Takes in what agents report as held: `said` changes it. The list shows it at once.
     pub(crate) fn hear(&self, said: impl FnOnce(&mut RemoteHolds) -> Touched) {
         self.shared.hear(said);
-    }
-
-    /// Resolves when no session of this process has a claim: each was given back, or [left](super::Lease::leave). Cancel safe.
-    pub(crate) async fn claims_ended(&self) {
-        self.shared.open.close();
-        self.shared.open.wait().await;
     }
 
     /// What others say that they have, whether or not it is listed.
@@ -65,7 +34,7 @@ impl Registry {
     }
 
     /// A claim of what is held elsewhere at the breakpoint `id`, for who goes on with it here: no other session gets it in between.
-    /// Dropped, it is held elsewhere again, if an agent or process still says so. `None`: it is not held elsewhere.
+    /// Dropped, it is held elsewhere again, if an agent still reports it. `None`: it is not held elsewhere.
     pub(crate) fn take_over(&self, id: BreakpointId) -> Option<Claim> {
         let taken = |state: &mut super::state::State, number, now| {
             state.take_over(id, number, now).ok_or(())

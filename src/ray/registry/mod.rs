@@ -73,7 +73,6 @@ pub use current::CurrentTask;
 pub(crate) use entered::EnteredBreakpoint;
 pub use examine::Examined;
 pub use found_cluster::{API_SERVER, FoundCluster, FoundHead};
-pub(crate) use holds::PassedHold;
 pub use id_prefix::{AmbiguousPrefix, BadPrefix, BreakpointIdPrefix};
 pub use list::List;
 pub use objects::{ObjectState, OwnedBy};

@@ -10,7 +10,6 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{SetOnce, broadcast, watch};
 use tokio::time::Instant;
-use tokio_util::task::TaskTracker;
 
 use crate::config;
 use crate::hold::{RayNode, RemoteHolds, Touched};
@@ -40,8 +39,6 @@ pub(super) struct Shared {
     /// Those that heads list as alive, in order.
     pub(super) nodes: watch::Sender<Arc<[RayNode]>>,
     core: Mutex<Core>,
-    /// A token for each claim.
-    pub(super) open: TaskTracker,
     /// Held while the heads are asked for one worker.
     pub(super) asking: tokio::sync::Mutex<()>,
     /// Held while the heads are examined.
@@ -92,7 +89,6 @@ impl Shared {
                 settling: HashMap::new(),
                 next_claim: 0,
             }),
-            open: TaskTracker::new(),
             asking: tokio::sync::Mutex::default(),
             examining: tokio::sync::Mutex::default(),
             settings,

@@ -1,8 +1,8 @@
-//! Parks of subprocesses follow their tasks: to the person who takes the task over, and to the process that goes on with it.
+//! Parks of subprocesses follow their tasks to the person who takes the task over.
 
 use super::{ParkEntry, ParkId, Parks, holder};
 use crate::identity::Principal;
-use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot};
+use crate::ray::registry::{Breakpoint, Holder, Snapshot};
 
 impl ParkEntry {
     /// Whose it is, where `holder` has the worker: of a subprocess the heir's, once that person has the task.
@@ -45,24 +45,11 @@ impl Parks {
         Some(parked.get_mut(&id)?.follow(holder).clone())
     }
 
-    /// The task of the breakpoint `id` has gone to the process that has taken over.
-    pub(crate) fn passed_on(&self, id: BreakpointId) {
-        self.gone.lock().insert(id);
-    }
-
-    /// Whether the task is not here, or not any more, that the park `id` is a subprocess of.
-    pub(crate) fn is_without_task(&self, list: &Snapshot, id: ParkId) -> bool {
-        let holder = holder(list, id.breakpoint);
-        let is_gone = self.gone.lock().contains(&id.breakpoint);
-        is_gone || !holder.is_some_and(Holder::is_here)
-    }
-
     /// Whether `principal` has the task that `id` is a subprocess of, here or elsewhere, attached or parked, or who has taken it
-    /// over from that person: a subprocess is kept as long. Of a task that has gone to another process that is believed until there
-    /// is word from it.
+    /// over from that person: a subprocess is kept as long.
     pub(crate) fn has_task(&self, list: &Snapshot, id: ParkId, principal: &Principal) -> bool {
         let Some(holder) = holder(list, id.breakpoint) else {
-            return self.gone.lock().contains(&id.breakpoint);
+            return false;
         };
         let parked = self.parked.lock();
         let owner = parked.get(&id).map(|entry| entry.owner(Some(holder)));

@@ -55,11 +55,6 @@ impl<W, T> Awaited<W, T> {
         })
     }
 
-    /// One of that name is waited for.
-    pub(crate) fn contains(&self, stream: &StreamId) -> bool {
-        self.0.lock().contains_key(stream)
-    }
-
     /// Who was asked for the one called `id`, and where it is waited for, if `shown` is its secret and the one that
     /// shows it is the one that was asked. Once: the same, shown later, finds nothing. Of a wrong secret nothing becomes known.
     pub(crate) fn take(
@@ -154,7 +149,7 @@ mod tests {
         let given_up = all.expect(1).unwrap();
         let (id, secret) = (given_up.stream, given_up.secret);
         drop(given_up);
-        assert!(!all.contains(&id) && !all.answer(&id, |_| true, 1));
+        assert!(!all.answer(&id, |_| true, 1));
         assert!(all.take(&id.digits(), &secret.digits(), |_| true).is_none());
         let (mut one, mut other) = (all.expect(1).unwrap(), all.expect(2).unwrap());
         all.forget(|asked| *asked == 1);

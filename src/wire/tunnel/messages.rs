@@ -139,9 +139,6 @@ pub enum FromRelay {
         /// Which worker.
         arrival: ArrivalId,
     },
-    /// Another process listens where this relay did, and is to be linked with as well. This link stays for the sessions that
-    /// it has.
-    Succeeded,
     /// Something that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,

@@ -21,10 +21,6 @@ impl Disk {
         Self(folder)
     }
 
-    pub(super) fn path(&self) -> &Path {
-        self.0.path()
-    }
-
     pub(super) fn log(&self) -> PathBuf {
         self.0.path().join("audit.log")
     }

@@ -29,8 +29,6 @@ pub(super) enum Fault {
     Drain(usize),
     /// A relay stands still for so long.
     Stop(usize, Duration),
-    /// A relay takes over from the one before.
-    TakeOver(usize),
     /// The agent of a node is killed, and another one comes.
     Agent(&'static str),
     /// The agent of a node stands still for so long.
@@ -61,7 +59,6 @@ impl std::fmt::Display for Fault {
             Self::Kill(relay, away) => write!(f, "relay {relay} is killed, and away for {away:?}"),
             Self::Drain(relay) => write!(f, "relay {relay} is told to end"),
             Self::Stop(relay, lasts) => write!(f, "relay {relay} stands still for {lasts:?}"),
-            Self::TakeOver(relay) => write!(f, "another relay {relay} takes over"),
             Self::Agent(node) => write!(f, "the agent of {node} is killed"),
             Self::StopAgent(node, lasts) => {
                 write!(f, "the agent of {node} stands still for {lasts:?}")
@@ -152,9 +149,8 @@ impl Fault {
         let node = NODES[chance.random_range(0..NODES.len())];
         match chance.random_range(0..19) {
             0..4 => Self::Kill(relay, millis(chance, 3000)),
-            4..6 => Self::Drain(relay),
-            6..8 => Self::Stop(relay, millis(chance, 6000)),
-            8..11 => Self::TakeOver(relay),
+            4..9 => Self::Drain(relay),
+            9..11 => Self::Stop(relay, millis(chance, 6000)),
             11 if refuge == Refuge::Keeper => Self::Keeper,
             12..14 if refuge == Refuge::Keeper => Self::StopKeeper(millis(chance, 6000)),
             11 => Self::Agent(node),
@@ -193,7 +189,6 @@ impl Fault {
                 sleep(lasts);
                 field.relay(relay, |relay| relay.signal(Signal::CONT));
             }
-            &Self::TakeOver(relay) => field.start(relay),
             &Self::Agent(node) => field.replace_agent(node),
             &Self::Keeper => field.replace_keeper(),
             &Self::StopKeeper(lasts) => {

@@ -137,11 +137,10 @@ impl<'a> Field<'a> {
                 &format!("relay{index}.toml"),
                 &format!(
                     "[upstream]\npath = {:?}\n[park]\nfor = \"1h\"\n\
-                     [listen]\nkeepalive = \"3s\"\ndrain_timeout = \"1s\"\ntakeover = {:?}\n{keeper}\
+                     [listen]\nkeepalive = \"3s\"\ndrain_timeout = \"1s\"\n{keeper}\
                      [auth]\nkeys = [{:?}]\nticket_key_file = {:?}\nrevocations_file = {:?}\npolicy_file = {:?}\n\
                      [audit]\nsink = \"file\"\nfile = {:?}\n",
                     refuge.path(),
-                    disk.path().join("takeover"),
                     issuer.path("relay.pub"),
                     format!("{ticket_key}/relay.key"),
                     issuer.path("revoked"),

@@ -1,11 +1,11 @@
-//! A task that was taken over, and its subprocess, at the relay that goes on with both: after a hot restart, and beside a keeper.
+//! A task that an administrator has taken over, and its subprocess, at the next relay beside a keeper.
 
 use std::collections::BTreeMap;
 
 use tokio_util::task::AbortOnDropHandle;
 
 use super::subprocesses::{
-    asked_to_open, goes_on, standing_with_subprocess, taken_over, until_states,
+    asked_to_open, goes_on, taken_over, until_states,
 };
 use super::*;
 use crate::identity::CarriedIdentity;
@@ -15,11 +15,10 @@ use crate::keeper::{self, LeftConnection};
 use crate::policy::Scope;
 use crate::ray::registry::{ClaimError, Holder, State};
 use crate::session::authorise;
-use crate::takeover::{PassedPark, TestSuccessor, held_by_predecessor};
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
 
-/// How long is waited for what is not to come: longer than a park takes to look for a successor.
+/// How long is waited for what is not to come.
 const QUIET: Duration = Duration::from_millis(400);
 
 /// A task that `adm` has taken over from `ann`, and its subprocess: both are parked.
@@ -76,34 +75,6 @@ fn restore(context: &Arc<Context>, restored: Restored) {
     });
 }
 
-fn passed(parks: Vec<PassedPark>) -> impl FnOnce(&Context) -> Vec<Restored> {
-    |context| {
-        let parks = parks.into_iter();
-        let read = |park| Restored::passed(context, park).unwrap();
-        parks.map(read).collect()
-    }
-}
-
-/// The parks of a task and its subprocess, in the order in which they are handed over.
-async fn both(successor: &mut TestSuccessor) -> Vec<PassedPark> {
-    let mut parks = Vec::new();
-    for process in [Value::Null, 7.into()] {
-        let park = timeout(PATIENCE, successor.next())
-            .await
-            .expect("passed on");
-        assert_eq!(park.stored["tenant"]["process"], process);
-        parks.push(park);
-    }
-    parks
-}
-
-/// The same to a process that takes over now.
-async fn handed_over(context: &Context) -> Vec<PassedPark> {
-    let mut successor = context.peers.takeover.succeeded_by();
-    successor.takes_parks();
-    both(&mut successor).await
-}
-
 fn to(who: &str, id: BreakpointId) -> Value {
     json!({"rayRelay": {"breakpoint": id, "token": token_of(who)}})
 }
@@ -137,52 +108,16 @@ async fn are_the_takers(
 }
 
 #[tokio::test]
-async fn a_hot_restart_leaves_a_task_and_its_subprocess_to_who_has_taken_them_over() {
-    let (context, _) = relay(minutes(15));
-    let mut taken = taken(&context).await;
-    let parks = handed_over(&context).await;
-    let next = next_relay(POLICY, &taken.breakpoint, passed(parks));
-    let debuggers = (&mut taken.dap, &mut taken.childs);
-    are_the_takers(&next, taken.breakpoint.id, debuggers).await;
-}
-
-/// The subprocess waits for its task, which another person takes over at the process before.
-#[tokio::test]
-async fn a_task_that_is_taken_over_in_the_middle_of_a_hot_restart_keeps_its_subprocess() {
-    let (context, _) = relay(minutes(15));
-    let (worker, parent, mut dap, (child, mut childs)) = standing_with_subprocess(&context).await;
-    let id = worker.breakpoint.id;
-    drop((parent.dap, child.dap));
-    until_states(&context, &[SessionState::Parked; 2]).await;
-    let mut successor = context.peers.takeover.succeeded_by();
-    let mut takes = to("adm", id);
-    takes["rayRelay"]["takeOver"] = true.into();
-    let (mut parent, _) = reattached(&mut dap, again_with(&context, takes)).await;
-    successor.takes_parks();
-    let configuration = asked_to_open(&mut parent).await;
-    assert!(timeout(QUIET, successor.next()).await.is_err());
-    let child = reattached(&mut childs, goes_on(&context, configuration)).await;
-    let threads = got(&mut childs, "threads").await;
-    let answer = threads.success(json!({"threads": []}));
-    childs.send(&answer).await.unwrap();
-    drop((child.dap, parent.dap));
-    let parks = both(&mut successor).await;
-    let next = next_relay(POLICY, &worker.breakpoint, passed(parks));
-    are_the_takers(&next, id, (&mut dap, &mut childs)).await;
-}
-
-#[tokio::test]
 async fn what_was_taken_over_stays_where_the_taker_has_no_rights_any_more() {
     const WITHOUT: &str = r#"
 [[rule]]
 subjects = ["ann"]
 scopes = ["list", "debug"]
 "#;
-    let (context, _) = relay(minutes(15));
-    let mut taken = taken(&context).await;
+    let mut before = left_behind().await;
+    let taken = &mut before.taken;
     let id = taken.breakpoint.id;
-    let parks = handed_over(&context).await;
-    let next = next_relay(WITHOUT, &taken.breakpoint, passed(parks));
+    let next = next_relay(WITHOUT, &taken.breakpoint, left(before.left));
     asked(&mut taken.dap, "threads").await;
     asked(&mut taken.childs, "threads").await;
     until_states(&next, &[SessionState::Parked; 2]).await;
@@ -192,18 +127,23 @@ scopes = ["list", "debug"]
     nothing_for(&mut taken.childs, QUIET).await;
 }
 
-/// As an older version hands them over: the subprocess is the first person's still.
+/// As an older version writes them down: the subprocess is the first person's still.
 #[tokio::test]
 async fn a_subprocess_whose_record_names_another_person_than_its_task_is_kept_and_given_to_no_one()
 {
-    let (context, _) = relay(minutes(15));
-    let mut taken = taken(&context).await;
+    let mut before = left_behind().await;
+    let taken = &mut before.taken;
     let id = taken.breakpoint.id;
-    let mut parks = handed_over(&context).await;
-    let ann = principal(&context.auth, "ann").await;
-    parks[1].stored["tenant"]["identity"] =
-        serde_json::to_value(CarriedIdentity::of(&ann)).unwrap();
-    let next = next_relay(POLICY, &taken.breakpoint, passed(parks));
+    let ann = principal(&before.previous.auth, "ann").await;
+    for left in &mut before.left {
+        let mut stored: Value = serde_json::from_slice(&left.record).unwrap();
+        if stored["tenant"]["process"] == 7 {
+            stored["tenant"]["identity"] =
+                serde_json::to_value(CarriedIdentity::of(&ann)).unwrap();
+            left.record = serde_json::to_vec(&stored).unwrap();
+        }
+    }
+    let next = next_relay(POLICY, &taken.breakpoint, left(before.left));
     asked(&mut taken.dap, "threads").await;
     asked(&mut taken.childs, "threads").await;
     until_states(&next, &[SessionState::Parked; 2]).await;
@@ -223,7 +163,6 @@ async fn a_subprocess_whose_record_names_another_person_than_its_task_is_kept_an
     let relay = Arc::clone(&next);
     tokio::spawn(async move { relay.sessions.parks.let_run(&may).await });
     let_go(&mut taken.dap).await;
-    drop(taken.dap);
     let_go(&mut taken.childs).await;
 }
 
@@ -258,8 +197,8 @@ async fn left_behind() -> LeftBehind {
 }
 
 fn left(left: Vec<LeftConnection>) -> impl FnOnce(&Context) -> Vec<Restored> {
-    |context| {
-        let read = |left| Restored::left(context, left).unwrap();
+    |_| {
+        let read = |left| Restored::left(left).unwrap();
         left.into_iter().map(read).collect()
     }
 }
@@ -278,37 +217,13 @@ async fn a_keeper_has_a_task_and_its_subprocess_for_who_has_taken_them_over() {
     are_the_takers(&next, taken.breakpoint.id, debuggers).await;
 }
 
-/// The predecessor's word that it has the worker does not end with it: there is a moment until the keeper gives that back.
-#[tokio::test]
-async fn what_a_keeper_gives_back_after_a_hot_restart_is_no_other_clients_before() {
-    let mut before = left_behind().await;
-    let taken = &mut before.taken;
-    let next = next_relay(POLICY, &taken.breakpoint, |_| Vec::new());
-    let holder = Holder::here(41, Some("adm".into()), "Visual Studio Code", None);
-    let hold = held_by_predecessor(&taken.breakpoint, &holder);
-    let takeover = &next.peers.takeover;
-    takeover.expect_left();
-    let ends = takeover.loses_predecessor(hold);
-    timeout(PATIENCE, ends).await.expect("it is noticed");
-    let another = next.registry.claim(taken.breakpoint.id, holder);
-    assert!(matches!(another, Err(ClaimError::InUse(_))));
-    for restored in left(before.left)(&next) {
-        restore(&next, restored);
-    }
-    let debuggers = (&mut taken.dap, &mut taken.childs);
-    are_the_takers(&next, taken.breakpoint.id, debuggers).await;
-    assert!(next.registry.remote(|said| said.iter().next().is_none()));
-}
-
-/// It tells its successor so: no client reaches the worker before the keeper has given it back.
+/// No client reaches the worker before the process has ended.
 #[tokio::test]
 async fn a_relay_that_drains_has_what_it_has_left_to_a_keeper_to_its_end() {
     let LeftBehind {
         taken, previous, ..
     } = left_behind().await;
     let registry = &previous.registry;
-    let ended = timeout(PATIENCE, registry.claims_ended()).await;
-    ended.expect("nothing is left to be done");
     let holder = Holder::here(41, Some("adm".into()), "Visual Studio Code", None);
     let another = registry.claim(taken.breakpoint.id, holder);
     assert!(matches!(another, Err(ClaimError::InUse(_))));
@@ -358,12 +273,14 @@ async fn a_subprocess_whose_task_ends_while_a_keeper_has_both_runs_on() {
 }
 
 #[tokio::test]
-async fn whoever_is_in_a_session_when_the_process_ends_goes_on_at_the_next_one() {
+async fn a_session_whose_process_ends_is_parked_at_the_next_one() {
     for is_busy in [false, true] {
-        let (context, spy) = relay(minutes(15));
+        let place = testing::place();
+        let _keeping = testing::keeper(&place).await;
+        let first = testing::relay(&place).await;
+        let (mut context, spy) = relay(minutes(15));
+        Arc::get_mut(&mut context).unwrap().keeper = Some(Arc::clone(&first.keeper));
         let (worker, mut debugger, mut dap) = standing(&context).await;
-        let mut successor = context.peers.takeover.succeeded_by();
-        successor.takes_parks();
         context.shutdown.drain.cancel();
         if is_busy {
             context.shutdown.abort.cancel();
@@ -372,42 +289,18 @@ async fn whoever_is_in_a_session_when_the_process_ends_goes_on_at_the_next_one()
             .output("the task stays parked for 15m 00s: attach again")
             .await;
         debugger.event("terminated").await;
-        let park = timeout(PATIENCE, successor.next())
-            .await
-            .expect("passed on");
         timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
-        let ended = (EntryKind::SessionEnded, "taken_over".to_owned());
+        let ended = (EntryKind::SessionEnded, "drained".to_owned());
         assert_eq!(outcomes(&spy).last(), Some(&ended));
+        first.killed().await;
+        let mut link = testing::relay(&place).await;
+        let kept = link.is_left(1).await;
         let id = worker.breakpoint.id;
-        let next = next_relay(POLICY, &worker.breakpoint, passed(vec![park]));
-        // It was asked nothing, and told no goodbye.
+        let next = next_relay(POLICY, &worker.breakpoint, left(kept));
+        // It was asked nothing, and got no detach sequence.
         asked(&mut dap, "threads").await;
         let (mut ann, _) = again_with(&next, to("ann", id)).await;
         ann.send("threads", json!({})).await;
         got(&mut dap, "threads").await;
     }
-}
-
-#[tokio::test]
-async fn a_task_and_its_subprocess_go_on_at_the_next_one_in_order() {
-    let (context, _) = relay(minutes(15));
-    let (worker, mut parent, mut dap, (child, mut childs)) =
-        standing_with_subprocess(&context).await;
-    parent.send("threads", json!({})).await;
-    let threads = got(&mut dap, "threads").await;
-    let mut successor = context.peers.takeover.succeeded_by();
-    successor.takes_parks();
-    context.shutdown.drain.cancel();
-    context.shutdown.abort.cancel();
-    // The task's debugger owes an answer, and its subprocess does not go before it.
-    assert!(timeout(QUIET, successor.next()).await.is_err());
-    dap.send(&threads.success(json!({"threads": []})))
-        .await
-        .unwrap();
-    let parks = both(&mut successor).await;
-    drop((parent, child));
-    let next = next_relay(POLICY, &worker.breakpoint, passed(parks));
-    asked(&mut dap, "threads").await;
-    asked(&mut childs, "threads").await;
-    until_states(&next, &[SessionState::Parked; 2]).await;
 }

@@ -47,7 +47,6 @@ async fn a_hold_can_be_parked_and_go_to_another_session() {
     let parked = Holder {
         parked_until: Some(Timestamp::now()),
         evaluates: false,
-        at_neighbour: false,
         ..holder(7)
     };
     claim.held_by(parked.clone());

@@ -83,14 +83,13 @@ impl Channel {
             Self::ToRelay(..) => 2,
             Self::Up(_) => 3,
             Self::Down(_) => 4,
-            Self::Successor(_) => 5,
         }
     }
 
     /// One of two for each kind.
     pub(super) fn lane(self) -> usize {
         let is_other = match self {
-            Self::Poll(relay) | Self::Successor(relay) => relay % 2 == 1,
+            Self::Poll(relay) => relay % 2 == 1,
             Self::ToAgent(relay, ..) | Self::ToRelay(relay, ..) => relay % 2 == 1,
             Self::Up(stream) | Self::Down(stream) => stream % 2 == 1,
         };
@@ -112,8 +111,6 @@ impl Message {
             Self::Goodbye(_) => 7,
             Self::Closed => 8,
             Self::Left => 9,
-            Self::State(..) => 10,
-            Self::Park(_) => 11,
         }
     }
 }

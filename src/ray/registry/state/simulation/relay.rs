@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::digest::Digest;
 use super::words::{Row, Words};
 use super::world::{Channel, Message, World, name, worker_of};
-use crate::hold::{RayNode, RemoteHold};
+use crate::hold::RayNode;
 use crate::ray::registry::breakpoint::Breakpoint;
 use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::State;
@@ -24,10 +24,6 @@ pub(super) struct Process {
     /// The number of its last claim.
     claims: u64,
     pub(super) links: BTreeMap<usize, u64>,
-    pub(super) successor: Option<usize>,
-    pub(super) predecessor: Option<usize>,
-    /// What the successor was told last.
-    pub(super) told: Vec<RemoteHold>,
     /// What others have said to it.
     pub(super) words: Words,
     /// What of each worker its events have told.
@@ -69,7 +65,7 @@ impl Process {
 
     /// It takes new clients.
     pub(super) fn serves(&self) -> bool {
-        self.is_alive && self.successor.is_none()
+        self.is_alive
     }
 
     pub(super) fn entry(&self, worker_id: &str) -> Option<&Arc<Breakpoint>> {
@@ -87,7 +83,7 @@ impl Process {
 
     pub(super) fn digest(&self, ms: u64, digest: &mut Digest) {
         digest.put(self.machine, self.links.len());
-        digest.put(usize::from(self.successor.is_some()), self.words.len());
+        digest.put(0, self.words.len());
         for session in self.sessions.values() {
             let (phase, left) = match session.phase {
                 Phase::Opening => (0, 0),
@@ -117,7 +113,7 @@ impl Process {
 }
 
 impl World {
-    pub(super) fn start_relay(&mut self, machine: usize, predecessor: Option<usize>) -> usize {
+    pub(super) fn start_relay(&mut self, machine: usize) -> usize {
         let id = self.relays.len();
         self.tell(|| format!("relay {id} starts on machine {machine}"));
         self.relays.push(Process {
@@ -128,9 +124,6 @@ impl World {
             sessions: BTreeMap::new(),
             claims: 0,
             links: BTreeMap::new(),
-            successor: None,
-            predecessor,
-            told: Vec::new(),
             words: Words::new(id),
             feed: [None, None],
             changed: [0, 0],

@@ -32,7 +32,6 @@ impl World {
                 Phase::Opening | Phase::Attached | Phase::Leaving => None,
             },
             evaluates: false,
-            at_neighbour: false,
         }
     }
 
@@ -72,11 +71,6 @@ impl World {
         match (entry.holder(), own_park) {
             (None, _) => self.attach_anew(person, relay, worker, &entry),
             (Some(_), None) => {}
-            (_, Some(park)) if park.at_neighbour => {
-                if let Some(older) = self.relays[relay].predecessor {
-                    self.resume_here(older, worker, person);
-                }
-            }
             (_, Some(park)) if park.is_here() => self.resume_here(relay, worker, person),
             (_, Some(_)) => self.resume_kept(person, relay, worker, &entry),
         }
@@ -343,9 +337,6 @@ impl World {
         self.set_phase(relay, claim, Phase::Parked(until));
         self.show(relay, claim);
         self.say_terms(relay, claim);
-        if self.relays[relay].successor.is_some() {
-            self.pass_park(relay, claim, session);
-        }
     }
 
     pub(super) fn say_continue(&mut self, relay: usize, claim: u64, cause: Cause) {
@@ -378,7 +369,6 @@ impl World {
         };
         let at = match holder {
             holder if holder.is_here() => Some(relay),
-            holder if holder.at_neighbour => self.relays[relay].predecessor,
             _ => None,
         };
         if let Some(at) = at {
@@ -396,7 +386,7 @@ impl World {
             let channel = Channel::ToAgent(relay, agent, link);
             let process = &self.relays[relay];
             let kept = process.state.remote().of(&entry.worker()).unwrap();
-            let (row, _) = process.words.told(worker).unwrap();
+            let row = process.words.told(worker).unwrap();
             let let_run = LetRun::of(&kept.held);
             let cause = Cause::Said(person, row.stop);
             self.send(channel, Message::LetRun(let_run, row, cause));

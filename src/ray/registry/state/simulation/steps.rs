@@ -29,7 +29,6 @@ pub(super) enum Step {
     /// Processes and the network.
     CrashRelay(usize),
     StartRelay(usize),
-    Succeed(usize),
     CrashAgent(usize),
     EndAgent(usize),
     /// An agent has left debuggers whose tasks it has let run.
@@ -66,11 +65,10 @@ impl Step {
             Self::CrashRelay(_) => ALWAYS_RARE + 1,
             Self::CrashAgent(_) | Self::EndAgent(_) => ALWAYS_RARE + 2,
             Self::Cut(..) => ALWAYS_RARE + 3,
-            Self::Succeed(_) => ALWAYS_RARE + 4,
-            Self::Pass(_) => ALWAYS_RARE + 5,
-            Self::Kill(_) => ALWAYS_RARE + 6,
-            Self::HaveLeft(_) => ALWAYS_RARE + 7,
-            Self::TakeOver(..) => ALWAYS_RARE + 8,
+            Self::Pass(_) => ALWAYS_RARE + 4,
+            Self::Kill(_) => ALWAYS_RARE + 5,
+            Self::HaveLeft(_) => ALWAYS_RARE + 6,
+            Self::TakeOver(..) => ALWAYS_RARE + 7,
         }
     }
 }
@@ -119,10 +117,8 @@ pub(super) fn all(world: &World, out: &mut Vec<Step>) {
         }
     }
     for machine in 0..world.shape.machines {
-        match world.serving(machine) {
-            None => out.push(Step::StartRelay(machine)),
-            Some(_) if world.relays.len() < 6 => out.push(Step::Succeed(machine)),
-            Some(_) => {}
+        if world.serving(machine).is_none() {
+            out.push(Step::StartRelay(machine));
         }
     }
     for (r, relay) in world.relays.iter().enumerate().filter(|(_, r)| r.is_alive) {
@@ -201,14 +197,14 @@ pub(super) fn all(world: &World, out: &mut Vec<Step>) {
 
 /// An agent keeps it.
 pub(super) fn is_at_agent(holder: &Holder) -> bool {
-    holder.parked_until.is_some() && !holder.is_here() && !holder.at_neighbour
+    holder.parked_until.is_some() && !holder.is_here()
 }
 
 impl World {
     /// Nothing between the ends of `channel` is cut.
     fn reaches(&self, channel: Channel) -> bool {
         let ends = match channel {
-            Channel::Poll(_) | Channel::Successor(_) => return true,
+            Channel::Poll(_) => return true,
             Channel::ToAgent(relay, agent, _) | Channel::ToRelay(relay, agent, _) => (relay, agent),
             Channel::Up(stream) | Channel::Down(stream) => {
                 let stream = &self.streams[&stream];
@@ -244,8 +240,7 @@ impl World {
             Step::Restore(relay) => self.restore(relay),
             Step::Deliver(channel) => self.deliver(channel),
             Step::CrashRelay(relay) => self.crash_relay(relay),
-            Step::StartRelay(machine) => _ = self.start_relay(machine, None),
-            Step::Succeed(machine) => self.succeed(machine),
+            Step::StartRelay(machine) => _ = self.start_relay(machine),
             Step::CrashAgent(agent) => self.end_agent(agent, false),
             Step::EndAgent(agent) => self.end_agent(agent, true),
             Step::HaveLeft(agent) => self.have_left(agent),
@@ -265,7 +260,6 @@ impl World {
         // Time passes with all that happens.
         self.ms += 1;
         self.expire();
-        self.tell_successors();
         self.end_subprocesses();
         self.check();
     }
@@ -290,7 +284,6 @@ impl World {
             }
             (Channel::Up(stream), message) => self.up(stream, message),
             (Channel::Down(stream), message) => self.down(stream, message),
-            (Channel::Successor(older), message) => self.take_from_predecessor(older, message),
             (channel, message) => panic!("{message:?} on {channel:?}"),
         }
     }
@@ -300,7 +293,6 @@ impl World {
         (worker.dead, worker.standing) = (true, false);
         (worker.connection, worker.owner) = (None, None);
         self.kept.retain(|(_, park)| park.worker != w);
-        self.taken_up(w);
         self.worker_died(w);
         self.direct_ended(w);
     }

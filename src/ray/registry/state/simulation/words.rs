@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::relay::{Phase, Process};
-use super::world::{GIVEN_BACK, PEOPLE, SILENT, World, id, name, worker_of};
+use super::world::{PEOPLE, SILENT, World, id, name, worker_of};
 use crate::hold::{RemoteHolds, Touched};
 use crate::ray::registry::breakpoint::Breakpoint;
 use crate::ray::registry::state::Changes;
@@ -28,12 +28,6 @@ pub(super) struct Row {
 pub(super) struct Words {
     own: usize,
     agents: [Option<AgentReport>; 2],
-    /// What its predecessor has.
-    older: Vec<Row>,
-    /// Until when that stands, where the predecessor has ended.
-    older_until: Option<u64>,
-    /// What a keeper has given back of that, until it is taken up.
-    given_back: Vec<Row>,
 }
 
 #[derive(Clone)]
@@ -46,53 +40,15 @@ struct AgentReport {
     until: Option<u64>,
 }
 
-/// Who else has a worker, and whether that is the predecessor's session.
-type HolderSeen = Option<(Row, bool)>;
+/// Who else has a worker.
+type HolderSeen = Option<Row>;
 
 impl Words {
     pub(super) fn new(own: usize) -> Self {
         Self {
             own,
             agents: [None, None],
-            older: Vec::new(),
-            older_until: None,
-            given_back: Vec::new(),
         }
-    }
-
-    /// The predecessor has these.
-    pub(super) fn hear_older(&mut self, rows: Vec<Row>) {
-        self.older = rows;
-    }
-
-    /// The predecessor has ended at `ms`; its word `stands` for the documented time, or not.
-    pub(super) fn lose_older(&mut self, stands: bool, ms: u64) {
-        match stands {
-            true => self.older_until = Some(ms + GIVEN_BACK),
-            false => self.older.clear(),
-        }
-    }
-
-    /// The keeper gives the worker `w` back.
-    pub(super) fn give_back(&mut self, w: usize) {
-        let row = self.older.iter().find(|row| row.worker == w);
-        self.given_back.extend(row);
-    }
-
-    /// It is taken up, or not to be had.
-    pub(super) fn taken_up(&mut self, w: usize) {
-        let taken: Vec<_> = self
-            .given_back
-            .extract_if(.., |row| row.worker == w)
-            .collect();
-        let session = |row: &Row| (row.relay, row.session);
-        let is_taken = |row: &Row| taken.iter().any(|it| session(it) == session(row));
-        self.older.retain(|row| !is_taken(row));
-    }
-
-    /// A keeper has given the worker `w` back, and it is not taken up yet.
-    pub(super) fn awaits(&self, w: usize) -> bool {
-        self.given_back.iter().any(|row| row.worker == w)
     }
 
     pub(super) fn hear(&mut self, agent: usize, link: u64, (rows, names): (Arc<[Row]>, usize)) {
@@ -122,19 +78,13 @@ impl Words {
                 *agent = None;
             }
         }
-        if self.older_until.is_some_and(|until| until <= ms) {
-            (self.older, self.older_until) = (Vec::new(), None);
-        }
     }
 
     pub(super) fn told(&self, w: usize) -> HolderSeen {
-        let mut processes = self.older.iter().chain(&self.given_back);
-        if let Some(row) = processes.find(|row| row.worker == w) {
-            return Some((*row, true));
-        }
         let rows = &self.agents[w % 2].as_ref()?.rows;
-        let row = { rows.iter() }.find(|row| row.worker == w && self.is_others(row));
-        row.map(|row| (*row, false))
+        { rows.iter() }
+            .find(|row| row.worker == w && self.is_others(row))
+            .copied()
     }
 
     /// It is not by a session of the relay's own.
@@ -145,23 +95,19 @@ impl Words {
     /// When something stands no longer.
     fn next_expiry(&self) -> Option<u64> {
         let until = |agent: &Option<AgentReport>| agent.as_ref().and_then(|word| word.until);
-        let agents = self.agents.iter().filter_map(until);
-        agents.chain(self.older_until).min()
+        self.agents.iter().filter_map(until).min()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.older.is_empty()
-            && self.given_back.is_empty()
-            && self
-                .agents
-                .iter()
-                .flatten()
-                .all(|word| word.rows.is_empty())
+        self.agents
+            .iter()
+            .flatten()
+            .all(|word| word.rows.is_empty())
     }
 
     /// How much of what was said stands.
     pub(super) fn len(&self) -> usize {
-        let mut all = self.older.len() + self.given_back.len();
+        let mut all = 0;
         for word in self.agents.iter().flatten() {
             all += word.names * word.rows.iter().filter(|row| self.is_others(row)).count();
         }
@@ -272,7 +218,7 @@ impl World {
         };
         let id = id(w);
         let state = &mut process.state;
-        if holder.is_here() || holder.parked_until.is_none() && !holder.at_neighbour {
+        if holder.is_here() || holder.parked_until.is_none() {
             let taken = state.take_over(id, LATE, now);
             assert!(
                 taken.is_none(),
@@ -334,22 +280,21 @@ impl World {
                 Phase::Opening | Phase::Attached | Phase::Leaving => None,
             };
             let must = match session {
-                Some((claim, s)) => Some((None, *claim, s.person, until(s.phase), false)),
-                None => process.words.told(w).map(|(row, at_older)| {
+                Some((claim, s)) => Some((None, *claim, s.person, until(s.phase))),
+                None => process.words.told(w).map(|row| {
                     let replica = Some(self.relays[row.relay].replica());
-                    (replica, row.session, row.person, row.parked, at_older)
+                    (replica, row.session, row.person, row.parked)
                 }),
             };
             let holder = entry.holder();
             let is_so = match (must, holder) {
                 (None, None) => true,
-                (Some((replica, session, person, parked, at_older)), Some(holder)) => {
+                (Some((replica, session, person, parked)), Some(holder)) => {
                     let until = holder.parked_until.map(|until| unix_ms(until.time));
                     holder.replica == replica
                         && holder.session == session
                         && holder.subject.as_deref() == Some(PEOPLE[person])
                         && until == parked
-                        && holder.at_neighbour == at_older
                 }
                 _ => false,
             };
@@ -363,13 +308,12 @@ impl World {
 
 /// Whether what was told first is over by what is told then; `None`: it cannot be known.
 fn ends(before: HolderSeen, after: HolderSeen, gap: bool) -> Option<bool> {
-    let ((before, by_older), (after, by_older_too)) = match (before, after) {
+    let (before, after) = match (before, after) {
         (None, _) => return Some(false),
         (Some(_), None) => return Some(true),
         (Some(before), Some(after)) => (before, after),
     };
     let is_same = (before.relay, before.session) == (after.relay, after.session);
-    let gap = gap || by_older != by_older_too;
     match before.stop == after.stop {
         _ if is_same => Some(false),
         // Who goes on with what was parked has the same stop, as far as those know who were not told of its end.

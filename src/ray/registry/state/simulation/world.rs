@@ -12,7 +12,6 @@ use super::relay::Process;
 use super::steps::Step;
 use super::table::Agent;
 use super::words::Row;
-use crate::hold::RemoteHold;
 use crate::ray::registry::breakpoint::BreakpointId;
 use crate::ray::registry::rows::WorkerRow;
 use crate::timestamp::Timestamp;
@@ -23,9 +22,6 @@ pub(super) const KEEPS: u64 = 60_000;
 
 /// How long a connection is silent before both ends take it to be broken.
 pub(super) const SILENT: u64 = 15_000;
-
-/// Milliseconds for which the word of a process stands that has ended beside a keeper.
-pub(super) const GIVEN_BACK: u64 = 5_000;
 
 /// Beginnings of schedules.
 pub(super) const SCENES: usize = 9;
@@ -122,8 +118,6 @@ pub(super) enum Channel {
     /// The same for a stream, by its number.
     Up(u64),
     Down(u64),
-    /// From a predecessor to its successor.
-    Successor(usize),
 }
 
 #[derive(Debug, Clone)]
@@ -146,8 +140,6 @@ pub(super) enum Message {
     Closed,
     /// The agent ends in order.
     Left,
-    State(Vec<RemoteHold>, Vec<Row>),
-    Park(Park),
 }
 
 /// A connection to a debugger through an agent.
@@ -212,7 +204,7 @@ impl World {
         };
         world.tell(|| format!("{shape:?}"));
         for machine in 0..shape.machines {
-            world.start_relay(machine, None);
+            world.start_relay(machine);
         }
         for worker in 0..shape.workers {
             world.take(Step::Pause(worker));
@@ -328,7 +320,7 @@ impl World {
         }
         for machine in 0..self.shape.machines {
             if self.serving(machine).is_none() {
-                self.start_relay(machine, None);
+                self.start_relay(machine);
             }
         }
         for _ in 0..2 {

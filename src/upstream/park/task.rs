@@ -1,0 +1,61 @@
+//! The park of a subprocess follows its task: it belongs to the owner of the task.
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{Park, has_task_of, park_id};
+use crate::upstream::restored::Ownership;
+
+impl Park<'_> {
+    /// Whether the task is there that it belongs to, where it is a subprocess: the person who let that go, or whose time for it is
+    /// over, has let this go too.
+    pub(super) fn has_task(&self) -> bool {
+        let id = park_id(&self.live);
+        let is_held = || {
+            let list = self.context.registry.snapshot();
+            list.find(id.breakpoint)
+                .is_some_and(|task| task.holder().is_some())
+        };
+        has_task_of(self.context, &self.live) || self.is_apart && is_held()
+    }
+
+    /// It was restored for another person than its task where the two do not agree.
+    pub(super) fn apart(mut self: Box<Self>) -> Box<Self> {
+        self.is_apart = !has_task_of(self.context, &self.live);
+        self
+    }
+
+    /// Has it kept for the person who has taken over the task that it is a subprocess of, also where this process is lost.
+    pub(super) async fn follow_task(&mut self) {
+        if self.live.worker.holds() {
+            return;
+        }
+        let list = self.context.registry.snapshot();
+        let parks = &self.context.sessions.parks;
+        let owner = parks.follow_task(&list, park_id(&self.live));
+        let Some(owner) = owner.filter(|owner| !owner.is_same_person(&self.owner)) else {
+            return;
+        };
+        self.owner = owner;
+        let left = self.waiting.until;
+        let left = left.saturating_duration_since(Instant::now());
+        let keep = self.memory.keep_for(&self.owner, &self.live, Some(left));
+        if let (Some(tenant), Some(keep)) = (self.tenant(), keep) {
+            self.waiting.debugger.keep_by(Some(tenant), &keep).await;
+        }
+    }
+
+    /// Whose it is, as the next process has to know.
+    fn tenant(&self) -> Option<Value> {
+        let worker = &self.live.worker;
+        let (breakpoint, process) = (worker.breakpoint(), worker.process());
+        let list = self.context.registry.snapshot();
+        let holder = match process {
+            None => list
+                .find(breakpoint.id)
+                .and_then(|now| now.holder().cloned()),
+            Some(_) => Some(self.session.parked(&self.owner, &self.left)),
+        };
+        Ownership::of(&self.owner, (breakpoint, process), &holder?)
+    }
+}

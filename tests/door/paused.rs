@@ -1,0 +1,38 @@
+//! A paused worker for tests that play its debugger.
+
+use std::sync::Arc;
+
+use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
+use ray_relay::timestamp::Timestamp;
+use tokio::net::TcpListener;
+
+/// A paused worker whose debugger's part the test plays.
+pub(crate) async fn paused() -> (TcpListener, Breakpoint) {
+    let debugger = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = debugger.local_addr().unwrap();
+    let worker_id = "5f".repeat(28);
+    let breakpoint = Breakpoint {
+        id: BreakpointId::derive("default", &worker_id),
+        kind: Kind::Debugpy,
+        cluster: "default".into(),
+        node_id: "ab".repeat(28).into(),
+        node_ip: address.ip(),
+        worker_id: worker_id.into(),
+        pid: 4711,
+        port: address.port(),
+        paused_threads: 1,
+        names: Arc::new(Names {
+            name: Some("square".to_owned()),
+            ..Names::default()
+        }),
+        reason: Reason::Breakpoint,
+        location: None,
+        exception: None,
+        first_seen: Timestamp::now(),
+        stop: 1,
+        state: State::Paused,
+        task_ended: None,
+        registered: None,
+    };
+    (debugger, breakpoint)
+}
