@@ -1,4 +1,4 @@
-//! A relay that is killed under its sessions, without agents: somebody else has its connections to the debuggers, and whoever
+//! A relay that is killed or restarted under its sessions, without agents: somebody else has its connections to the debuggers, and whoever
 //! had a session goes on with it at the relay that is started next.
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -169,7 +169,7 @@ async fn ten_sessions<'a>(scene: Scene<'a>, killed: impl AsyncFnOnce(Scene<'a>) 
     let waiting: Vec<_> = scene.list();
     assert_eq!(waiting.len(), TASKS);
 
-    say("the relay is killed under ten sessions");
+    say("the relay ends under ten sessions");
     let next = killed(scene).await;
     all_parked(&next, &rows);
     assert_eq!(std::fs::read_dir(&past).unwrap().count(), 0, "none ran on");
@@ -334,6 +334,21 @@ async fn ten_sessions_outlive_a_killed_relay_in_the_service_managers_store() {
         scene
     };
     ten_sessions(scene, killed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_sessions_survive_a_restart_beside_a_keeper() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let beside = BesideKeeper::new(&cluster);
+    let restarted = async |mut scene: Scene<'_>| {
+        scene.relay.signal(Signal::TERM);
+        assert!(scene.relay.wait_exit(2 * SOON).success());
+        drop(scene);
+        beside.relay()
+    };
+    ten_sessions(beside.relay(), restarted).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
