@@ -188,11 +188,7 @@ fn bind(
 }
 
 /// Starts what has to run for as long as the relay does.
-fn start_essential(
-    context: &Arc<Context>,
-    tls: &Arc<Tls>,
-    notices: Option<Notices>,
-) -> Essential {
+fn start_essential(context: &Arc<Context>, tls: &Arc<Tls>, notices: Option<Notices>) -> Essential {
     let Shutdown {
         drain,
         closed,

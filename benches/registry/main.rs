@@ -153,7 +153,7 @@ fn claim_all(registry: &Registry) -> Result<f64> {
             peer: Some(([127, 0, 0, 1], 1).into()),
             replica: None,
             parked_until: None,
-            at_neighbour: false,
+            evaluates: false,
             since: Timestamp::now(),
         };
         let claim = registry.claim(breakpoint.id, holder);

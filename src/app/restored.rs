@@ -46,7 +46,7 @@ pub(super) async fn run(
             );
         }
         let tasks = &context.shutdown.tasks;
-        let claims = left.into_iter().map(|left| Restored::left(left));
+        let claims = left.into_iter().map(Restored::left);
         let claims = claims.map(|restored| restore(context, restored));
         let mut claims: JoinSet<()> = claims.map(|claim| tasks.track_future(claim)).collect();
         // Those that are not there by then go on by themselves.

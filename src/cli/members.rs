@@ -53,7 +53,7 @@ impl MembersArgs {
             let members = MeantTasks::of(list, &meant);
             let unnamed = match &members {
                 Ok(members) => members.unnamed,
-                Err(NoMember::NoneNamed(count)) => *count,
+                Err(NoMember::Unnamed(count)) => *count,
                 Err(_) => 0,
             };
             (members, unnamed)

@@ -326,7 +326,7 @@ impl RelayClient {
     pub(super) async fn compare(&self, wanted: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/compare";
         let response = self.post(path, wanted, SNAPSHOT_DEADLINE).await?;
-        self.answer(response, "looks").await
+        self.told(response, |told| told["looks"].is_object()).await
     }
 
     /// Asks; once more where the token of a command is refused.

@@ -30,7 +30,7 @@ pub enum Action {
 pub const FIRST_OWN_SEQ: u64 = 0x6000_0000;
 
 /// Has the worker's debugger evaluate an expression of the relay's own in `frame`.
-pub(super) fn ask(seq: u64, frame: u64, expression: String) -> Action {
+pub(super) fn ask(seq: u64, frame: u64, expression: &str) -> Action {
     let arguments = json!({"expression": expression, "frameId": frame, "context": "clipboard"});
     Action::Ask(message::request(seq, Command::Evaluate, arguments))
 }

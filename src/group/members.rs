@@ -50,11 +50,11 @@ impl Meant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoMember {
     #[error("no task waits at a breakpoint")]
-    NoneWaits,
+    Waiting,
     #[error("no task that waits fits; `ray-relay list` shows what waits")]
-    NoneFits,
+    Fitting,
     #[error("no task that waits fits, and {}; try again in a moment", unnamed(*.0))]
-    NoneNamed(usize),
+    Unnamed(usize),
 }
 
 /// Why no command runs in a member, as the list knows it.
@@ -135,9 +135,9 @@ impl MeantTasks {
         members.unnamed = left_unnamed(all.iter().filter(may_be_of_job), &members.rows);
         match (members.rows.is_empty(), members.unnamed) {
             (false, _) => Ok(members),
-            (true, _) if all.is_empty() => Err(NoMember::NoneWaits),
-            (true, 0) => Err(NoMember::NoneFits),
-            (true, count) => Err(NoMember::NoneNamed(count)),
+            (true, _) if all.is_empty() => Err(NoMember::Waiting),
+            (true, 0) => Err(NoMember::Fitting),
+            (true, count) => Err(NoMember::Unnamed(count)),
         }
     }
 
@@ -333,7 +333,7 @@ mod tests {
                 .ends_with("2 paused tasks have no name yet, and may be missing here\n")
         );
         assert_eq!(of("").unwrap().unnamed, 0, "all are meant");
-        assert_eq!(of("other").err(), Some(NoMember::NoneNamed(2)));
+        assert_eq!(of("other").err(), Some(NoMember::Unnamed(2)));
         assert!(meant("ranks=x").unwrap_err().contains("ranks=0-7,9"));
         assert!(
             meant("other")

@@ -96,11 +96,7 @@ impl RemoteHolds {
     /// The link `link` has ended at `now`; its agent's word `stands` for a while, or not.
     pub(crate) fn leave(&mut self, link: u64, stands: bool, now: Instant) -> Touched {
         if stands {
-            for report in self
-                .nodes
-                .values_mut()
-                .filter(|report| report.link == link)
-            {
+            for report in self.nodes.values_mut().filter(|report| report.link == link) {
                 report.until = Some(now + KEPT);
             }
             return Touched::new();

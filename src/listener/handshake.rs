@@ -12,9 +12,9 @@ use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::detect::{Detection, ENOUGH, detect};
+use super::pydevd;
 use super::refusal::{self, HandshakeRefusal, Speaks, TLS_ALERT};
 use super::wire::ClientWire;
-use super::pydevd;
 use crate::config::TlsMode;
 use crate::connect::ArrivedStream;
 use crate::connection::ConnectionInfo;

@@ -1,4 +1,5 @@
 //! The log of one test.
+#![allow(clippy::unwrap_used)]
 
 use std::io;
 use std::sync::{Arc, LazyLock};

@@ -167,9 +167,10 @@ impl<'a> Park<'a> {
                     }
                     Err(why) => _ = told.send(Err(why.to_string())),
                 },
-                ParkEnding::By(outcome) => match self.recorded(outcome).await {
-                    (outcome, recorded) => return self.leave(outcome, recorded).await,
-                },
+                ParkEnding::By(outcome) => {
+                    let (outcome, recorded) = self.recorded(outcome).await;
+                    return self.leave(outcome, recorded).await;
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A Unix socket for processes of this user alone.
 //!
-//! Whoever can speak there is given connections to debuggers, so the folder is the
+//! A process that can speak there is given connections to debuggers, so the folder is the
 //! user's own and writable by no other user, the socket has mode 0600, and the user of the process at the other end is asked
 //! of the system, by both sides.
 

@@ -43,7 +43,7 @@ impl PassedDescriptors {
         Some(TcpListener::from(self.0.swap_remove(at).1))
     }
 
-    /// The address of a listening socket that nobody has taken.
+    /// The address of a listening socket that no one has taken.
     pub(crate) fn unused_listener(&self) -> Option<SocketAddr> {
         self.0
             .iter()

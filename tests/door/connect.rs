@@ -8,7 +8,6 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ray_relay::config::Config;
 use ray_relay::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
 use tokio::io::{

@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-use super::support::*;
 use super::paused::paused;
+use super::support::*;
 
 #[tokio::test]
 async fn a_webhook_is_told_of_a_breakpoint_that_nobody_attends_to() {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ray_relay::ray::registry::BreakpointId;
 
 use super::browser::{Browser, chromium};
-use super::ranks::{Does, TURN, keeping, rank};
 use super::paused::paused;
+use super::ranks::{Does, TURN, keeping, rank};
 
 /// Types `text` into the filter, and says what the page counts then, at once.
 fn filtered(text: &str) -> String {

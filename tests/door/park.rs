@@ -8,8 +8,8 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use super::debugger::debugger;
-use super::support::*;
 use super::paused::paused;
+use super::support::*;
 use ray_relay::ray::registry::BreakpointId;
 use serde_json::Value;
 

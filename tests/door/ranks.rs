@@ -25,8 +25,8 @@ use tokio::process::Command;
 use tokio::sync::{Barrier, Mutex, Notify};
 use tokio::time::timeout;
 
-use super::support::*;
 use super::paused::paused;
+use super::support::*;
 
 /// What a stand-in does with `p loss`, or with a look.
 #[derive(Clone)]

@@ -85,5 +85,8 @@ async fn a_passed_socket_on_another_address_ends_the_start() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     let address = socket.local_addr().unwrap().to_string();
-    assert!(said.contains(&address) && said.contains("listen.address"), "{said}");
+    assert!(
+        said.contains(&address) && said.contains("listen.address"),
+        "{said}"
+    );
 }

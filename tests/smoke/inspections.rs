@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{cluster, configuration, id, ray_relay, release_all};
+use super::{Tokens, cluster, configuration, id, ray_relay, release_all};
 use crate::support::agent::{Agent, linked};
 use crate::support::eventually;
 use crate::support::scene::Scene;
@@ -61,6 +61,7 @@ async fn group_names_the_odd_rank_and_answers_as_one() {
     let commands = [
         "exec",
         "--all",
+        "--continue",
         "Trainer",
         "--",
         "p len(batch)",
@@ -89,9 +90,12 @@ async fn failed_task_keeps_its_stack_and_variables() {
     let hooks = folder.path().join("hook");
     std::fs::create_dir(&hooks).unwrap();
     std::fs::write(hooks.join("ray_relay_hook.py"), hook.stdout).unwrap();
-    let config = configuration(&folder, &cluster, "[post_mortem]\nenabled = true\n");
-    let scene = Scene::with(&cluster, &["--config", &config]);
-    let _agent = Agent::on(&scene, "head", &["--allow-plaintext"]);
+    let tokens = Tokens::new();
+    let text = format!("{}[post_mortem]\nenabled = true\n", tokens.section());
+    let config = configuration(&folder, &cluster, &text);
+    let scene = tokens.scene(&cluster, &["--config", &config]);
+    let token = tokens.of_agent();
+    let _agent = Agent::on(&scene, "head", &["--allow-plaintext", &token]);
     linked(&scene, 3);
     eventually("an agent that keeps", Duration::from_secs(30), || {
         let (_, text) = ray_relay(&scene, &["doctor"]);
@@ -104,8 +108,8 @@ async fn failed_task_keeps_its_stack_and_variables() {
     let failed = || {
         let output = scene.command(&["list", "--failed", "--json"]).output();
         let list: Value = serde_json::from_slice(&output.ok()?.stdout).ok()?;
-        let rows = list["tasks"].as_array()?.iter();
-        rows.cloned().find(|row| row["name"] == "train")
+        let mut rows = list["tasks"].as_array()?.iter();
+        rows.find(|row| row["name"] == "train").cloned()
     };
     let row = eventually("the failed task", Duration::from_secs(90), failed);
     assert_eq!(row["exception"], "KeyError", "{row}");

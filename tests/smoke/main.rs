@@ -16,6 +16,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use support::eventually;
+use support::issuer::Issuer;
 use support::namespaces::Cluster;
 use support::scene::Scene;
 use support::shared::Shared;
@@ -30,6 +31,36 @@ async fn holds_the_cluster() {
 /// The cluster, for one test at a time. `None` (and a message) without a Python for Ray.
 fn cluster() -> Option<Shared> {
     Shared::on_loopback("holds_the_cluster")
+}
+
+/// Tokens of a relay: without them an agent speaks for the node that it dials from alone.
+struct Tokens(Issuer);
+
+impl Tokens {
+    fn new() -> Self {
+        Self(Issuer::new())
+    }
+
+    /// The section of the configuration.
+    fn section(&self) -> String {
+        format!("[auth]\nkeys = [{:?}]\n", self.0.path("relay.pub"))
+    }
+
+    /// The option of an agent that speaks for every node.
+    fn of_agent(&self) -> String {
+        let token = self.0.mint("agents", &["--scope", "node", "--node", "*"]);
+        format!("--token-file={}", self.0.write("agent.token", &token))
+    }
+
+    /// The relay with these arguments, as a user sees it.
+    fn scene<'a>(&self, cluster: &'a Cluster, args: &[&str]) -> Scene<'a> {
+        let scope = "list,view,debug,terminal,admin";
+        let token = self.0.mint("ann", &["--scope", scope]);
+        Scene {
+            token: Some(token),
+            ..Scene::with(cluster, args)
+        }
+    }
 }
 
 /// The path of a configuration file for relays of `cluster` with `text`, in `folder`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{cluster, configuration, id, wait_parked};
+use super::{Tokens, cluster, configuration, id, wait_parked};
 use crate::support::agent::{Agent, linked};
 use crate::support::keeper::Keeper;
 use crate::support::namespaces::Cluster;
@@ -93,15 +93,20 @@ async fn agent_keeps_sessions_of_a_killed_relay() {
     let Some(cluster) = cluster() else {
         return;
     };
+    let tokens = Tokens::new();
     let folder = tempfile::tempdir().unwrap();
     let config = configuration(
         &folder,
         &cluster,
-        "[upstream]\npath = \"agent\"\n[park]\nfor = \"5m\"\n",
+        &format!(
+            "{}[upstream]\npath = \"agent\"\n[park]\nfor = \"5m\"\n",
+            tokens.section()
+        ),
     );
     let args = ["--config", &config];
-    let (scene, next) = (Scene::with(&cluster, &args), Scene::with(&cluster, &args));
-    let both = ["--allow-plaintext", "--relay", &next.relay.url()];
+    let [scene, next] = [(); 2].map(|()| tokens.scene(&cluster, &args));
+    let (token, url) = (tokens.of_agent(), next.relay.url());
+    let both = ["--allow-plaintext", &token, "--relay", &url];
     let _agent = Agent::on(&scene, "head", &both);
     for scene in [&scene, &next] {
         linked(scene, 3);

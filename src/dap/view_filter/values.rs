@@ -104,7 +104,7 @@ impl Values {
                 location,
                 name,
             },
-            expression,
+            &expression,
         )
     }
 
@@ -131,7 +131,7 @@ impl Values {
                 location,
                 name: None,
             },
-            expression,
+            &expression,
         )
     }
 
@@ -204,7 +204,7 @@ impl Values {
         self.last_reference
     }
 
-    fn ask(&mut self, pending: Pending, expression: String) -> Action {
+    fn ask(&mut self, pending: Pending, expression: &str) -> Action {
         if self.under_way.len() >= MAX_PENDING {
             return fail(
                 &pending.request,

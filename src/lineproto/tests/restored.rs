@@ -194,7 +194,10 @@ async fn one_that_is_not_kept_or_was_being_left_runs_on() {
 async fn one_whose_relay_is_killed_as_it_is_entered_is_kept() {
     let place = testing::place();
     let _keeping = testing::keeper(&place).await;
-    let (keeper, _) = Keeper::open(Some(&place.path), &mut PassedDescriptors::default()).await.unwrap().unwrap();
+    let (keeper, _) = Keeper::open(Some(&place.path), &mut PassedDescriptors::default())
+        .await
+        .unwrap()
+        .unwrap();
     let mut relay = relay(false, |config| {
         config.park.r#for = Duration::from_secs(600);
     });

@@ -1,6 +1,6 @@
 //! The disk behind a relay's record, which can be full.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// What is behind a relay's audit log, in MiB.

@@ -194,7 +194,10 @@ impl<'a> Scene<'a> {
     /// A VS Code that has attached to the breakpoint of `row`.
     pub(crate) async fn attached(&self, row: &Value) -> DapClient {
         let mut client = self.connect(Editor::VsCode).await;
-        let selector = json!({"breakpoint": row["id"]});
+        let mut selector = json!({"breakpoint": row["id"]});
+        if let Some(token) = &self.token {
+            selector["token"] = token.as_str().into();
+        }
         client
             .start(self.arguments(Editor::VsCode, "", selector), None)
             .await;

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio_util::task::AbortOnDropHandle;
 
-use super::subprocesses::{
-    asked_to_open, goes_on, taken_over, until_states,
-};
+use super::subprocesses::{asked_to_open, goes_on, taken_over, until_states};
 use super::*;
 use crate::identity::CarriedIdentity;
 use crate::identity::testing::principal;
@@ -138,8 +136,7 @@ async fn a_subprocess_whose_record_names_another_person_than_its_task_is_kept_an
     for left in &mut before.left {
         let mut stored: Value = serde_json::from_slice(&left.record).unwrap();
         if stored["tenant"]["process"] == 7 {
-            stored["tenant"]["identity"] =
-                serde_json::to_value(CarriedIdentity::of(&ann)).unwrap();
+            stored["tenant"]["identity"] = serde_json::to_value(CarriedIdentity::of(&ann)).unwrap();
             left.record = serde_json::to_vec(&stored).unwrap();
         }
     }

@@ -2,9 +2,7 @@
 
 use super::relay::Phase;
 use super::steps::Step;
-use super::world::{
-    Cause, Channel, Connection, Message, Park, SCENES, SILENT, Shape, World, id,
-};
+use super::world::{Cause, Channel, Connection, Message, Park, SCENES, SILENT, Shape, World, id};
 
 impl World {
     pub(super) fn crash_relay(&mut self, relay: usize) {
