@@ -61,7 +61,10 @@ fn threads(rank: u32, does: &Does) -> Value {
     };
     let line = if loss == "nan" { 12 } else { 9 };
     let frame = json!({"file": "/job.py", "line": line, "function": "step", "source": "breakpoint()",
-        "locals": {"loss": loss, "rank": rank.to_string(), "lr": "0.1"}, "types": {}});
+        "locals": {"loss": loss, "rank": rank.to_string(), "lr": "0.1"}, "types": {},
+        // For a client that may only look.
+        "variables": [{"name": "loss", "type": "float", "value": loss}, {"name": "rank", "type": "int", "value": rank.to_string()},
+            {"name": "lr", "type": "float", "value": "0.1"}]});
     json!({"threads": [{"name": "MainThread", "frames": [frame]}]})
 }
 
