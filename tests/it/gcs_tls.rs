@@ -124,7 +124,7 @@ async fn legacy_breakpoints_of_a_ray_with_tls_are_listed_by_its_certificate_and_
     );
     assert_eq!(legacy(&blind), 0);
 
-    let released = ray_relay(&relay, &["release", "--all"]);
+    let released = ray_relay(&relay, &["release", "--all", "--yes"]);
     let over = eventually("the driver's end", Duration::from_secs(60), || {
         driver.try_wait().unwrap()
     });

@@ -18,7 +18,7 @@ use crate::wire::text::escaped;
 /// How long the debugger may take for what needs no code of the program to run.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long an interrupted expression may take to end. Native code does not notice an interrupt, or in the main thread alone.
-const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(3);
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Events kept while the debugger is asked something.
 const MOST_EVENTS: usize = 1000;
 /// Why an interrupt has not ended an expression.
