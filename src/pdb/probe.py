@@ -365,7 +365,15 @@ def _interrupt():
     # thread alone, where Python's own handler takes the signal.
     import ctypes, signal
 
-    main, count = threading.main_thread().ident, 0
+    main, count, signalled = threading.main_thread().ident, 0, []
+    # As in the thread from which this one has its mask.
+    takes_signal = signal.getsignal(signal.SIGINT) is signal.default_int_handler and signal.SIGINT not in signal.pthread_sigmask(
+        signal.SIG_BLOCK, ()
+    )
+
+    def raise_in(ident):
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(KeyboardInterrupt))
+
     for ident, frame in _sys._current_frames().items():
         while frame is not None and not (frame.f_code.co_name == "_guarded" and "_guard" in frame.f_globals):
             frame = frame.f_back
@@ -374,11 +382,20 @@ def _interrupt():
             if guard is _guard or guard["sent"] or not guard["open"]:
                 continue
             guard["sent"] = True
-            if ident == main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            if ident == main and takes_signal:
                 signal.pthread_kill(ident, signal.SIGINT)
+                signalled.append(guard)
             else:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(KeyboardInterrupt))
+                raise_in(ident)
         count += 1
+    # A handler in C, such as one of Ray's, may take the signal before Python's.
+    until = time.monotonic() + 0.5
+    for guard in signalled:
+        while guard["open"] and time.monotonic() < until:
+            time.sleep(0.02)
+        with guard["lock"]:
+            if guard["open"]:
+                raise_in(main)
     return {"interrupted": count}
 
 
