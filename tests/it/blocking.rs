@@ -116,7 +116,10 @@ async fn values_that_block_and_expressions_without_end_stop_no_rank() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
-    let scene = Scene::new(&cluster);
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("relay.toml");
+    std::fs::write(&config, "[park]\nfor = \"5m\"\n").unwrap();
+    let scene = Scene::with(&cluster, &["--config", config.to_str().unwrap()]);
     let mut driver = scene.cluster.start_driver("blocking_ranks.py", &[]);
     scene.wait_listed(8);
     eventually("their ranks", PATIENCE, || {

@@ -46,7 +46,7 @@ fn the_odd_rank_of_those_that_wait(scene: &Scene<'_>) {
     assert_eq!(code, Some(0), "{text}");
     assert!(
         text.starts_with(
-            "Trainer: 8 tasks by rank\n\n3 is the odd one out: it differs from most in 2 of "
+            "Trainer: 8 tasks by rank\n\n3 is the odd one out: it differs from most in 3 of "
         ),
         "{text}"
     );
