@@ -74,8 +74,12 @@ async fn a_raycluster_that_comes_up_takes_no_place_from_one_with_a_session() {
     relay.end().await;
 }
 
+/// Crowds ask the one API server in turn.
+static CROWD: Mutex<()> = Mutex::const_new(());
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_and_fifty_people_who_come_at_once_are_all_let_in() {
+    let _turn = CROWD.lock().await;
     let Some(server) = Server::shared().await else {
         return;
     };
@@ -94,6 +98,7 @@ async fn a_hundred_and_fifty_people_who_come_at_once_are_all_let_in() {
 /// With the default timeout: some 90 questions a second, of which each token takes 21.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_behind_a_throttled_api_server_gets_in_by_trying_again() {
+    let _turn = CROWD.lock().await;
     let Some(server) = Server::shared().await else {
         return;
     };

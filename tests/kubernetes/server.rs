@@ -111,7 +111,10 @@ impl Server {
         let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "test",
             "clusters": [{"name": "test", "cluster": cluster}], "users": [{"name": file, "user": user}],
             "contexts": [{"name": "test", "context": context}]});
-        std::fs::write(&path, config.to_string()).unwrap();
+        // Whole at once: another test may read it now.
+        let new = tempfile::NamedTempFile::new_in(self.dir.path()).unwrap();
+        std::fs::write(new.path(), config.to_string()).unwrap();
+        new.persist(&path).unwrap();
         path
     }
 
