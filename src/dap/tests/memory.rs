@@ -15,7 +15,8 @@ async fn what_runs_for_hours_holds_nothing_of_what_led_to_it() {
     assert!(size_of_val(&serving) <= 1832, "{}", size_of_val(&serving));
     // 24 of it for a task that runs and is to stop, 24 for what its cluster session asks, 64 for where in a value a direction is and
     // how long its turns are, 24 for the time that others wait for the task,
-    // 8 for when subprocesses may wait, and 8 for whether the end of the task was reported.
+    // 8 for when subprocesses may wait, 8 for whether the end of the task was reported, and
+    // 16 for what of values is hidden.
     let relaying = size_of::<ActiveSession<'_, TcpStream>>();
-    assert!(relaying <= 1992, "{relaying}");
+    assert!(relaying <= 2008, "{relaying}");
 }
