@@ -34,7 +34,8 @@ fn main() {
         });
         told.splice(0..0, commit.into_iter().chain(day));
     }
-    println!("cargo::rustc-env=RAY_RELAY_BUILD={}", told.join(", "));
+    // Cargo sets this for what it runs too (`cargo run -- serve`), where RAY_RELAY_ begins a key of the configuration.
+    println!("cargo::rustc-env=BUILD_DESCRIPTION={}", told.join(", "));
 }
 
 fn said(name: &str) -> Option<String> {

@@ -124,7 +124,7 @@ Exit codes:
 const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (",
-    env!("RAY_RELAY_BUILD"),
+    env!("BUILD_DESCRIPTION"),
     ")"
 );
 

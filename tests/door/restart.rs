@@ -18,6 +18,8 @@ fn serve(socket: &TcpListener, listen: &str) -> Child {
     let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
     let passed = OwnedFd::from(socket.try_clone().unwrap());
     Command::new("sh")
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
         .args(["-c", script, "sh", env!("CARGO_BIN_EXE_ray-relay"), "serve"])
         .args(["--listen", listen, "--ray-address", "http://127.0.0.1:1"])
         .stdin(Stdio::from(passed))
