@@ -101,9 +101,16 @@ impl Hold {
         if self.own.is_some() {
             return MergeStep::Same;
         }
+        let looked = before
+            .as_deref()
+            .is_some_and(|(_, holder)| holder.is_look());
         match (before.as_deref(), self.remote.as_deref()) {
             (None, None) => MergeStep::Same,
-            (Some((old, _)), Some((new, _))) if !new.goes_on_with(old) => MergeStep::Over,
+            // A look leaves the task as it was.
+            (Some(_), None) if looked => MergeStep::Free,
+            (Some((old, _)), Some((new, _))) if !looked && !new.goes_on_with(old) => {
+                MergeStep::Over
+            }
             (Some(_), None) => MergeStep::Over,
             (_, Some((_, holder))) => MergeStep::Held(holder.clone()),
         }

@@ -40,5 +40,5 @@ pub(crate) use node::{HoldId, NodeHolds};
 pub(crate) use places::{EACH, FAMILY};
 pub(crate) use places::{NoPlace, PlacesOfOne};
 pub(crate) use remote::{KEPT, RemoteHold, RemoteHolds, Touched};
-pub(crate) use row::Worker;
 pub use row::{Holder, RayNode};
+pub(crate) use row::{LOOK_CLIENT, Worker};

@@ -21,6 +21,10 @@ pub struct RayNode {
     pub address: IpAddr,
 }
 
+/// What the relay calls itself as the client of a look: a snapshot, or a question for a rank. Whoever wants the task waits for its
+/// end, which is a matter of seconds.
+pub(crate) const LOOK_CLIENT: &str = "ray-relay look";
+
 /// Who has a debugger attached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Holder {
@@ -70,6 +74,11 @@ impl Holder {
     /// Its session is one of this relay's.
     pub fn is_here(&self) -> bool {
         self.replica.is_none()
+    }
+
+    /// It ends by itself within seconds. A client that takes the name of a look has others wait for seconds, and gains nothing.
+    pub(crate) fn is_look(&self) -> bool {
+        self.client == LOOK_CLIENT && self.parked_until.is_none()
     }
 
     /// Who has it, for those whom it is no concern by which client and from where. Of a client that is not authenticated that

@@ -24,6 +24,7 @@ use super::refusal::HttpRefusal;
 use super::{audit, body, own_connection};
 use crate::connection::summary::Summary;
 use crate::context::Context;
+use crate::hold::LOOK_CLIENT;
 use crate::identity::Principal;
 use crate::memory::{self, Account, Taken};
 use crate::pdb::{
@@ -49,8 +50,6 @@ use crate::wire::prefixed::Prefixed;
 const LARGEST: usize = 1024;
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false, \"process\": true and \"limit\": 1000, up to 100000";
-/// What the client of such a session calls itself.
-const CLIENT: &str = "ray-relay snapshot";
 /// Longest value that may be asked for, in characters.
 pub(super) const LONGEST_VALUE: usize = 100_000;
 /// Lines of source around the place where a frame stands.
@@ -220,7 +219,7 @@ async fn brought_here(
     let near = dialled.ok_or(NoSnapshot::Ending)?;
     let account = ctx.account(principal);
     let relay = json!({"breakpoint": id, "visit": true});
-    visit(near, CLIENT, relay, &account).await?;
+    visit(near, LOOK_CLIENT, relay, &account).await?;
     let mut lists = ctx.registry.watch();
     let parked = |list: &Snapshot| {
         let row = list.find(id).filter(|row| is_here(row))?;
@@ -283,18 +282,18 @@ async fn looked(
     shows_threads(&breakpoint)?;
     let session = ctx.sessions.table.open(&summary);
     session.set_state(SessionProtocol::Dap, SessionState::Looking);
-    session.set_client(CLIENT.to_owned());
+    session.set_client(LOOK_CLIENT.to_owned());
     session.set_principal(principal.clone());
     let wanted = |b: &Breakpoint| b.id == breakpoint.id;
     leaving::given_back(&ctx.registry, &ctx.sessions.table, wanted).await;
-    let holder = session.holder(&principal, CLIENT);
+    let holder = session.holder(&principal, LOOK_CLIENT);
     let unknown = || SessionRefusal::Nothing(Denied::Hidden.to_string());
     let permit = Permit::acquire(&ctx.registry, authorized, holder)
         .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, unknown))?;
     let span = permit.span();
     let mut details: Map<String, Value> = Map::new();
     details.insert("protocol".into(), "http".into());
-    details.insert("client".into(), CLIENT.into());
+    details.insert("client".into(), LOOK_CLIENT.into());
     details.insert("scope".into(), Scope::View.word().into());
     let services = ctx.services();
     let begun = Begun::begin(
@@ -302,7 +301,7 @@ async fn looked(
         &session,
         permit,
         Protocol::Terminal,
-        CLIENT,
+        LOOK_CLIENT,
         details,
     )
     .instrument(span.clone())
@@ -322,7 +321,7 @@ async fn looked(
     let live = begun.attached();
     let (stream, read) = worker.into_parts();
     let stream = Prefixed::new(read.into(), stream);
-    let shot = snapshot(stream, CLIENT, &limits);
+    let shot = snapshot(stream, LOOK_CLIENT, &limits);
     let shot = shot.instrument(span).await.map(|(threads, taken)| {
         if let Some(place) = place_in(&threads) {
             live.worker.stands_at(Some(place));

@@ -15,9 +15,9 @@ use tokio::time::timeout;
 
 use crate::context::Context;
 use crate::debugger::let_run::let_run;
-use crate::ray::registry::{Holder, Kind};
+use crate::ray::registry::{Breakpoint, Holder, Kind};
 use crate::session::refusal::SessionRefusal;
-use crate::session::{Authorized, Permit, parks};
+use crate::session::{Authorized, Permit, leaving, parks};
 use crate::upstream;
 use crate::upstream::LetRunError;
 
@@ -45,13 +45,15 @@ const GIVEN_BACK: Duration = Duration::from_secs(3);
 /// Lets the task at the breakpoint of `authorized` run on. `holder` has it meanwhile.
 ///
 /// # Errors
-/// [`NotReleased`]; the whole takes at most 15 s and `dap.connect_timeout`.
+/// [`NotReleased`]; the whole takes at most 21 s and `dap.connect_timeout`.
 pub async fn release(
     context: &Arc<Context>,
     authorized: Authorized,
     holder: Holder,
 ) -> Result<(), NotReleased> {
     let breakpoint = authorized.breakpoint().clone();
+    let wanted = |b: &Breakpoint| b.id == breakpoint.id;
+    leaving::given_back(&context.registry, &context.sessions.table, wanted).await;
     let parked = breakpoint.holder().filter(|held| parks::is_parked(held));
     if let Some(holder) = parked {
         if holder.is_here() {

@@ -15,8 +15,9 @@ use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Registry};
 use crate::session::liveness::{LivenessProbe, Reply};
 use crate::wire::proc_net;
 
-/// How long a breakpoint that is being left is waited for: longer than a debugger takes that has nothing to finish.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a breakpoint is waited for that is about to be free: longer than the longest look takes, and than a debugger that has
+/// nothing to finish.
+const HANDBACK_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// How long a client may take to be found lost, and its session to be parked or over: what it is sent is not taken for
 /// four seconds ([`crate::wire::tcp::doubt`]).
@@ -28,21 +29,21 @@ const MOST: usize = 16;
 /// First and longest pause between looks whether their clients have taken what they were sent.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
-/// Waits until none of the breakpoints that are `wanted` is held by a session that is over, for a second at most: a client that
-/// comes right behind one that has gone is not told that it is being debugged. Cancel safe.
+/// Waits until none of the breakpoints that are `wanted` is held by a session that is over or by a look, here or at another relay,
+/// for six seconds at most: a client that comes right behind one that has gone, or while somebody looks at the task, is not told
+/// that it is being debugged. Cancel safe.
 pub(crate) async fn given_back(
     registry: &Registry,
     sessions: &SessionTable,
     wanted: impl Fn(&Breakpoint) -> bool,
 ) {
-    let is_being_left = |breakpoint: &Breakpoint| {
-        let holder = breakpoint.holder();
-        let is_over = |holder: &Holder| holder.is_here() && !sessions.is_live(holder.session);
-        holder.is_some_and(is_over) && wanted(breakpoint)
+    let is_brief = |holder: &Holder| {
+        holder.is_look() || (holder.is_here() && !sessions.is_live(holder.session))
     };
+    let is_held = |b: &Breakpoint| b.holder().is_some_and(is_brief) && wanted(b);
     let mut lists = registry.watch();
-    let left = lists.wait_for(|list| !list.held().any(|b| is_being_left(b)));
-    let _ = timeout(PATIENCE, left).await;
+    let free = lists.wait_for(|list| !list.held().any(|b| is_held(b)));
+    let _ = timeout(HANDBACK_TIMEOUT, free).await;
 }
 
 /// Has the sessions of `principal` that hold breakpoints which are `wanted` find out whether their clients are there, and

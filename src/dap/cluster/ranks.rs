@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::connection::summary::Summary;
 use crate::context::Context;
+use crate::hold::LOOK_CLIENT;
 use crate::identity::Principal;
 use crate::pdb;
 use crate::policy::Scope;
@@ -24,13 +25,10 @@ use crate::recording::{Direction, Protocol};
 use crate::session::family::Stop;
 use crate::session::live::Begun;
 use crate::session::state::SessionState;
-use crate::session::{Permit, authorise};
+use crate::session::{Permit, authorise, leaving};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream;
 use crate::wire::prefixed::Prefixed;
-
-/// What the client of such a session calls itself.
-const CLIENT: &str = "ray-relay rank";
 
 /// Processes that are asked at a time.
 const MAX_AT_A_TIME: usize = 8;
@@ -116,18 +114,20 @@ async fn asked(
         Kind::Pdb => return None,
     }
     let authorized = authorise(principal, breakpoint, Scope::View).ok()?;
+    let wanted = |b: &Breakpoint| b.id == breakpoint.id;
+    leaving::given_back(&context.registry, &context.sessions.table, wanted).await;
     let session = context.sessions.table.open(summary);
     session.set_state(SessionProtocol::Dap, SessionState::Looking);
-    session.set_client(CLIENT.to_owned());
+    session.set_client(LOOK_CLIENT.to_owned());
     session.set_principal(principal.clone());
-    let holder = session.holder(principal, CLIENT);
+    let holder = session.holder(principal, LOOK_CLIENT);
     let permit = Permit::acquire(&context.registry, authorized, holder).ok()?;
     let mut details = Map::new();
     details.insert("protocol".into(), SessionProtocol::Dap.label().into());
-    details.insert("client".into(), CLIENT.into());
+    details.insert("client".into(), LOOK_CLIENT.into());
     details.insert("scope".into(), Scope::View.word().into());
     let (services, protocol) = (context.services(), Protocol::Terminal);
-    let begun = Begun::begin(services, &session, permit, protocol, CLIENT, details);
+    let begun = Begun::begin(services, &session, permit, protocol, LOOK_CLIENT, details);
     let begun = begun.await.ok()?;
     let most = context.config.dap.max_handshake_frame;
     let connected = upstream::connect(context, &begun.permit, most).await;
@@ -141,7 +141,7 @@ async fn asked(
     let (stream, read) = worker.into_parts();
     let stream = Prefixed::new(read.into(), stream);
     let account = context.account(principal);
-    let told = pdb::rank(stream, CLIENT, &account, ANSWER_TIMEOUT).await;
+    let told = pdb::rank(stream, LOOK_CLIENT, &account, ANSWER_TIMEOUT).await;
     // Where it has to be recorded and cannot be, it is not known.
     if let Ok(Some(rank)) = told
         && let Ok(_) = live

@@ -11,6 +11,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 use super::*;
 use crate::agents::tests::{Scene, StandIn, dialled};
 use crate::config::UpstreamPath;
+use crate::hold::LOOK_CLIENT;
 use crate::identity::testing::{principal, revoke, token_of};
 use crate::wire::dap::message::RefusalCode;
 use crate::wire::tunnel::messages::{
@@ -204,6 +205,33 @@ fn held(worker: &Worker, replica: u8) -> HoldRow {
     }
 }
 
+/// Has `agent` say that another relay holds what `hold` says, and waits until the relay knows.
+async fn known_as_held(scene: &Scene, agent: &mut StandIn, hold: HoldRow) {
+    let workers = vec![hold];
+    agent.say(&FromAgent::Held { workers }).await;
+    let mut lists = scene.context.registry.watch();
+    let known = lists.wait_for(|list| list.held().next().is_some());
+    timeout(PATIENCE, known).await.expect("in time").unwrap();
+}
+
+/// A look ends by itself, in seconds: nobody is refused because another person looks at a task.
+#[tokio::test]
+async fn an_attach_waits_for_the_look_of_another_relay() {
+    let (scene, mut agent, worker) = scene().await;
+    let look = HoldRow {
+        client: LOOK_CLIENT.into(),
+        ..held(&worker, 9)
+    };
+    known_as_held(&scene, &mut agent, look).await;
+    let id = worker.breakpoint.id;
+    let named = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
+    let (_debugger, _) = Debugger::attaching(&scene.context, named).await;
+    let workers = Vec::new();
+    agent.say(&FromAgent::Held { workers }).await;
+    let open = agent.asked().await;
+    assert_eq!(open.port, worker.breakpoint.port);
+}
+
 /// Two relays ask the agent before either has heard of the other: it says to the second who was first.
 #[tokio::test]
 async fn who_comes_second_is_told_by_the_agent_who_was_first() {
@@ -232,22 +260,7 @@ async fn who_comes_second_is_told_by_the_agent_who_was_first() {
 #[tokio::test]
 async fn what_a_session_of_another_relay_holds_is_refused_with_the_same_sentence() {
     let (scene, mut agent, worker) = scene().await;
-    let workers = vec![held(&worker, 9)];
-    agent.say(&FromAgent::Held { workers }).await;
-    let person = principal(&scene.context.auth, "person").await;
-    let live = scene.context.registry.watch_nodes().borrow().clone();
-    let told = async {
-        loop {
-            let rows =
-                serde_json::to_value(scene.context.peers.agents.rows(&live, &person)).unwrap();
-            if rows[0]["agent"]["held"] == 0 || rows[0]["link"] != "linked" {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-                continue;
-            }
-            return;
-        }
-    };
-    timeout(PATIENCE, told).await.expect("in time");
+    known_as_held(&scene, &mut agent, held(&worker, 9)).await;
     let id = worker.breakpoint.id;
     let named = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
     let (mut debugger, seq) = Debugger::attaching(&scene.context, named).await;
