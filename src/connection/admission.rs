@@ -136,7 +136,8 @@ impl Admission {
     }
 
     /// How many connections there are, and how many of them are strangers'.
-    pub fn counts(&self) -> (usize, usize) {
+    #[cfg(test)]
+    pub(crate) fn counts(&self) -> (usize, usize) {
         let table = self.table();
         (table.len(), table.strangers())
     }

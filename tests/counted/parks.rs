@@ -1,14 +1,12 @@
-//! Parks and takeovers, thousands in a row: nothing of them stays. In a process of its own, because what it has open, runs
+//! Parks that are resumed, thousands in a row: nothing of them stays. In a process of its own, because what it has open, runs
 //! and holds is counted.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ray_relay::app::{self, Running};
 use ray_relay::config::{self, Config};
-use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, Registry, State};
-use ray_relay::timestamp::Timestamp;
+use ray_relay::ray::registry::{Names, Registry};
 use ray_relay::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,6 +15,7 @@ use tokio::time::timeout;
 
 use super::is_own_process;
 use crate::door::debugger::debugger;
+use crate::door::paused::worker_at;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -63,31 +62,6 @@ async fn start() -> Running {
     app::start(config).await.unwrap()
 }
 
-/// A paused worker with a debugger at `address`.
-fn paused(address: SocketAddr) -> Breakpoint {
-    let worker_id = "5f".repeat(28);
-    Breakpoint {
-        id: BreakpointId::derive("default", &worker_id),
-        kind: Kind::Debugpy,
-        cluster: "default".into(),
-        node_id: "ab".repeat(28).into(),
-        node_ip: address.ip(),
-        worker_id: worker_id.into(),
-        pid: 4711,
-        port: address.port(),
-        paused_threads: 1,
-        names: Arc::new(Names::default()),
-        reason: Reason::Breakpoint,
-        location: None,
-        exception: None,
-        first_seen: Timestamp::now(),
-        stop: 1,
-        state: State::Paused,
-        task_ended: None,
-        registered: None,
-    }
-}
-
 async fn read(dap: &mut Dap) -> Value {
     let message = timeout(PATIENCE, dap.read()).await;
     message.expect("in time").unwrap()
@@ -125,13 +99,17 @@ async fn until_state(registry: &Registry, word: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_parks_and_takeovers_leave_nothing() {
-    if !is_own_process("counted::parks::thousands_of_parks_and_takeovers_leave_nothing") {
+async fn thousands_of_resumed_parks_leave_nothing() {
+    if !is_own_process("counted::parks::thousands_of_resumed_parks_leave_nothing") {
         return;
     }
     let relay = start().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let breakpoint = paused(listener.local_addr().unwrap());
+    let breakpoint = worker_at(
+        listener.local_addr().unwrap(),
+        &"5f".repeat(28),
+        Names::default(),
+    );
     let answering = tokio::spawn(debugger(listener));
     let registry = relay.registry().clone();
     registry.insert(breakpoint);

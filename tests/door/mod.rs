@@ -16,7 +16,7 @@ mod outside;
 mod page;
 mod panels;
 mod park;
-mod paused;
+pub(crate) mod paused;
 mod proxy;
 mod ranks;
 mod restart;

@@ -1,5 +1,6 @@
 //! A paused worker for tests that play its debugger.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
@@ -9,10 +10,19 @@ use tokio::net::TcpListener;
 /// A paused worker whose debugger's part the test plays.
 pub(crate) async fn paused() -> (TcpListener, Breakpoint) {
     let debugger = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = debugger.local_addr().unwrap();
+    let names = Names {
+        name: Some("square".to_owned()),
+        ..Names::default()
+    };
     let worker_id = "5f".repeat(28);
-    let breakpoint = Breakpoint {
-        id: BreakpointId::derive("default", &worker_id),
+    let breakpoint = worker_at(debugger.local_addr().unwrap(), &worker_id, names);
+    (debugger, breakpoint)
+}
+
+/// The worker `worker_id`, paused, with a debugger at `address`.
+pub(crate) fn worker_at(address: SocketAddr, worker_id: &str, names: Names) -> Breakpoint {
+    Breakpoint {
+        id: BreakpointId::derive("default", worker_id),
         kind: Kind::Debugpy,
         cluster: "default".into(),
         node_id: "ab".repeat(28).into(),
@@ -21,10 +31,7 @@ pub(crate) async fn paused() -> (TcpListener, Breakpoint) {
         pid: 4711,
         port: address.port(),
         paused_threads: 1,
-        names: Arc::new(Names {
-            name: Some("square".to_owned()),
-            ..Names::default()
-        }),
+        names: Arc::new(names),
         reason: Reason::Breakpoint,
         location: None,
         exception: None,
@@ -33,6 +40,5 @@ pub(crate) async fn paused() -> (TcpListener, Breakpoint) {
         state: State::Paused,
         task_ended: None,
         registered: None,
-    };
-    (debugger, breakpoint)
+    }
 }

@@ -11,12 +11,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use ray_relay::app::{self, Running};
 use ray_relay::config::{self, Config, TlsMode};
-use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
-use ray_relay::timestamp::Timestamp;
+use ray_relay::ray::registry::{Breakpoint, Names};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
+
+use super::paused::worker_at;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -62,30 +63,12 @@ impl Silent {
 }
 
 fn breakpoint(worker: SocketAddr, id: &str, job: &str) -> Breakpoint {
-    Breakpoint {
-        id: BreakpointId::derive("default", id),
-        kind: Kind::Debugpy,
-        cluster: "default".into(),
-        node_id: "aaaa".into(),
-        node_ip: worker.ip(),
-        worker_id: id.into(),
-        pid: 4711,
-        port: worker.port(),
-        paused_threads: 1,
-        names: Arc::new(Names {
-            name: Some("secret_task".to_owned()),
-            job_id: Some(job.to_owned()),
-            ..Names::default()
-        }),
-        reason: Reason::Breakpoint,
-        location: None,
-        exception: None,
-        first_seen: Timestamp::now(),
-        stop: 1,
-        state: State::Paused,
-        task_ended: None,
-        registered: None,
-    }
+    let names = Names {
+        name: Some("secret_task".to_owned()),
+        job_id: Some(job.to_owned()),
+        ..Names::default()
+    };
+    worker_at(worker, id, names)
 }
 
 /// The key pairs of the issuer and of somebody else.

@@ -117,6 +117,7 @@ impl ConnectionTable {
         self.entries.len() - self.apart
     }
 
+    #[cfg(test)]
     pub(super) fn strangers(&self) -> usize {
         self.strangers
     }
