@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 
 pub use self::slots::HOLD;
 use self::slots::{Confidence, Slots};
-use crate::config::Advertise;
+use ray_relay_base::config::Advertise;
 use crate::ray::registry::{BreakpointId, List, Snapshot};
 
 /// Hosts under which clients reach the relay; the one not used for longest is forgotten.

@@ -18,7 +18,7 @@ pub use self::essential::Fallen;
 
 use self::essential::Essential;
 use crate::audit::{self, Audit};
-use crate::config::{Advertise, Config, Fault, TlsMode};
+use ray_relay_base::config::{Advertise, Config, Fault, TlsMode};
 use crate::connection::admission::Admission;
 use crate::context::Context;
 use crate::discovery::Discovery;
@@ -28,12 +28,12 @@ use crate::listener::{self, BindError};
 use crate::notice::Notices;
 use crate::ray::registry::Registry;
 use crate::release;
-use crate::shutdown::{Shutdown, Signals};
+use ray_relay_base::shutdown::{Shutdown, Signals};
 use crate::telemetry::Metrics;
 use crate::telemetry::traces::Traces;
 use crate::tls::Tls;
-use crate::wire::passed_descriptors::PassedDescriptors;
-use crate::wire::turn;
+use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
+use ray_relay_base::wire::turn;
 
 /// Why the relay did not start, or did not go on.
 #[derive(Debug, thiserror::Error)]

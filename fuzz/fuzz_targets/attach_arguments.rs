@@ -9,7 +9,7 @@ use ray_relay::dap::attach::{Pass, RelayEndpoint, child_configuration, for_worke
 use ray_relay::dap::attach_selector::read_selector;
 use ray_relay::dap::selection::{ChildSessions, Hint, choose};
 use ray_relay::ray::registry::Snapshot;
-use ray_relay::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 use ray_relay_fuzz::paused;
 use serde_json::Value;
 

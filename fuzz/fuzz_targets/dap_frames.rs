@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay::wire::dap::codec::{FrameError, Frames, put_frame};
+use ray_relay_base::wire::dap::codec::{FrameError, Frames, put_frame};
 use ray_relay_fuzz::pieces;
 
 const LIMIT: usize = 1000;

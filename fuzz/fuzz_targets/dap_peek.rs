@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ray_relay::wire::dap::peek::{Depth, MessageType, Peek, Walk};
+use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 use ray_relay_fuzz::as_python;
 
 fn peek(body: &[u8], length: usize, depth: Depth) -> Peek<'_> {

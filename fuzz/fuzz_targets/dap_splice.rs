@@ -9,12 +9,12 @@ use std::task::{Context, Poll, Waker};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use ray_relay::dap::messages::{captures_from_client, captures_from_worker};
-use ray_relay::memory::Account;
-use ray_relay::wire::dap::codec::{Frames, put_frame};
-use ray_relay::wire::dap::peek::Depth;
-use ray_relay::wire::dap::scanner::Rules;
-use ray_relay::wire::dap::splice::{Side, Splice, SpliceEvent};
-use ray_relay::wire::peer_stream::PeerStream;
+use ray_relay_base::memory::Account;
+use ray_relay_base::wire::dap::codec::{Frames, put_frame};
+use ray_relay_base::wire::dap::peek::Depth;
+use ray_relay_base::wire::dap::scanner::Rules;
+use ray_relay_base::wire::dap::splice::{Side, Splice, SpliceEvent};
+use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_fuzz::{Body, LONGEST as MOST, is_acted_upon, must_be_captured};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -171,7 +171,7 @@ fn peer(sent: &Sent<'_>) -> (Peer, Vec<u8>) {
 
 fn rules(
     depth: Depth,
-    captures: fn(ray_relay::wire::dap::peek::MessageType, &[u8]) -> bool,
+    captures: fn(ray_relay_base::wire::dap::peek::MessageType, &[u8]) -> bool,
 ) -> Rules {
     Rules {
         depth,

@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay::wire::resumed::messages::ResumeMessage;
-use ray_relay::wire::resumed::offsets::{IncomingOffsets, OutgoingOffsets};
-use ray_relay::wire::tunnel::messages::{read, written};
+use ray_relay_base::wire::resumed::messages::ResumeMessage;
+use ray_relay_base::wire::resumed::offsets::{IncomingOffsets, OutgoingOffsets};
+use ray_relay_base::wire::tunnel::messages::{read, written};
 
 const WINDOW: usize = 500;
 

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ray_relay::wire::tunnel::messages::{
+use ray_relay_base::wire::tunnel::messages::{
     FromAgent, FromRelay, LARGEST, StreamGreeting, read, written,
 };
 

@@ -2,7 +2,7 @@
 
 use crate::identity::PrincipalEnded;
 use crate::telemetry::metrics::LinkEnd;
-use crate::wire::link::{CloseReason, LinkError};
+use ray_relay_base::wire::link::{CloseReason, LinkError};
 
 /// See the module. `Display` is a sentence for the agent's log, for the relay's, and for a person who asks why a worker cannot
 /// be reached.

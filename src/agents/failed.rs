@@ -14,7 +14,7 @@ use super::Agents;
 use super::failures::Failed;
 use super::link::Link;
 use crate::ray::registry::TaskOf;
-use crate::wire::tunnel::messages::{self, FailureId};
+use ray_relay_base::wire::tunnel::messages::{self, FailureId};
 
 /// How long one head may take to say what tasks are called.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::ray::registry::{Location, Names, RayNode, Running, TaskOf, What};
-use crate::wire::text::base32;
-use crate::wire::tunnel::messages::{FailedTask, FailureId, MOST_FAILED};
+use ray_relay_base::wire::text::base32;
+use ray_relay_base::wire::tunnel::messages::{FailedTask, FailureId, MOST_FAILED};
 
 /// Of all agents together.
 const MOST: usize = 16_384;

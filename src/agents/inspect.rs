@@ -11,7 +11,7 @@ use super::failures::Failed;
 use super::link::Link;
 use super::{Agents, NoAgentReason, NoStream, Tunnel};
 use crate::ray::look::{LARGEST, Look};
-use crate::wire::tunnel::messages::{
+use ray_relay_base::wire::tunnel::messages::{
     FailureId, FromRelay, Hooked, Inspect, Inspection, Listening, Refusal, Sentence, read,
 };
 

@@ -13,9 +13,9 @@ use super::end::AgentLinkEnd;
 use super::table::AgentProcess;
 use crate::identity::Principal;
 use crate::ray::registry::RayNode;
-use crate::timestamp::Timestamp;
-use crate::wire::tunnel::messages::{Announce, FromRelay, HoldRow, Name, Sentence};
-use crate::wire::tunnel::text::Hex;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::tunnel::messages::{Announce, FromRelay, HoldRow, Name, Sentence};
+use ray_relay_base::wire::tunnel::text::Hex;
 
 /// How long an agent that another claims to be may take to show that it is there.
 const PROBED: Duration = Duration::from_secs(3);

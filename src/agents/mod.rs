@@ -10,7 +10,7 @@
 //! is revoked ([`revoked`]).
 //!
 //! Bounds: links in all (`upstream.max_agents`), those that are not believed yet ([`newcomers`]), [`STREAMS`] and [`WAITING`] for each agent, what it may say in a second
-//! ([`link`](crate::wire::link)), one message ([`LARGEST`](crate::wire::tunnel::messages::LARGEST)). Where anything is in doubt, no agent speaks for the node.
+//! ([`link`](ray_relay_base::wire::link)), one message ([`LARGEST`](ray_relay_base::wire::tunnel::messages::LARGEST)). Where anything is in doubt, no agent speaks for the node.
 
 mod end;
 mod failed;
@@ -57,14 +57,14 @@ use self::peers::RelayPeers;
 use self::revoked::SeenRevocations;
 use self::table::Table;
 use crate::audit::Audit;
-use crate::config::{Config, PostMortem, UpstreamPath};
+use ray_relay_base::config::{Config, PostMortem, UpstreamPath};
 use crate::identity::{Authenticator, Principal};
 use crate::ray::registry::Registry;
 use crate::telemetry::Metrics;
-use crate::wire::counted::Counted;
-use crate::wire::tunnel::awaited::Awaited;
-use crate::wire::tunnel::messages::Replica;
-use crate::wire::tunnel::text::Hex;
+use ray_relay_base::wire::counted::Counted;
+use ray_relay_base::wire::tunnel::awaited::Awaited;
+use ray_relay_base::wire::tunnel::messages::Replica;
+use ray_relay_base::wire::tunnel::text::Hex;
 
 /// Streams that one agent may have at a time.
 const STREAMS: usize = 256;

@@ -17,13 +17,13 @@ use super::{Agents, Socket};
 use crate::identity::{Principal, PrincipalEnded};
 use crate::ray::registry::{Breakpoint, Holder, Kind};
 use crate::telemetry::metrics::StreamOutcome;
-use crate::wire::tunnel::ByteStream;
-use crate::wire::tunnel::awaited::Expected;
-use crate::wire::tunnel::messages::{
+use ray_relay_base::wire::tunnel::ByteStream;
+use ray_relay_base::wire::tunnel::awaited::Expected;
+use ray_relay_base::wire::tunnel::messages::{
     self, DialFailure, FromRelay, Name, Open, ParkTerms, Refusal, Sentence, StreamGreeting,
     StreamId, Subject,
 };
-use crate::wire::tunnel::text::Hex;
+use ray_relay_base::wire::tunnel::text::Hex;
 
 /// What an agent is asked to dial.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use super::way::{NoRoute, WorkerRoute};
 use crate::hold::{Holder, RayNode, RemoteHold};
 use crate::identity::PrincipalEnded;
 use crate::ray::registry::{Breakpoint, Snapshot};
-use crate::wire::tunnel::messages::{FromRelay, HoldRow, LetRun, Replica};
+use ray_relay_base::wire::tunnel::messages::{FromRelay, HoldRow, LetRun, Replica};
 
 /// How long after a failed search a worker is asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);

@@ -18,11 +18,11 @@ use super::{Agents, NoStream, Socket, Tunnel};
 use crate::identity::Principal;
 use crate::policy::Scope;
 use crate::ray::registry::RayNode;
-use crate::wire::tunnel::awaited::{Awaited, Expected};
-use crate::wire::tunnel::messages::{
+use ray_relay_base::wire::tunnel::awaited::{Awaited, Expected};
+use ray_relay_base::wire::tunnel::messages::{
     self, ArrivalId, FromRelay, Hex, Meeting, Name, RendezvousId, Sentence,
 };
-use crate::wire::tunnel::reverse::RendezvousName;
+use ray_relay_base::wire::tunnel::reverse::RendezvousName;
 
 /// Rendezvous of one principal.
 const OF_ONE: usize = 16;

@@ -20,8 +20,8 @@ use super::link::Link;
 use crate::audit::{Entry, EntryKind};
 use crate::hold::{RemoteHold, RemoteHolds};
 use crate::identity::revocation::{Revocation, RevocationSeal, RevokeError, time};
-use crate::wire::tunnel::messages::{FromRelay, LetRun, MOST_ROWS, Parked, Revocations};
-use crate::wire::tunnel::text::{Hex, Text};
+use ray_relay_base::wire::tunnel::messages::{FromRelay, LetRun, MOST_ROWS, Parked, Revocations};
+use ray_relay_base::wire::tunnel::text::{Hex, Text};
 
 /// Lines of one message.
 const LINES: usize = MOST_ROWS;

@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 use super::Agents;
 use super::link::Link;
-use crate::config::UpstreamPath;
+use ray_relay_base::config::UpstreamPath;
 use crate::identity::Principal;
 use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, RayNode};
-use crate::timestamp::Timestamp;
-use crate::wire::tunnel::messages::{self, Replica};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::tunnel::messages::{self, Replica};
 
 /// One live Ray node.
 #[derive(Debug, Serialize)]

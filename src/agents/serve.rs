@@ -19,9 +19,9 @@ use crate::hold::Holder;
 use crate::identity::Principal;
 use crate::ray::registry::RayNode;
 use crate::telemetry::metrics::LinkEnd;
-use crate::timestamp::Timestamp;
-use crate::wire::link::ControlLink;
-use crate::wire::tunnel::messages::{
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::link::ControlLink;
+use ray_relay_base::wire::tunnel::messages::{
     Announce, FromAgent, FromRelay, Hex, HoldRow, Node, PROTOCOL, PostMortem, Refusal,
 };
 

@@ -16,9 +16,9 @@ use super::end::AgentLinkEnd;
 use super::link::Link;
 use super::{INSPECTIONS, STREAMS, WAITING};
 use crate::ray::registry::RayNode;
-use crate::timestamp::Timestamp;
-use crate::wire::tunnel::messages::Name;
-use crate::wire::tunnel::text::Hex;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::tunnel::messages::Name;
+use ray_relay_base::wire::tunnel::text::Hex;
 
 /// How long no agent speaks for a node that two claimed.
 const CONTESTED: Duration = Duration::from_secs(60);

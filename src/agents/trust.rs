@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::policy::{Access, NodeVoice};
 use crate::ray::registry::RayNode;
-use crate::wire::tunnel::messages::{Announce, MOST_ROWS};
+use ray_relay_base::wire::tunnel::messages::{Announce, MOST_ROWS};
 
 /// Of the nodes that are `live` those that the agent stands on, by what it announced, and may speak for: its credential names
 /// them, or it connects from their address.

@@ -10,12 +10,12 @@ use tokio::time::{Instant, timeout};
 use super::Agents;
 use super::link::Link;
 use super::table::Lost;
-use crate::config::{UpstreamPath, is_loopback_host};
+use ray_relay_base::config::{UpstreamPath, is_loopback_host};
 use crate::hold::KEPT;
 use crate::ray::registry::{Breakpoint, Holder, Kind, RayNode};
-use crate::timestamp::Timestamp;
-use crate::wire::human_time::span;
-use crate::wire::tunnel::messages::Name;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::tunnel::messages::Name;
 
 /// How long agents are asked which of their nodes a legacy breakpoint is on.
 const LOCATED: Duration = Duration::from_secs(2);

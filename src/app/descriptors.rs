@@ -3,7 +3,7 @@
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 
-use crate::config::Config;
+use ray_relay_base::config::Config;
 use crate::keeper::Keeper;
 
 /// What the relay needs besides connections: its log, keys and revocations, the heads that it polls, recordings, and the

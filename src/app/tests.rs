@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::config::Auth;
+use ray_relay_base::config::Auth;
 use crate::identity::Generated;
 use crate::identity::keys::Algorithm;
 

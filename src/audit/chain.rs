@@ -16,7 +16,7 @@ use std::str::FromStr;
 use aws_lc_rs::{digest, hmac};
 use serde_json::{Map, Value};
 
-use crate::wire::text::hex;
+use ray_relay_base::wire::text::hex;
 
 /// Longest line, with its line feed, in bytes. `audit::line` keeps to it.
 pub const MAX_LINE: usize = 16 << 10;

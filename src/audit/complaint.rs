@@ -6,7 +6,7 @@ use std::time::Duration;
 use tracing::error;
 
 use super::{Entry, EntryKind, Running};
-use crate::config::OnFailure;
+use ray_relay_base::config::OnFailure;
 use crate::identity::Principal;
 
 /// The shortest time between two errors in the log about lines that are not written.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::sink::{LineSink, Sink};
 use super::{Audit, EntryKind, Hashing};
-use crate::config;
+use ray_relay_base::config;
 use crate::telemetry::Metrics;
 
 /// A line as it was written, without what chains it to the others.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use self::chain::Hash;
 use super::*;
-use crate::config::{AuditSink, SyslogAddress};
+use ray_relay_base::config::{AuditSink, SyslogAddress};
 use crate::dap::testing::paused;
 use crate::identity::Principal;
 use crate::ray::registry::{Breakpoint, BreakpointId, Names, Snapshot};

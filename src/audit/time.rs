@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use chrono::{DateTime, NaiveDate, SecondsFormat};
 
-use crate::config::units::parse_duration;
-use crate::wire::human_time::utc;
+use ray_relay_base::config::units::parse_duration;
+use ray_relay_base::wire::human_time::utc;
 
 /// `time` in the form above; times before 1970 are 1970.
 pub fn rfc3339(time: SystemTime) -> String {

@@ -18,7 +18,7 @@ use super::sink::Sink;
 use super::sink::file::LogFile;
 use super::time::rfc3339;
 use super::{Entry, EntryKind};
-use crate::config::OnFailure;
+use ray_relay_base::config::OnFailure;
 use crate::telemetry::Metrics;
 
 /// Lines that share one flush at most.

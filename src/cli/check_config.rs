@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::failure::{Exit, Failure};
 use crate::app::validate;
-use crate::config::{Auth, Flags, Problems, Resolved, Sources, shown};
+use ray_relay_base::config::{Auth, Flags, Problems, Resolved, Sources, shown};
 use crate::identity::Authenticator;
 use crate::policy::Policy;
 

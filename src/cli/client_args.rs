@@ -175,7 +175,7 @@ pub struct ExecArgs {
     #[arg(long)]
     pub keep_going: bool,
     /// Longest time for everything together, in each task; the wait of --next counts
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = crate::config::units::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = ray_relay_base::config::units::parse_duration)]
     pub timeout: std::time::Duration,
     /// Longest value that is printed, in characters
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -211,7 +211,7 @@ pub struct SnapshotArgs {
     #[arg(long, value_name = "JOB", conflicts_with_all = ["target", "all"])]
     pub job: Option<String>,
     /// Look again and again at what runs, so far apart, and show what moves; ends with Ctrl-C
-    #[arg(long, value_name = "DURATION", conflicts_with_all = ["target", "all", "save"], value_parser = crate::config::units::parse_duration)]
+    #[arg(long, value_name = "DURATION", conflicts_with_all = ["target", "all", "save"], value_parser = ray_relay_base::config::units::parse_duration)]
     pub watch: Option<std::time::Duration>,
     /// Also ask Ray for the objects that ray.get waits for
     ///
@@ -245,7 +245,7 @@ pub struct ParkArgs {
     #[arg(add = tasks(), value_name = "ID|NAME")]
     pub target: String,
     /// For how long, such as 12h
-    #[arg(long = "for", value_name = "DURATION", value_parser = crate::config::units::parse_duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = ray_relay_base::config::units::parse_duration)]
     pub time: Option<std::time::Duration>,
     /// Only those of this job, such as 01000000
     #[arg(long, value_name = "JOB")]
@@ -272,7 +272,7 @@ pub struct ReleaseArgs {
     #[arg(long, conflicts_with = "older_than")]
     pub all: bool,
     /// Those that have waited for so long, such as 30m
-    #[arg(long, value_name = "DURATION", value_parser = crate::config::units::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = ray_relay_base::config::units::parse_duration)]
     pub older_than: Option<std::time::Duration>,
     /// With --all or --older-than, also those that others have parked
     #[arg(long, conflicts_with_all = ["target", "force"])]

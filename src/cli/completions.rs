@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::relay_client::{RelayClient, RelayError};
 use super::{Failure, RelayArgs};
-use crate::wire::text::replaced;
+use ray_relay_base::wire::text::replaced;
 
 /// `completions`
 #[derive(Debug, Args)]

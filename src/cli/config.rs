@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::failure::{Exit, Fails, Failure};
 use super::terminal::say;
-use crate::config::explain::{Explained, UnknownKey, explain, explained};
+use ray_relay_base::config::explain::{Explained, UnknownKey, explain, explained};
 
 const AFTER_HELP: &str = "\
 Examples:

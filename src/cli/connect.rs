@@ -25,8 +25,8 @@ use super::failure::Failure;
 use super::kube::KubeRelay;
 use super::relay_client::RelayError;
 use super::{RelayArgs, RelayUrl};
-use crate::shutdown::Signals;
-use crate::wire::relay_url::is_this_machine;
+use ray_relay_base::shutdown::Signals;
+use ray_relay_base::wire::relay_url::is_this_machine;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

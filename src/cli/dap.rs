@@ -13,10 +13,10 @@ use super::relay_dial::dial;
 use super::worker_session::{Which, WorkerSessionError as SessionError, relay_block};
 use super::{DapArgs, Failure};
 use crate::pdb::Lost;
-use crate::wire::dap::codec::{Frames, frame, parse};
-use crate::wire::dap::message::Request;
-use crate::wire::dap::names::Command;
-use crate::wire::json::put;
+use ray_relay_base::wire::dap::codec::{Frames, frame, parse};
+use ray_relay_base::wire::dap::message::Request;
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::json::put;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -2,7 +2,7 @@
 
 use super::failure::{Exit, Fails, Failure};
 use crate::app;
-use crate::config::{Log, LogFormat};
+use ray_relay_base::config::{Log, LogFormat};
 use crate::demo::{DemoArgs, DemoError};
 use crate::telemetry::logging;
 

@@ -19,7 +19,7 @@ use crate::group::members::MeantTasks;
 use crate::listing::fold::compared::Compared;
 use crate::listing::fold::differences::{NO_THREAD, Stands};
 use crate::listing::fold::told;
-use crate::wire::text::replaced;
+use ray_relay_base::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use super::relay_client::RelayError;
-use crate::config::Problems;
+use ray_relay_base::config::Problems;
 use crate::telemetry::logging::{LoggingError, colours};
 
 /// What the program ends with where it fails; those from 64 on are of `sysexits.h`.

@@ -6,9 +6,9 @@ use clap::{Args, ValueHint};
 
 use super::failure::Failure;
 use crate::app;
-use crate::config::{Log, LogFormat};
+use ray_relay_base::config::{Log, LogFormat};
 use crate::keeper::serve;
-use crate::shutdown::Signals;
+use ray_relay_base::shutdown::Signals;
 use crate::telemetry::logging;
 
 pub(super) const AFTER_HELP: &str = "\

@@ -53,9 +53,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-pub use crate::config::Flags;
+pub use ray_relay_base::config::Flags;
 pub use crate::listing::select::{BadChoice, Filter, Order};
-pub use crate::wire::relay_url::RelayUrl;
+pub use ray_relay_base::wire::relay_url::RelayUrl;
 pub use audit::AuditArgs;
 pub use check_config::CheckConfigArgs;
 pub use client_args::{

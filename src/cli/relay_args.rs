@@ -7,7 +7,7 @@ use clap::Args;
 use super::kube::{KubeArgs, KubeRelay};
 use super::relay_tls::RelayTlsArgs;
 use super::relay_token::RelayTokenArgs;
-use crate::wire::relay_url::RelayUrl;
+use ray_relay_base::wire::relay_url::RelayUrl;
 
 /// Where the environment may name the relay.
 pub(super) const RELAY_VARIABLE: &str = "RAY_RELAY_URL";

@@ -7,9 +7,9 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
 use super::RelayArgs;
 use super::relay_client::RelayError;
-use crate::dial::websocket::{self, NotOpened as WithoutSocket, Socket};
-use crate::dial::{Connector, Proxies, Stream};
-use crate::wire::resumed::REPLICA_HEADER;
+use ray_relay_base::dial::websocket::{self, NotOpened as WithoutSocket, Socket};
+use ray_relay_base::dial::{Connector, Proxies, Stream};
+use ray_relay_base::wire::resumed::REPLICA_HEADER;
 
 /// The deadline of TCP.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -9,9 +9,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 
 use super::relay_client::RelayError;
-use crate::dial::http::{Roots, trusting};
-use crate::wire::relay_url::RelayUrl;
-use crate::wire::text::replaced;
+use ray_relay_base::dial::http::{Roots, trusting};
+use ray_relay_base::wire::relay_url::RelayUrl;
+use ray_relay_base::wire::text::replaced;
 
 /// Whom to trust, and what to show.
 #[derive(Debug, Clone, Default, Args)]

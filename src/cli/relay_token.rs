@@ -17,8 +17,8 @@ use zeroize::Zeroizing;
 
 use super::token_command::{self, Dated};
 use crate::identity::unverified_expiry;
-use crate::wire::relay_url::{RelayUrl, is_this_machine};
-use crate::wire::text::replaced;
+use ray_relay_base::wire::relay_url::{RelayUrl, is_this_machine};
+use ray_relay_base::wire::text::replaced;
 
 /// Where the token may stand in the environment.
 pub(super) const VARIABLE: &str = "RAY_RELAY_TOKEN";

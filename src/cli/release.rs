@@ -13,8 +13,8 @@ use super::worker_session::WorkerSessionError as SessionError;
 use crate::group::members::left_unnamed;
 use crate::listing::row::Row;
 use crate::ray::registry::{BreakpointId, BreakpointIdPrefix, names_worker};
-use crate::wire::human_time::span;
-use crate::wire::text::replaced;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -15,8 +15,8 @@ use self::link::{LinkBroken, ReverseLink};
 use self::printer::ReversePrinter;
 use super::failure::{Fails, Failure};
 use super::relay_client::RelayError;
-use crate::shutdown::Signals;
-use crate::wire::backoff::Backoff;
+use ray_relay_base::shutdown::Signals;
+use ray_relay_base::wire::backoff::Backoff;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -2,7 +2,7 @@
 
 use super::failure::{Exit, Fails, Failure};
 use crate::app::{self, validate};
-use crate::config::{Flags, Sources};
+use ray_relay_base::config::{Flags, Sources};
 use crate::telemetry::logging;
 
 pub(super) const AFTER_HELP: &str = "\

@@ -11,8 +11,8 @@ use super::relay_client::RelayClient;
 use super::worker_session::WorkerSessionError as SessionError;
 use super::{Failure, RelayArgs, completions, terminal};
 use crate::listing::text;
-use crate::wire::human_time::span;
-use crate::wire::text::replaced;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -20,9 +20,9 @@ use crate::listing::hooks::HookCount;
 use crate::listing::row::Row;
 use crate::listing::select::{Filter, ListSelection, Order};
 use crate::listing::standing;
-use crate::wire::human_time::span;
-use crate::wire::json::{put, take};
-use crate::wire::text::replaced;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::json::{put, take};
+use ray_relay_base::wire::text::replaced;
 
 /// Characters of a worker id that are enough for every command.
 const WORKER: usize = 12;
@@ -37,10 +37,10 @@ pub struct TasksArgs {
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
     /// Only those that have run for so long, and were at the same place in two looks
-    #[arg(long, value_name = "DURATION", value_parser = crate::config::units::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = ray_relay_base::config::units::parse_duration)]
     pub hung: Option<Duration>,
     /// How long the second look of --hung is after the first
-    #[arg(long, value_name = "DURATION", default_value = "5s", requires = "hung", value_parser = crate::config::units::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", requires = "hung", value_parser = ray_relay_base::config::units::parse_duration)]
     pub apart: Duration,
     /// Say which workers have the hook, by asking the agents of their nodes
     #[arg(long, conflicts_with = "hung")]

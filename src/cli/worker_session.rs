@@ -13,7 +13,7 @@ use super::failure::{Exit, Fails};
 use super::relay_client::RelayError;
 use crate::pdb::{Lost, PromptEnd, PromptError};
 use crate::ray::registry::{BreakpointId, names_worker};
-use crate::wire::text::replaced;
+use ray_relay_base::wire::text::replaced;
 
 /// What is printed while the relay opens a debugger in a task that runs.
 pub(super) const OPENS_DEBUGGER: &str =

@@ -24,17 +24,16 @@ use tokio_util::either::Either;
 use tracing::{Instrument as _, debug, info};
 
 use crate::agents::Socket;
-use crate::config;
+use ray_relay_base::config;
 use crate::connection;
 use crate::connection::summary::Summary;
 use crate::identity::{Principal, Renewal};
-use crate::memory::Memory;
+use ray_relay_base::memory::Memory;
 use crate::session::shares::{QuotaExceeded, QuotaPermit, Quotas};
-use crate::shutdown::Shutdown;
-use crate::wire::peer_stream::PeerStream;
-use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, ResumeMessage};
-use crate::wire::resumed::{Cut, DOUBTED, DOWN, LinkHandle, LinkedStream, Phase, UP, carry};
-use crate::wire::tunnel::messages::{Replica, written};
+use ray_relay_base::shutdown::Shutdown;
+use ray_relay_base::wire::resumed::messages::{LinkId, LinkSecret, Opener, ResumeMessage};
+use ray_relay_base::wire::resumed::{Cut, DOUBTED, DOWN, LinkHandle, LinkedStream, Phase, UP, carry};
+use ray_relay_base::wire::tunnel::messages::{Replica, written};
 
 /// How long a link may be without a transport before a client has connected at its end.
 const OPENING: Duration = Duration::from_secs(30);
@@ -60,22 +59,6 @@ pub(crate) struct InnerConnection {
 
 /// The bytes of a link, or of a terminal of the page, which another task carries.
 pub(crate) type ArrivedStream = Either<LinkedStream, DuplexStream>;
-
-/// A link can be doubted; a terminal of the page is not known apart from its own connection.
-impl PeerStream for ArrivedStream {
-    fn doubt(&self, doubted: bool) {
-        if let Self::Left(link) = self {
-            link.doubt(doubted);
-        }
-    }
-
-    fn has_answered(&self) -> Option<bool> {
-        match self {
-            Self::Left(link) => link.has_answered(),
-            Self::Right(_) => Some(false),
-        }
-    }
-}
 
 /// All links. One for the process.
 #[derive(Debug)]

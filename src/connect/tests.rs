@@ -6,7 +6,8 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::identity::testing::somebody;
-use crate::memory::Memory;
+use ray_relay_base::wire::peer_stream::PeerStream as _;
+use ray_relay_base::memory::Memory;
 
 struct Scene {
     links: Arc<Links>,
@@ -20,7 +21,7 @@ impl Scene {
         let config = config::Connect { resume, max_links };
         let links = Links::new(
             &config,
-            crate::wire::tunnel::text::Hex([1; 8]),
+            ray_relay_base::wire::tunnel::text::Hex([1; 8]),
             Memory::new(1 << 30),
             Shutdown::default(),
         );

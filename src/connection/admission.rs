@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::table::{AdmissionError, ConnectionTable};
 use crate::identity::Principal;
-use crate::memory::Memory;
+use ray_relay_base::memory::Memory;
 
 /// What any connection costs before a byte of it is looked at: its task and the beginnings of its buffers.
 const AT_FIRST: usize = 8 * 1024;

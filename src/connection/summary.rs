@@ -14,8 +14,8 @@ use crate::ray::registry::Breakpoint;
 use crate::telemetry::metrics::{Editor, Outcome, Protocol, Route};
 use crate::telemetry::request::RequestId;
 use crate::telemetry::traces::{Trace, Traces};
-use crate::timestamp::Timestamp;
-use crate::wire::text::shortened;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::text::shortened;
 
 /// The longest text of a client, in characters.
 const LONGEST: usize = 300;

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use super::source_folder::WORDS;
 use crate::identity::Secret;
 use crate::ray::registry::{Breakpoint, BreakpointId};
-use crate::wire::dap::mappings;
-use crate::wire::dap::names::Command;
+use ray_relay_base::wire::dap::mappings;
+use ray_relay_base::wire::dap::names::Command;
 
 /// File in which Ray suspends the thread. Under `justMyCode` debugpy treats it as library code and the
 /// breakpoint never stops; this rule in front of the client's own makes it count as the user's.
@@ -84,7 +84,7 @@ pub fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<String> {
     let here = mappings().find(|one| one["remoteRoot"] == ".");
     let maps = mappings().any(|one| one["localRoot"] != one["remoteRoot"]);
     let folder = match here.and_then(|one| one["localRoot"].as_str()) {
-        Some(folder) => crate::wire::text::shortened(folder, 200),
+        Some(folder) => ray_relay_base::wire::text::shortened(folder, 200),
         None if !breakpoint.names.unpacked_working_dir || maps => return None,
         // A person who is shown the worker's own files has no use for how to come by them.
         None if sent["pathMappings"] == mappings::nowhere() => {
@@ -225,7 +225,7 @@ pub fn child_configuration(
     dialled.put_into(&mut child, at_top);
     child.insert(
         "name".into(),
-        crate::wire::text::shortened(&breakpoint.session_name(), 120).into(),
+        ray_relay_base::wire::text::shortened(&breakpoint.session_name(), 120).into(),
     );
     child.insert("request".into(), Command::Attach.as_str().into());
     let mut relay = way_back(breakpoint.id, pass);

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::config::units::parse_duration;
+use ray_relay_base::config::units::parse_duration;
 use crate::policy::Pattern;
 use crate::ray::registry::{Breakpoint, BreakpointId, BreakpointIdPrefix};
 use crate::session::refusal::SessionRefusal;
 use crate::telemetry::request::RequestId;
-use crate::wire::text::{one_line, shortened};
+use ray_relay_base::wire::text::{one_line, shortened};
 
 /// The keys of `rayRelay` that are for people, for the error that names the nearest one.
 const KEYS: [&str; 14] = [

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::selection::ChildSessions;
 use crate::telemetry::metrics::Editor;
-use crate::wire::text::shortened;
+use ray_relay_base::wire::text::shortened;
 
 /// The debugger client as its `initialize` describes it.
 #[derive(Debug, Clone, PartialEq)]

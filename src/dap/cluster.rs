@@ -40,13 +40,13 @@ use crate::session::audit::SessionAudit;
 use crate::session::parks::{is_own, longest, with_parked};
 use crate::session::{GroupRoot, within};
 use crate::telemetry::metrics::Outcome;
-use crate::timestamp::Timestamp;
-use crate::wire::dap::conversation::{Closed, Conversation};
-use crate::wire::dap::message::{Request, event, notice};
-use crate::wire::dap::names::{Command, Event};
-use crate::wire::human_time::span;
-use crate::wire::peer_stream::PeerStream;
-use crate::wire::text::shortened;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
+use ray_relay_base::wire::dap::message::{Request, event, notice};
+use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::text::shortened;
 
 /// How long the client may take to configure before children are announced all the same.
 const CONFIGURE_PATIENCE: Duration = Duration::from_secs(10);

@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
     use crate::dap::messages::captures_for_record;
-    use crate::wire::dap::peek::MessageType;
+    use ray_relay_base::wire::dap::peek::MessageType;
 
     #[test]
     fn names_and_expressions_are_recorded_and_values_are_not() {

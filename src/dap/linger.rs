@@ -16,10 +16,10 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::ray::registry::Breakpoint;
 use crate::session::{Attached, WorkerEnd};
-use crate::wire::dap::conversation::{Closed, Conversation};
-use crate::wire::dap::message::{Request, notice};
-use crate::wire::dap::names::Command;
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
+use ray_relay_base::wire::dap::message::{Request, notice};
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// How long a client that was told of the end may take to say goodbye.
 const PATIENCE: Duration = Duration::from_secs(30);

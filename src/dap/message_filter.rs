@@ -13,9 +13,9 @@ use super::wall;
 use crate::identity::Principal;
 use crate::pdb::ComparisonKey;
 use crate::policy::{Rights, Scope};
-use crate::wire::dap::names::Command;
-use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
-use crate::wire::dap::texts::look_through;
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
+use ray_relay_base::wire::dap::texts::look_through;
 
 /// Whether a message is captured, by its type and its command or event.
 pub type Captures = fn(MessageType, &[u8]) -> bool;

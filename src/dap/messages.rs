@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::view_filter::requests::{self, ForView};
 use super::view_filter::text::Text;
-use crate::wire::dap::names::{Command, Event, Reverse};
-use crate::wire::dap::peek::MessageType;
+use ray_relay_base::wire::dap::names::{Command, Event, Reverse};
+use ray_relay_base::wire::dap::peek::MessageType;
 
 /// What the relay itself does with a request of a client whose worker is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub enum FromWorker {
     Stack,
     /// The relay may have asked for it itself.
     Own,
-    /// The same, and captured only once the relay does ask ([`crate::wire::dap::splice::Splice::capture_answers`]): what people
+    /// The same, and captured only once the relay does ask ([`ray_relay_base::wire::dap::splice::Splice::capture_answers`]): what people
     /// evaluate passes unseen.
     OwnOnceAsked,
 }

@@ -48,13 +48,13 @@ use crate::context::Context;
 use crate::session::Session;
 use crate::session::authenticate::{Authenticated, PresentedCredential, Purpose};
 use crate::session::refusal::SessionRefusal;
-use crate::shutdown::DRAINING;
+use ray_relay_base::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind};
-use crate::wire::dap::conversation::{Closed, Conversation};
-use crate::wire::dap::message::{Request, notice};
-use crate::wire::dap::names::Command;
-use crate::wire::peer_stream::PeerStream;
-use crate::wire::text::shortened;
+use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
+use ray_relay_base::wire::dap::message::{Request, notice};
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::text::shortened;
 
 /// Largest message of a client that is not authenticated yet, in bytes. VS Code's `attach` has some 1,000, with a token
 /// twice that.

@@ -12,9 +12,9 @@ use crate::ray::registry::BreakpointId;
 use crate::session::Session;
 use crate::session::refusal::SessionRefusal;
 use crate::telemetry::metrics::{Outcome, RefusalKind};
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::message::{RefusalCode, Request};
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::message::{RefusalCode, Request};
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// The `initialize` message of a client.
 pub(super) struct Initialize {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use crate::ray::registry::Names;
-use crate::wire::json::{list_mut, put};
+use ray_relay_base::wire::json::{list_mut, put};
 
 /// The name of each behind `ray.`, the variable of the environment that has it, and what torch tells it by.
 const WORDS: [(&str, &str, Option<&str>); 3] = [

@@ -6,8 +6,8 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::message::Request;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::message::Request;
 
 /// How long a refused client may take to read the answer and close.
 const REFUSAL_LINGER: Duration = Duration::from_secs(2);

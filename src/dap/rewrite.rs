@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::wire::json::put;
+use ray_relay_base::wire::json::put;
 
 /// Whether the flag `key` of a request is set. debugpy expects a boolean there and has ended workers over what is none,
 /// so only what is absent, null or false counts as not set.

@@ -34,10 +34,10 @@ use crate::session::refusal::SessionRefusal;
 use crate::session::state::SessionState;
 use crate::session::{Denied, GroupMember, Permit, Session, audit, authorise, visible, within};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::park::{Resumed, promise, usual};
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// A session that is ready to run, and its span.
 pub(super) type Ready<'a, S> = (Box<ActiveSession<'a, S>>, Span);

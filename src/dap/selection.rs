@@ -11,8 +11,8 @@ use crate::ray::registry::{
     AmbiguousPrefix, Breakpoint, BreakpointId, BreakpointIdPrefix, Holder, Snapshot,
 };
 use crate::session::refusal::{SessionRefusal, inventory};
-use crate::timestamp::Timestamp;
-use crate::wire::text::shortened;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::text::shortened;
 
 /// How a client can be asked to open further sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,10 +7,10 @@
 use memchr::memmem;
 use serde_json::{Value, json};
 
-use crate::wire::dap::message::Request;
-use crate::wire::dap::names::Command;
-use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
-use crate::wire::text::shortened;
+use ray_relay_base::wire::dap::message::Request;
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
+use ray_relay_base::wire::text::shortened;
 
 /// What it begins with: no expression of Python's.
 pub(super) const WORDS: &str = "ray-relay localRoot";

@@ -11,7 +11,7 @@ use crate::ray::registry::{
     Breakpoint, BreakpointId, ClusterStatus, Kind, Names, Reason, Registered, Registry, Snapshot,
     State,
 };
-use crate::timestamp::testing::at;
+use ray_relay_base::timestamp::testing::at;
 
 /// A paused worker number `n` that runs `name`.
 pub(crate) fn paused(name: &str, n: u8) -> Breakpoint {

@@ -34,11 +34,11 @@ use tokio::time::{Instant, timeout};
 use super::testing::{assert_not_dialled, listening, paused};
 use super::*;
 use crate::audit::Audit;
-use crate::config::Config;
+use ray_relay_base::config::Config;
 use crate::connection::summary::Summary;
 use crate::identity::{Authenticator, Principal};
 use crate::ray::registry::Breakpoint;
-use crate::wire::dap::{codec, message};
+use ray_relay_base::wire::dap::{codec, message};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

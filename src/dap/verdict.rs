@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::policy::Scope;
-use crate::wire::dap::message;
-use crate::wire::dap::names::Command;
+use ray_relay_base::wire::dap::message;
+use ray_relay_base::wire::dap::names::Command;
 
 /// A decision of the filter about a message.
 #[derive(Debug, PartialEq)]

@@ -16,10 +16,10 @@ use crate::ray::registry::{BreakpointId, Snapshot};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Permit, within};
 use crate::telemetry::metrics::Outcome;
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::message::{Request, notice};
-use crate::wire::dap::names::Command;
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::message::{Request, notice};
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// How long a client may wait; a forgotten window does not hold a connection for good.
 const PATIENCE: Duration = Duration::from_secs(12 * 3600);
@@ -47,7 +47,7 @@ where
     let what = selector
         .task
         .as_deref()
-        .map(|task| format!(" in \"{}\"", crate::wire::text::shortened(task, 60)))
+        .map(|task| format!(" in \"{}\"", ray_relay_base::wire::text::shortened(task, 60)))
         .unwrap_or_default();
     let waits = notice(&format!("waiting for the next breakpoint{what}"), false);
     client.send(&waits).await.map_err(|_| Outcome::Client)?;

@@ -11,7 +11,7 @@
 //! | a child's configuration | made anew of the client's own arguments and the number of the process ([`Child`]); a pool's at once, and then one each second ([`Children`]) |
 //! | `source` | its name, its number, and a path that names a file ([`fields`]) |
 //! | failures | their sentence, without links |
-//! | messages that are spliced | those without such a field, whatever they say they are ([`crate::wire::dap::rest`]) |
+//! | messages that are spliced | those without such a field, whatever they say they are ([`ray_relay_base::wire::dap::rest`]) |
 //!
 //! Source: debugpy 1.8.0 to 1.8.22; VS Code 1.139, nvim-dap, dape 0.27 and Helix 25.07, what each acts upon.
 
@@ -29,9 +29,9 @@ pub(super) use self::child::Child;
 pub(super) use self::children::{Children, Turn};
 pub(super) use self::plain::LOGGED;
 use super::messages::{FromWorker, OfWorker};
-use crate::wire::dap::names::Event;
-use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
-use crate::wire::dap::rest::Rest;
+use ray_relay_base::wire::dap::names::Event;
+use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
+use ray_relay_base::wire::dap::rest::Rest;
 
 /// Whether the message with this `body` may go to a client as it came, in the worker's own bytes, and the relay has nothing
 /// to do with it. In doubt it may not, and [`clean`] is for it.

@@ -49,12 +49,12 @@ use crate::session::state::SessionState;
 use crate::session::{GroupMember, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::park::{self, Park, ResumeState};
-use crate::wire::dap::codec::frame;
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::message::{Request, with_bare_failure};
-use crate::wire::dap::splice::{Side, Splice};
-use crate::wire::dap::stands::Stands;
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::codec::frame;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::message::{Request, with_bare_failure};
+use ray_relay_base::wire::dap::splice::{Side, Splice};
+use ray_relay_base::wire::dap::stands::Stands;
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// How long the head is asked why a worker died before the client is told that it did: Ray writes it down within 0.1 s,
 /// where it knows. What it says later is told later.

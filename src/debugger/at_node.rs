@@ -15,17 +15,16 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::legacy::LegacySession;
-use super::unattended::{IdleConnection, Unattended};
+use super::unattended::{IdleConnection, Unattended, keeping};
 use super::worker::Worker;
 use super::{Direct, PROBE_AFTER, Stream};
-use crate::memory::Account;
-use crate::wire::dap::codec::{frame, put_frame};
-use crate::wire::dap::kept::Kept;
-use crate::wire::dap::message::notice;
-use crate::wire::dap::splice::Splice;
-use crate::wire::debugger::Kind;
-use crate::wire::peer_stream::PeerStream as _;
-use crate::wire::{read_through, tcp};
+use ray_relay_base::memory::Account;
+use ray_relay_base::wire::dap::codec::{frame, put_frame};
+use ray_relay_base::wire::dap::kept::Kept;
+use ray_relay_base::wire::dap::message::notice;
+use ray_relay_base::wire::debugger::Kind;
+use ray_relay_base::wire::peer_stream::PeerStream as _;
+use ray_relay_base::wire::{read_through, tcp};
 
 /// Bytes of a message that is not heard any more that are read at once.
 const READ: usize = 16 * 1024;
@@ -143,7 +142,7 @@ impl Attended {
         let kept = worker.stands();
         match timeout(REST, worker.skip_rest()).await {
             Ok(Ok(part)) => {
-                let splice = Splice::keeping(Account::default(), *worker, part, LARGEST);
+                let splice = keeping(Account::default(), *worker, part, LARGEST);
                 Ok(Unattended::splice(splice, kept))
             }
             Ok(Err(_)) | Err(_) => Err(Self::Debugpy(worker)),
@@ -235,7 +234,7 @@ impl Worker {
     /// Takes what can be taken of `bytes`, cut anywhere: a relay has put its messages in order already. No message is written
     /// before it is whole: a debugger that has half a message of a relay that is lost could hear no other. One of more
     /// than [`LONGEST`] bytes goes as it comes. The rest of what was begun to be written is to be [handed
-    /// over](crate::wire::peer_stream::PeerStream::complete) at the end.
+    /// over](ray_relay_base::wire::peer_stream::PeerStream::complete) at the end.
     ///
     /// # Errors
     /// Where the connection is gone.

@@ -24,10 +24,10 @@ use super::Tenant;
 use super::line::DebuggerConnection;
 use super::progress::Attach;
 use super::protocol_tracker::ProtocolTracker;
-use crate::wire::dap::codec::frame;
-use crate::wire::dap::mappings;
-use crate::wire::dap::message::request;
-use crate::wire::dap::names::Command;
+use ray_relay_base::wire::dap::codec::frame;
+use ray_relay_base::wire::dap::mappings;
+use ray_relay_base::wire::dap::message::request;
+use ray_relay_base::wire::dap::names::Command;
 
 /// The deadline of the first message of a debugger's greeting.
 const GREETING: Duration = Duration::from_secs(10);

@@ -12,10 +12,10 @@ use tracing::debug;
 use super::progress::Progress;
 use crate::keeper::KeptSlot;
 use crate::pdb::PROMPT;
-use crate::timestamp::unix_ms;
-use crate::wire::dap::kept::Kept;
-use crate::wire::dap::stands::Stands;
-use crate::wire::tunnel::messages::ParkTerms;
+use ray_relay_base::timestamp::unix_ms;
+use ray_relay_base::wire::dap::kept::Kept;
+use ray_relay_base::wire::dap::stands::Stands;
+use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// What is written down.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

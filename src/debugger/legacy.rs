@@ -20,8 +20,8 @@ use tracing::{Instrument as _, debug};
 use super::Stream;
 use super::kept::{AtPrompt, Stored};
 use crate::pdb::PROMPT;
-use crate::wire::dap::kept::MOST;
-use crate::wire::tunnel::messages::ParkTerms;
+use ray_relay_base::wire::dap::kept::MOST;
+use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// How long a prompt may take to obey the last `c`: a statement may still be running.
 const LET_GO: Duration = Duration::from_secs(600);

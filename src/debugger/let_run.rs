@@ -9,11 +9,11 @@ use tracing::debug;
 
 use super::Worker;
 use crate::pdb::{SnapshotLimits, busy, snapshot_expression};
-use crate::wire::dap::conversation::{Closed, Conversation};
-use crate::wire::dap::mappings;
-use crate::wire::dap::message::request;
-use crate::wire::dap::names::{Command, Event};
-use crate::wire::text::shortened;
+use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
+use ray_relay_base::wire::dap::mappings;
+use ray_relay_base::wire::dap::message::request;
+use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::text::shortened;
 
 /// The deadline from the connection to the debugger's last answer.
 const PATIENCE: Duration = Duration::from_secs(15);

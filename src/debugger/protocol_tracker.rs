@@ -10,13 +10,13 @@ use serde_json::{Map, Value};
 
 use super::kept::Stored;
 use super::progress::{Attach, Progress};
-use crate::wire::dap::codec::{MAX_HEADER, header};
-use crate::wire::dap::kept::Kept;
-use crate::wire::dap::mappings;
-use crate::wire::dap::names::{Command, Event};
-use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
-use crate::wire::dap::stands::Stands;
-use crate::wire::json::take;
+use ray_relay_base::wire::dap::codec::{MAX_HEADER, header};
+use ray_relay_base::wire::dap::kept::Kept;
+use ray_relay_base::wire::dap::mappings;
+use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
+use ray_relay_base::wire::dap::stands::Stands;
+use ray_relay_base::wire::json::take;
 
 /// Bytes of a body that are kept until enough of it is there. debugpy writes the keys that decide first.
 const KEPT: usize = 4096;

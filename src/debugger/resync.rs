@@ -12,10 +12,10 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::Worker;
-use crate::wire::dap::codec::{Frames, MAX_HEADER, frame, header, parse};
-use crate::wire::dap::kept::Kept;
-use crate::wire::dap::message::request;
-use crate::wire::dap::names::Command;
+use ray_relay_base::wire::dap::codec::{Frames, MAX_HEADER, frame, header, parse};
+use ray_relay_base::wire::dap::kept::Kept;
+use ray_relay_base::wire::dap::message::request;
+use ray_relay_base::wire::dap::names::Command;
 
 /// `seq` of these requests: no client counts so far.
 const SEQ: u64 = 0x7fff_5679;
@@ -135,7 +135,7 @@ mod tests {
     use crate::debugger::kept::Stored;
     use crate::debugger::progress::{Attach, Progress};
     use crate::debugger::{Direct, Stream};
-    use crate::wire::dap::codec::put_frame;
+    use ray_relay_base::wire::dap::codec::put_frame;
 
     /// A debugger that was at work for a person whose relay is gone says the rest of a message first.
     #[tokio::test]

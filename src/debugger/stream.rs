@@ -12,8 +12,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::kept::KeptConnection;
-use crate::wire::tunnel::messages::{ParkTerms, written};
-use crate::wire::{read_through, write_through};
+use ray_relay_base::wire::tunnel::messages::{ParkTerms, written};
+use ray_relay_base::wire::{read_through, write_through};
 
 /// How long an agent may take the end of a stream, or to be told by what to keep a debugger.
 const SAID: Duration = Duration::from_secs(1);

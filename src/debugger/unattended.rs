@@ -9,18 +9,18 @@ use tokio::time::timeout;
 
 use super::Worker;
 use super::legacy::LegacySession;
-use crate::memory::Account;
+use ray_relay_base::memory::Account;
 use crate::pdb::{self, Prompt};
-use crate::wire::dap::codec::{FrameError, parse};
-use crate::wire::dap::kept::{self, Kept, Meaning};
-use crate::wire::dap::message::request;
-use crate::wire::dap::names::Command;
-use crate::wire::dap::peek::Depth;
-use crate::wire::dap::scanner::Rules;
-use crate::wire::dap::splice::{NullPeer, Side, Splice, SpliceEvent};
-use crate::wire::json::take;
-use crate::wire::prefixed::Prefixed;
-use crate::wire::tunnel::messages::ParkTerms;
+use ray_relay_base::wire::dap::codec::{FrameError, parse};
+use ray_relay_base::wire::dap::kept::{self, Kept, Meaning};
+use ray_relay_base::wire::dap::message::request;
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::dap::peek::Depth;
+use ray_relay_base::wire::dap::scanner::Rules;
+use ray_relay_base::wire::dap::splice::{NullPeer, Side, Splice, SpliceEvent};
+use ray_relay_base::wire::json::take;
+use ray_relay_base::wire::prefixed::Prefixed;
+use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// `seq` of the requests that the relay itself may put to a worker. A client counts upwards from 1 (Helix from 0), as far
 /// as it likes.
@@ -43,7 +43,7 @@ pub(crate) struct Unattended {
 
 /// By which it is heard.
 enum Ear {
-    Splice(Box<Splice<NullPeer, Worker>>),
+    Splice(Box<KeptSplice>),
     Prompt(Box<TerminalPrompt>),
     Legacy(Box<LegacySession>),
 }
@@ -140,7 +140,7 @@ impl UnattendedRequest {
 
 impl Unattended {
     /// debugpy, as an editor has left it, or another process, with what is `kept` of it.
-    pub(crate) fn splice(splice: Splice<NullPeer, Worker>, kept: Kept) -> Self {
+    pub(crate) fn splice(splice: KeptSplice, kept: Kept) -> Self {
         Self::by(Ear::Splice(Box::new(splice)), kept)
     }
 
@@ -217,7 +217,7 @@ impl Unattended {
     /// Every answer to the lost client is here and thrown away, so that none of them comes to the next client.
     pub(crate) fn is_quiet(&self) -> bool {
         match &self.line {
-            Ear::Splice(splice) => splice.is_ready(),
+            Ear::Splice(splice) => is_ready(splice),
             Ear::Prompt(prompt) => prompt.is_whole() && prompt.stream().get_ref().is_quiet(),
             Ear::Legacy(entered) => entered.pending() == 0,
         }
@@ -368,7 +368,7 @@ impl Unattended {
 
     /// debugpy as it is, with what it has said since, for a client that takes its place; `None`: it is another debugger, or in the
     /// middle of a message.
-    pub(crate) fn into_splice(self) -> Option<(Splice<NullPeer, Worker>, Kept)> {
+    pub(crate) fn into_splice(self) -> Option<(KeptSplice, Kept)> {
         let is_whole = self.is_whole();
         match self.line {
             Ear::Splice(splice) if is_whole => Some((*splice, self.kept)),
@@ -406,32 +406,25 @@ pub(crate) fn rules(max_captured: usize) -> Rules {
     }
 }
 
-impl Splice<NullPeer, Worker> {
-    /// `worker`, kept without a client; `from_worker` was read from it already. What is under way is taken from `account`.
-    pub(crate) fn keeping(
-        account: Account,
-        worker: Worker,
-        from_worker: Vec<u8>,
-        max_captured: usize,
-    ) -> Self {
-        let rules = || rules(max_captured);
-        Self::new(
-            account,
-            NullPeer,
-            Vec::new(),
-            rules(),
-            worker,
-            from_worker,
-            rules(),
-        )
-    }
+/// A worker that is kept without a client.
+pub(crate) type KeptSplice = Splice<NullPeer, Worker>;
 
-    /// Every answer to the lost client is here and thrown away, so that none of them comes to the next one, who counts its
-    /// requests from 1 as that one did.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.worker().is_quiet()
-            && self.drained(Side::Worker)
-            && self.is_whole()
-            && self.idle(Side::Client)
-    }
+/// Keeps `worker` without a client; `from_worker` was read from it already. What is under way is taken from `account`.
+pub(crate) fn keeping(
+    account: Account,
+    worker: Worker,
+    from_worker: Vec<u8>,
+    max_captured: usize,
+) -> KeptSplice {
+    let (up, down) = (rules(max_captured), rules(max_captured));
+    Splice::new(account, NullPeer, Vec::new(), up, worker, from_worker, down)
+}
+
+/// Every answer to the lost client is here and thrown away, so that none of them comes to the next one, who counts its requests
+/// from 1 as that one did.
+fn is_ready(splice: &KeptSplice) -> bool {
+    splice.worker().is_quiet()
+        && splice.drained(Side::Worker)
+        && splice.is_whole()
+        && splice.idle(Side::Client)
 }

@@ -22,8 +22,8 @@ use super::line::DebuggerConnection;
 use super::progress::Attach;
 use super::protocol_tracker::ProtocolTracker;
 use super::{Direct, Stream, Tenant, goodbye};
-use crate::wire::peer_stream::PeerStream;
-use crate::wire::tunnel::messages::ParkTerms;
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// The stream to a worker's debugger. Whole messages only are to be written to it, each in one piece, or [passed](PeerStream::poll_pass).
 #[derive(Debug)]
@@ -336,7 +336,7 @@ mod tests {
     use crate::debugger::kept::KeptConnection;
     use crate::debugger::progress::Progress;
     use crate::keeper::testing as keeper;
-    use crate::wire::dap::codec::{Frames, frame, parse};
+    use ray_relay_base::wire::dap::codec::{Frames, frame, parse};
 
     fn request(command: &str, filler: usize) -> Value {
         json!({"seq": 1, "type": "request", "command": command, "arguments": {"x": "y".repeat(filler)}})

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::app::Running;
 use crate::ray::registry::Snapshot;
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// Prints the list of breakpoints and the next steps to standard output. `folder` holds the
 /// sample job, where there is one.

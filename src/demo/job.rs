@@ -11,7 +11,7 @@ use serde_json::json;
 use super::DemoError;
 use crate::ray::head::HeadError;
 use crate::ray::jobs::Jobs;
-use crate::wire::zip::{self, ZipEntry};
+use ray_relay_base::wire::zip::{self, ZipEntry};
 
 const SOURCE: &str = include_str!("demo_job.py");
 const FILE: &str = "demo_job.py";

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::DeployError;
 use super::deployed::{File, SecretFiles};
 use crate::tls::Pin;
-use crate::wire::relay_url::{BadRelayUrl, RelayUrl};
+use ray_relay_base::wire::relay_url::{BadRelayUrl, RelayUrl};
 
 /// Longest file that is taken.
 const LONGEST_FILE: u64 = 64 << 10;
@@ -82,7 +82,7 @@ pub struct DeployArgs {
     #[arg(long)]
     pub json: bool,
     /// How long to wait for the agents to begin
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = crate::config::units::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = ray_relay_base::config::units::parse_duration)]
     pub timeout: Duration,
 }
 
@@ -245,7 +245,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::wire::text::hex;
+    use ray_relay_base::wire::text::hex;
 
     #[derive(Parser)]
     struct Line {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::ray::head::{HeadConfigError, HeadError};
-use crate::wire::text::replaced;
+use ray_relay_base::wire::text::replaced;
 
 /// Why a deployment came to nothing. `Display` is a sentence with the next step.
 #[derive(Debug, thiserror::Error)]

@@ -26,8 +26,8 @@ pub use self::error::DeployError;
 use self::state::{DeploymentState, DriverReport};
 use crate::ray::jobs::{JobState, Jobs};
 use crate::telemetry::progress::{PreparationClock, ProgressStep};
-use crate::wire::text::{hex, one_line, replaced};
-use crate::wire::zip::{self, ZipEntry};
+use ray_relay_base::wire::text::{hex, one_line, replaced};
+use ray_relay_base::wire::zip::{self, ZipEntry};
 
 const DRIVER: &str = include_str!("driver.py");
 const DRIVER_FILE: &str = "ray_relay_driver.py";

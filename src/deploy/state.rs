@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::listing::text;
 use crate::ray::jobs::JobState;
-use crate::wire::human_time::moment;
-use crate::wire::text::{one_line, replaced};
+use ray_relay_base::wire::human_time::moment;
+use ray_relay_base::wire::text::{one_line, replaced};
 
 /// Begins each line of the driver's output that is JSON for this program.
 const MARK: &str = "@ray-relay ";

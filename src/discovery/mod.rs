@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Cluster, ClusterDiscovery, Config};
+use ray_relay_base::config::{Cluster, ClusterDiscovery, Config};
 use crate::identity::{SetupError, api_server};
 use crate::ray::registry::{API_SERVER, FoundCluster, FoundHead, LeftOut, Registry, Search};
 use api::RayClusterApi;

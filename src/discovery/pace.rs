@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::wire::backoff::Backoff;
+use ray_relay_base::wire::backoff::Backoff;
 
 /// How long one watch lasts, by the API server's clock.
 pub(super) const WATCH: Duration = Duration::from_secs(120);

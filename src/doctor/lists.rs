@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::{ChainLink, Fault, Finding, said_and_next};
 use crate::listing::discovery::Discovery;
 use crate::listing::row::{Row, kind};
-use crate::wire::debugger::Kind;
-use crate::wire::human_time::span;
-use crate::wire::notebook::{NO_SOURCE, is_cell};
-use crate::wire::text::shortened;
+use ray_relay_base::wire::debugger::Kind;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::notebook::{NO_SOURCE, is_cell};
+use ray_relay_base::wire::text::shortened;
 
 /// A list is asked for each second unless configured otherwise.
 const OLD: f64 = 10.0;

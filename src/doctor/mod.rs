@@ -11,7 +11,7 @@ pub(crate) mod lists;
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::text::shortened;
+use ray_relay_base::wire::text::shortened;
 
 /// Longest sentence from elsewhere that is shown, in characters.
 const LONGEST: usize = 500;

@@ -10,7 +10,7 @@ use crate::listing::fold::told;
 use crate::listing::fold::who::{self, Names, Numbers, Who, numbered};
 use crate::listing::row::{Row, kind};
 use crate::policy::Pattern;
-use crate::wire::debugger::Kind;
+use ray_relay_base::wire::debugger::Kind;
 
 /// Which of those that are paused: all that fit everything that is said here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -32,7 +32,6 @@ mod node;
 mod places;
 mod remote;
 mod row;
-mod terms;
 
 pub(crate) use merge::{Hold, MergeStep};
 pub(crate) use node::{HoldId, NodeHolds};

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use super::places::{NoPlace, PlacesOfOne};
-use crate::wire::tunnel::messages::{
+use ray_relay_base::wire::tunnel::messages::{
     ClientName, Hex, HoldRow, KeptSession, LetRun, MOST_KEPT, Name, Open, ParkTerms, Parked,
-    Replica, Subject, WorkerTaker, kept_fit, written,
+    Replica, Subject, kept_fit, written,
 };
 
 /// Names a session's hold of a worker.
@@ -110,7 +110,7 @@ impl<A> NodeHolds<A> {
             parked: None,
         };
         if let Some(holder) = &open.holder {
-            held.show(holder);
+            held.taken_by(holder);
         }
         self.rows.push(NodeHold {
             id: self.last,
@@ -207,7 +207,7 @@ impl<A> NodeHolds<A> {
         (row.kept, row.held.parked, row.held.replica) = (None, None, replica);
         row.held.since_unix_ms = now_unix_ms;
         if let Some(holder) = &open.holder {
-            row.held.show(holder);
+            row.held.taken_by(holder);
         }
         let taken_over = row.process.is_none() && owner.is_some_and(|own| own != row.held.name);
         if taken_over {
@@ -329,14 +329,5 @@ impl<A> NodeHold<A> {
 
     fn is_of(&self, worker_id: &Name, port: u16) -> bool {
         self.held.worker_id == *worker_id && self.held.port == port
-    }
-}
-
-impl HoldRow {
-    fn show(&mut self, holder: &WorkerTaker) {
-        self.name = holder.name.clone();
-        self.session = holder.session.clone();
-        self.client = holder.client.clone();
-        self.peer = holder.peer;
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::row::{Holder, RayNode, Worker};
-use crate::wire::tunnel::messages::HoldRow;
+use ray_relay_base::wire::tunnel::messages::HoldRow;
 
 /// How long the word of an agent stands whose link broke: as long as one that is silent is taken to be there.
 pub(crate) const KEPT: Duration = Duration::from_secs(15);

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use crate::timestamp::Timestamp;
-use crate::wire::tunnel::messages::{HoldRow, Kind, Replica};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::tunnel::messages::{HoldRow, Kind, Replica};
 
 /// A Ray node that its head lists as alive.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

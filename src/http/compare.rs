@@ -32,7 +32,7 @@ use crate::pdb::{ComparisonKey, SnapshotLimits};
 use crate::policy::Scope;
 use crate::ray::registry::BreakpointId;
 use crate::session::visible;
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 16 * 1024;

@@ -15,9 +15,9 @@ use super::tunnel::Handshake;
 use crate::connect::{LinkRefusal, Links};
 use crate::identity::Principal;
 use crate::session::shares::QuotaExceeded;
-use crate::wire::resumed::messages::Opener;
-use crate::wire::resumed::{CONNECT_PROTOCOL, OPENER_HEADER, RECEIVED_HEADER, REPLICA_HEADER};
-use crate::wire::tunnel::stream_config;
+use ray_relay_base::wire::resumed::messages::Opener;
+use ray_relay_base::wire::resumed::{CONNECT_PROTOCOL, OPENER_HEADER, RECEIVED_HEADER, REPLICA_HEADER};
+use ray_relay_base::wire::tunnel::stream_config;
 
 /// A link, or one more transport of it.
 pub(super) async fn open(

@@ -19,8 +19,8 @@ use crate::listing::json as rows;
 use crate::policy::Scope;
 use crate::ray::registry::Examined;
 use crate::session::within;
-use crate::timestamp::Timestamp;
-use crate::wire::json::list_mut;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::json::list_mut;
 
 /// How long one examination may take, those before it included.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -26,7 +26,7 @@ use super::{audit, authenticate, body, credential, hop, origin, query};
 use crate::identity::{Opens, STAY, Secret};
 use crate::policy::Scope;
 use crate::session::authenticate::PresentedCredential;
-use crate::wire::text::percent_encoded;
+use ray_relay_base::wire::text::percent_encoded;
 
 /// Largest body of a request for the way, in bytes.
 const LARGEST: usize = 16 * 1024;

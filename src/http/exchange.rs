@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::session::authenticate::RequestDetails;
 use crate::telemetry::request::RequestId;
-use crate::wire::text::one_line;
+use ray_relay_base::wire::text::one_line;
 
 /// What a query says about what is meant. The rest of it stays out of the record: it is Ray's and may hold anything.
 const MEANT: [&str; 14] = [

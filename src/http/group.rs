@@ -17,7 +17,7 @@ use crate::ray::registry::BreakpointId;
 use crate::session::audit::of_group;
 use crate::session::authenticate::RequestDetails as _;
 use crate::session::visible;
-use crate::wire::text::{one_line, shortened};
+use ray_relay_base::wire::text::{one_line, shortened};
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 256 * 1024;

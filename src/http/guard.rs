@@ -29,7 +29,7 @@ use super::origin::{self, Origin};
 use super::required_access::{self, RequiredAccess};
 use super::route::{Destination, Which};
 use crate::advertise::{AdvertisedAddresses, ExternalAddress};
-use crate::config::Config;
+use ray_relay_base::config::Config;
 
 /// Why a request is not looked at. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::memory::{Account, MemoryUse, Short, Taken};
+use ray_relay_base::memory::{Account, MemoryUse, Short, Taken};
 
 /// What each request in progress adds to a connection, in bytes: a head, an answer under way, and the connection to the Ray head.
 pub(super) const REQUEST_WEIGHT: usize = 112 * 1024;

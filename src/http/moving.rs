@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use crate::connection::admission::ConnectionPermit;
-use crate::wire::write_through;
+use ray_relay_base::wire::write_through;
 
 /// How long a client without a credential may leave an answer unread. Others may: a person can well leave
 /// `curl | less` alone for longer.
@@ -82,7 +82,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stranger_that_does_not_read_is_not_waited_for() {
         let guard =
-            Admission::new(8, &crate::memory::Memory::new(1 << 30)).admit([127, 0, 0, 1].into());
+            Admission::new(8, &ray_relay_base::memory::Memory::new(1 << 30)).admit([127, 0, 0, 1].into());
         let (near, _far) = duplex(64);
         let mut stream = Moving::new(near, guard.place());
         let began = Instant::now();

@@ -17,7 +17,7 @@ use super::refusal::HttpRefusal;
 use super::tunnel::{self, Handshake};
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::wire::tunnel::{LINK_PROTOCOL, STREAM_PROTOCOL, link_config, stream_config};
+use ray_relay_base::wire::tunnel::{LINK_PROTOCOL, STREAM_PROTOCOL, link_config, stream_config};
 
 /// How long the heads are asked for their nodes, for a list.
 const LISTED: Duration = Duration::from_secs(2);

@@ -10,8 +10,8 @@ use std::borrow::Cow;
 use aws_lc_rs::digest::{SHA256, digest};
 
 use crate::advertise::{AdvertisedAddresses, ExternalAddress};
-use crate::config::{Config, is_host_label, is_loopback_host};
-use crate::wire::text::hex;
+use ray_relay_base::config::{Config, is_host_label, is_loopback_host};
+use ray_relay_base::wire::text::hex;
 
 /// Below it every name is this machine (RFC 6761), for browsers without DNS.
 const LOCAL: &str = ".localhost";
@@ -143,7 +143,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::Advertise;
+    use ray_relay_base::config::Advertise;
 
     #[test]
     fn forms_of_the_page_go_to_dashboards_alone() {

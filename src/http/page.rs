@@ -17,7 +17,7 @@ use hyper::{Response, StatusCode};
 
 use super::answer::{self, Body};
 use super::{hop, origin};
-use crate::config::Config;
+use ray_relay_base::config::Config;
 use crate::manual;
 
 /// What the document may load, and what may be done with it. Forms go to dashboards, too, with the ticket of the person who goes there.

@@ -19,7 +19,7 @@ use super::answer::{self, Body};
 use super::exchange::{Exchange, Post};
 use super::refusal::HttpRefusal;
 use super::{audit, body, own_connection};
-use crate::config::units::{format_duration, parse_duration};
+use ray_relay_base::config::units::{format_duration, parse_duration};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::listing::json::seconds;
@@ -27,7 +27,7 @@ use crate::pdb::{After, Options, Prompt, PromptError};
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, BreakpointId, Kind, SERVE_NOTE, Snapshot};
 use crate::session::{Authorized, Denied, authorise, parks};
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::park::usual;
 
 /// Largest body of a request, in bytes.
@@ -227,7 +227,7 @@ async fn ending(ctx: &Context, id: BreakpointId) -> Ending {
 mod tests {
     use super::*;
     use crate::audit::Audit;
-    use crate::config::Config;
+    use ray_relay_base::config::Config;
     use crate::dap::testing::paused;
     use crate::identity::Authenticator;
     use crate::ray::registry::Holder;

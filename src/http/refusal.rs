@@ -12,7 +12,7 @@ use crate::audit::Unavailable;
 use crate::connection::admission::Crowded;
 use crate::context::Context;
 use crate::identity::{AuthError, PrincipalEnded};
-use crate::memory::Short;
+use ray_relay_base::memory::Short;
 use crate::policy::Scope;
 use crate::session::authenticate::NotAuthenticated;
 use crate::session::shares::QuotaExceeded;

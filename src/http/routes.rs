@@ -409,9 +409,9 @@ impl Route {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::resumed::CONNECT_PATH;
-    use crate::wire::tunnel::reverse::{REVERSE_PATH, STREAM};
-    use crate::wire::tunnel::{LINK_PATH, STREAM_PATH};
+    use ray_relay_base::wire::resumed::CONNECT_PATH;
+    use ray_relay_base::wire::tunnel::reverse::{REVERSE_PATH, STREAM};
+    use ray_relay_base::wire::tunnel::{LINK_PATH, STREAM_PATH};
 
     fn of(path: &str) -> (&'static str, [Option<&str>; 2]) {
         let (route, words) = Route::of(path);

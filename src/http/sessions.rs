@@ -17,7 +17,7 @@ use super::{audit, body};
 use crate::identity::Principal;
 use crate::ray::registry::Breakpoint;
 use crate::session::newer;
-use crate::wire::tunnel::messages::Replica;
+use ray_relay_base::wire::tunnel::messages::Replica;
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 1024;

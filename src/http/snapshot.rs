@@ -26,7 +26,7 @@ use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::hold::LOOK_CLIENT;
 use crate::identity::Principal;
-use crate::memory::{self, Account, Taken};
+use ray_relay_base::memory::{self, Account, Taken};
 use crate::pdb::{
     PromptError, Rendering, SnapshotLimits, Visible, read_snapshot, snapshot, snapshot_expression,
     visit,
@@ -43,8 +43,8 @@ use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
 use crate::upstream::park::takes_in;
 use crate::visibility::{Visibility, thread_name};
-use crate::wire::dap::codec::weight;
-use crate::wire::prefixed::Prefixed;
+use ray_relay_base::wire::dap::codec::weight;
+use ray_relay_base::wire::prefixed::Prefixed;
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 1024;

@@ -26,7 +26,7 @@ use super::refusal::HttpRefusal;
 use super::tunnel::Handshake;
 use crate::agents::Socket;
 use crate::identity::Principal;
-use crate::wire::tunnel::stream_config;
+use ray_relay_base::wire::tunnel::stream_config;
 
 /// What is spoken.
 const PROTOCOL: &str = "ray-relay.terminal.v1";

@@ -45,7 +45,7 @@ use super::serve_connection;
 use crate::advertise;
 use crate::audit::testing::{AuditLine, AuditSpy, spied};
 
-use crate::config::{self, Config};
+use ray_relay_base::config::{self, Config};
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::dap::testing::paused;
@@ -53,7 +53,7 @@ use crate::identity::testing::{authenticator, principal, revoke, token_of, token
 use crate::identity::{Authenticator, Principal};
 use crate::ray::registry::{Breakpoint, BreakpointId, Registry};
 use crate::session::SessionRow;
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// A paused worker of the cluster `default`.
 pub(crate) fn breakpoint(worker_id: &str) -> Breakpoint {
@@ -73,7 +73,7 @@ pub(crate) fn breakpoint(worker_id: &str) -> Breakpoint {
 pub(crate) fn config() -> Config {
     let second = Duration::from_secs(1);
     Config {
-        auth: crate::config::Auth::default(),
+        auth: ray_relay_base::config::Auth::default(),
         listen: config::Listen {
             address: ([127, 0, 0, 1], 0).into(),
             insecure_no_auth: false,

@@ -17,8 +17,8 @@ use super::refusal::HttpRefusal;
 use super::websocket::{self, HANDSHAKE};
 use crate::agents::Socket;
 use crate::identity::Principal;
-use crate::wire::counted::Counted;
-use crate::wire::tunnel::{LARGEST_FRAME, SECRET_HEADER, STREAM_PROTOCOL};
+use ray_relay_base::wire::counted::Counted;
+use ray_relay_base::wire::tunnel::{LARGEST_FRAME, SECRET_HEADER, STREAM_PROTOCOL};
 
 /// A request for a WebSocket that is to be opened.
 pub(super) struct Handshake {

@@ -39,9 +39,9 @@ use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
 use super::{guard, hop};
 use crate::identity::Principal;
-use crate::memory::{Account, Short};
+use ray_relay_base::memory::{Account, Short};
 use crate::telemetry::metrics::{Direction, Editor, Metrics, Outcome, SessionProtocol};
-use crate::wire::counted::Counted;
+use ray_relay_base::wire::counted::Counted;
 
 /// Largest message and frame. Ray's log tail sends what a log grew by in a second; its own client
 /// takes 4 MiB.

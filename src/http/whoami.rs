@@ -13,7 +13,7 @@ use crate::identity::Principal;
 use crate::policy::{RelayScope, Scope, Scopes};
 use crate::ray::registry::BreakpointId;
 use crate::session::may_list;
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// What is told to `principal` of itself.
 pub(super) async fn answer(

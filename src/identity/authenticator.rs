@@ -26,7 +26,7 @@ use super::secret::Secret;
 use super::setup::Parts;
 use super::ticket::Opens;
 use super::verifier::VerifyError;
-use crate::config::{Auth, Problems};
+use ray_relay_base::config::{Auth, Problems};
 use crate::ray::registry::{Breakpoint, BreakpointId};
 
 /// How often the list of revocations is looked at: sessions end within a second of a change.

@@ -9,8 +9,8 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use zeroize::Zeroizing;
 
 use super::SetupError;
-use crate::dial::http::{self, Roots};
-use crate::wire::watched_file::read_bytes;
+use ray_relay_base::dial::http::{self, Roots};
+use ray_relay_base::wire::watched_file::read_bytes;
 
 /// The largest file of certificates that is read, in bytes.
 const MAX_FILE: u64 = 1024 * 1024;

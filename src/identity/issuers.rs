@@ -9,7 +9,7 @@ use super::jwks::RemoteKeys;
 use super::keys::KeyRing;
 use super::kubernetes::Reviewer;
 use super::kubernetes::places::Places;
-use crate::config::Config;
+use ray_relay_base::config::Config;
 use crate::ray::registry::Snapshot;
 
 /// Issuers of tokens beside those whose keys are in the files of `[auth]`.

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::keys::Algorithm;
 use super::refusal::CredentialRefusal;
-use crate::wire::text::hex;
+use ray_relay_base::wire::text::hex;
 
 /// `typ` of a ticket; a token never has it.
 pub(crate) const TICKET: &str = "ray-relay-ticket+jwt";

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use tracing::{error, info};
 
 use super::keys::{Algorithm, KeyError, KeyRing, KeysUnavailable, VerificationKey, fitting};
-use crate::wire::watched_file::WatchedFile;
+use ray_relay_base::wire::watched_file::WatchedFile;
 
 /// Longest key file: 8192 bits of RSA take 1.5 KiB.
 pub(crate) const LONGEST_KEY_FILE: u64 = 64 * 1024;

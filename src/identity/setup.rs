@@ -10,10 +10,10 @@ use super::keys::{SECRET_PREFIX, read_secret};
 use super::revocation::{LiveRevocations, RevocationSeal};
 use super::signing::random_secret;
 use super::ticket::Tickets;
-use crate::config::{Auth, Problem, Problems};
-use crate::key_mode::{Holds, warn_if_open};
+use ray_relay_base::config::{Auth, Problem, Problems};
+use ray_relay_base::key_mode::{Holds, warn_if_open};
 use crate::policy::PolicyFile;
-use crate::wire::watched_file::read_bounded;
+use ray_relay_base::wire::watched_file::read_bounded;
 
 /// What comes of them.
 pub(super) struct Parts {

@@ -1,6 +1,6 @@
 //! Names of people and credentials, as they go to logs, lists and the audit record.
 
-use crate::wire::text::is_unseen;
+use ray_relay_base::wire::text::is_unseen;
 
 /// Longest `sub`, `jti`, name of a group or pattern, in characters.
 pub(crate) const LONGEST_NAME: usize = 256;

@@ -12,7 +12,7 @@ use super::keys::Algorithm;
 use super::principal::VerifiedIdentity;
 use super::revocation::{Revocation, RevocationList, Revoked};
 use super::{Authenticator, CredentialId, Generated, Issuers, Principal, Secret, SigningKey};
-use crate::config::{Auth, Config};
+use ray_relay_base::config::{Auth, Config};
 use crate::policy::{Access, Rule};
 
 /// The key file of every relay that [`authenticator`] makes.

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::tunnel::text::Hex;
+use ray_relay_base::wire::tunnel::text::Hex;
 
 /// The version of what is said here.
 pub(super) const PROTOCOL: u32 = 1;

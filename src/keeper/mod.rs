@@ -32,8 +32,8 @@ use self::messages::{KeepKey, KeptPair};
 use self::process::KeeperProcess;
 use self::record::Record;
 use self::systemd::ServiceManager;
-use crate::wire::passed_descriptors::PassedDescriptors;
-use crate::wire::tunnel::text::Hex;
+use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
+use ray_relay_base::wire::tunnel::text::Hex;
 
 /// How long a keeper may take a connection in before that is made without it.
 const GIVEN: Duration = Duration::from_secs(1);

@@ -15,9 +15,9 @@ use tracing::{info, warn};
 
 use super::messages::{KeepKey, KeeperMessage, KeptPair, PROTOCOL};
 use super::{Error, Keeper, LeftConnection};
-use crate::wire::backoff::Backoff;
-use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
-use crate::wire::own_socket;
+use ray_relay_base::wire::backoff::Backoff;
+use ray_relay_base::wire::descriptors::{MessageReader, MessageWriter, channel};
+use ray_relay_base::wire::own_socket;
 
 /// How long the keeper may take to say what it has.
 const HELLO: Duration = Duration::from_secs(5);

@@ -22,9 +22,9 @@ use tracing::{debug, info, warn};
 
 use super::Error;
 use super::messages::{KeepKey, KeeperMessage, PROTOCOL};
-use crate::shutdown::Signals;
-use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
-use crate::wire::own_socket::{self, OwnSocket};
+use ray_relay_base::shutdown::Signals;
+use ray_relay_base::wire::descriptors::{MessageReader, MessageWriter, channel};
+use ray_relay_base::wire::own_socket::{self, OwnSocket};
 
 /// Connections that are kept at a time.
 pub(crate) const MOST: usize = 4096;

@@ -12,8 +12,8 @@ use rustix::fs::{FileType, fstat};
 use tracing::{debug, warn};
 
 use super::messages::{KeepKey, KeptPair};
-use crate::wire::descriptors::send;
-use crate::wire::passed_descriptors::PassedDescriptors;
+use ray_relay_base::wire::descriptors::send;
+use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
 
 /// Before the key, in the name of a descriptor: others may be passed to the service, too.
 const NAME: &str = "ray-relay-kept-";
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
     use crate::keeper::record::Record;
-    use crate::wire::tunnel::text::Hex;
+    use ray_relay_base::wire::tunnel::text::Hex;
 
     #[test]
     fn what_the_manager_gives_is_paired_and_halves_are_told() {

@@ -17,9 +17,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::record::Record;
 use super::systemd::ServiceManager;
 use super::{Error, Keeper, KeptSlot, LeftConnection, Store, serve};
-use crate::shutdown::Signals;
-use crate::wire::passed_descriptors::PassedDescriptors;
-use crate::wire::tunnel::text::Hex;
+use ray_relay_base::shutdown::Signals;
+use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
+use ray_relay_base::wire::tunnel::text::Hex;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::testing::{KeptRelay, keeper, place, relay};
 use super::*;
-use crate::shutdown::Signals;
+use ray_relay_base::shutdown::Signals;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

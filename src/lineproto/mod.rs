@@ -33,7 +33,7 @@ use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
 use crate::session::state::SessionState;
-use crate::shutdown::DRAINING;
+use ray_relay_base::shutdown::DRAINING;
 use crate::telemetry::metrics::{Editor, Outcome, SessionProtocol};
 
 /// How long the last words may take to reach the client.

@@ -9,7 +9,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::memory::{Account, MemoryUse, Taken};
+use ray_relay_base::memory::{Account, MemoryUse, Taken};
 use crate::recording::{CaptureTee, Direction};
 
 /// Pieces on their way to the client. The longest value that the prompt prints makes one.
@@ -205,7 +205,7 @@ impl WorkerOutput {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::memory::Memory;
+    use ray_relay_base::memory::Memory;
 
     #[tokio::test(start_paused = true)]
     async fn what_waits_for_a_client_that_does_not_read_is_taken_from_its_memory() {

@@ -15,11 +15,11 @@ use crate::debugger::unattended::TerminalPrompt;
 use crate::lineproto::input::{ClientInput, TOO_LONG, Typed};
 use crate::lineproto::output::{Out, WorkerOutput};
 use crate::lineproto::session::Log;
-use crate::memory::Account;
+use ray_relay_base::memory::Account;
 use crate::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError, resumes};
 use crate::session::TaskEnd;
-use crate::wire::dap::kept::Kept;
-use crate::wire::prefixed::Prefixed;
+use ray_relay_base::wire::dap::kept::Kept;
+use ray_relay_base::wire::prefixed::Prefixed;
 
 /// What a session of the relay's own for a person at a terminal is called.
 pub(super) const CLIENT: &str = "ray-relay terminal";

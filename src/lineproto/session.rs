@@ -39,9 +39,9 @@ use crate::session::refusal::SessionRefusal;
 use crate::session::state::SessionState;
 use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, leaving, visible};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::park::{self, Resumed, Terms};
-use crate::wire::text::replaced;
+use ray_relay_base::wire::text::replaced;
 
 /// A connection that has said nothing: a browser's, for a page that it may want later.
 const SILENT: Duration = Duration::from_secs(60);

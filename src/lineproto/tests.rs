@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::audit::EntryKind;
 use crate::audit::testing::{AuditSpy, spied};
-use crate::config::Config;
+use ray_relay_base::config::Config;
 use crate::connection::summary::Summary;
 use crate::dap::testing::{assert_not_dialled, listening, paused, paused_in_pdb};
 use crate::identity::testing::{authenticator, revoke, token_of};

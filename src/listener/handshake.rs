@@ -15,7 +15,7 @@ use super::detect::{Detection, ENOUGH, detect};
 use super::pydevd;
 use super::refusal::{self, HandshakeRefusal, Speaks, TLS_ALERT};
 use super::wire::ClientWire;
-use crate::config::TlsMode;
+use ray_relay_base::config::TlsMode;
 use crate::connect::ArrivedStream;
 use crate::connection::ConnectionInfo;
 use crate::connection::on_wake::WakeForwarder;
@@ -23,8 +23,8 @@ use crate::context::Context;
 use crate::identity::{AuthError, Authenticator, Principal};
 use crate::telemetry::metrics::{Handshake, Protocol, RefusalKind};
 use crate::tls::{Certificate, Tls};
-use crate::wire::prefixed::Prefixed;
-use crate::wire::tcp;
+use ray_relay_base::wire::prefixed::Prefixed;
+use ray_relay_base::wire::tcp;
 use crate::{dap, http, lineproto};
 
 const UNKNOWN_ANSWER: &[u8] =

@@ -26,8 +26,8 @@ use crate::connection::{self, ConnectionInfo};
 use crate::context::Context;
 use crate::telemetry::metrics::RefusalKind;
 use crate::tls::Tls;
-use crate::wire::passed_descriptors::PassedDescriptors;
-use crate::wire::tcp;
+use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
+use ray_relay_base::wire::tcp;
 
 /// Connections that the kernel holds until the relay gets round to them.
 const BACKLOG: u32 = 512;

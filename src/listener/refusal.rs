@@ -15,8 +15,8 @@ use crate::context::Context;
 use crate::dap::refusal::refuse as refuse_request;
 use crate::dap::unknown_frame;
 use crate::telemetry::metrics::RefusalKind;
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::message::Request;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::message::Request;
 
 /// How long a refused connection may take to read the answer and close.
 const REFUSAL_LINGER: Duration = Duration::from_secs(2);

@@ -27,10 +27,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::app::{self, Running};
-use crate::config::{self, Config, TlsMode};
+use ray_relay_base::config::{self, Config, TlsMode};
 use crate::dap::testing::{listed, paused};
 use crate::tls::testing::{Authority, Client, Files};
-use crate::wire::dap::conversation::{Closed, Conversation};
+use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

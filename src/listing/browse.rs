@@ -3,7 +3,7 @@
 use super::menu::Menu;
 use super::select::ListSelection;
 use crate::listing::select;
-use crate::wire::json::list_mut;
+use ray_relay_base::wire::json::list_mut;
 use serde_json::Value;
 
 /// Choice, order and page. What it takes to be a line of its own, it says in [`Self::foot`].

@@ -94,7 +94,7 @@ fn one<'a>(
         1 => common(names, ""),
         _ => common(distinct(&group), "names"),
     };
-    task = crate::wire::text::replaced(&task).into_owned();
+    task = ray_relay_base::wire::text::replaced(&task).into_owned();
     if let Some(called) = called {
         task += &format!(" {called}");
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::wire::text::shortened;
+use ray_relay_base::wire::text::shortened;
 
 /// Longest sentence of an agent's, in characters.
 const LONGEST_WHY: usize = 300;

@@ -12,7 +12,7 @@ use crate::ray::registry::{
     Breakpoint, BreakpointId, Change, Holder, Kind, Location, Reason, Resources, Search, Snapshot,
     State,
 };
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// One breakpoint as clients see it: in the list and in events.
 #[derive(Debug, Serialize)]

@@ -13,9 +13,9 @@ use super::discovery::Discovery;
 use super::holds::told;
 use super::text::{first_of, text};
 use crate::ray::registry::SERVE;
-use crate::wire::debugger::Kind;
-use crate::wire::human_time::{span, utc};
-use crate::wire::text::replaced;
+use ray_relay_base::wire::debugger::Kind;
+use ray_relay_base::wire::human_time::{span, utc};
+use ray_relay_base::wire::text::replaced;
 
 /// A snapshot older than this is worth a word.
 const OLD: f64 = 5.0;

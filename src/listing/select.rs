@@ -10,9 +10,9 @@ use super::json::JsonRow;
 use super::row::Row;
 use crate::policy::Pattern;
 use crate::ray::registry::{Breakpoint, Reason};
-use crate::timestamp::Timestamp;
-use crate::wire::json::{list_mut, put};
-use crate::wire::text::replaced;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::json::{list_mut, put};
+use ray_relay_base::wire::text::replaced;
 
 /// A column that can be sorted by, and looked into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

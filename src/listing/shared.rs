@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::json::{self, JsonRow, Rest};
 use crate::ray::registry::{Breakpoint, Change, Event};
-use crate::timestamp::Timestamp;
-use crate::wire::gzip::GzipPrefix;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::gzip::GzipPrefix;
 
 /// How long the rows of a list are given out as they are: so far behind `waiting_seconds` may be.
 const FRESH: Duration = Duration::from_secs(1);

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::fold::ranks::ranges;
 use super::json::seconds;
 use crate::ray::registry::{Breakpoint, Running, Snapshot, State, What};
-use crate::timestamp::Timestamp;
-use crate::wire::human_time::span;
-use crate::wire::text::replaced;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::text::replaced;
 
 /// Groups of a job that are told of one by one.
 const GROUPS: usize = 32;
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::dap::testing::{paused, snapshot};
     use crate::ray::registry::Names;
-    use crate::timestamp::testing::at;
+    use ray_relay_base::timestamp::testing::at;
 
     fn running(n: u8, job: &str, rank: Option<u32>, what: What) -> Running {
         Running {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::row::{List, Row};
 use super::text::{GAP, KeptEnd, beside, fit, width};
-use crate::wire::human_time::span;
+use ray_relay_base::wire::human_time::span;
 
 /// One column of the table.
 struct Column {

@@ -1,11 +1,11 @@
-//! Text for terminals: measured and cut. [`crate::wire::text`] has made it safe to show before.
+//! Text for terminals: measured and cut. [`ray_relay_base::wire::text`] has made it safe to show before.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::wire::text::replaced;
+use ray_relay_base::wire::text::replaced;
 
 /// The blanks between two columns of a table.
 pub(super) const GAP: usize = 2;
@@ -118,7 +118,7 @@ pub(crate) fn beside(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::text::replaced;
+    use ray_relay_base::wire::text::replaced;
     use proptest::prelude::*;
 
     #[test]

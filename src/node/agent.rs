@@ -17,9 +17,9 @@ use super::injection::Injections;
 use super::look::{NodeLocation, TargetVerifier};
 use super::py_spy::PySpy;
 use super::settings::{AgentError, Settings};
-use crate::config::is_loopback_host;
-use crate::dial::Proxies;
-use crate::wire::tunnel::messages::{Hex, MOST_ROWS};
+use ray_relay_base::config::is_loopback_host;
+use ray_relay_base::dial::Proxies;
+use ray_relay_base::wire::tunnel::messages::{Hex, MOST_ROWS};
 
 /// What all links have together.
 pub(super) struct Agent {

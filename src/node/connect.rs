@@ -9,12 +9,12 @@ use rustls::ClientConfig;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
 use super::settings::RelayAccess;
-use crate::dial::http::{Roots, trusting};
-use crate::dial::websocket::{self, NotOpened, Socket};
-use crate::dial::{Connector, DialError, DialRoute, Proxies, ProxyError, STEP, tls_error};
-use crate::wire::relay_url::RelayUrl;
-use crate::wire::tcp;
-use crate::wire::text::innermost_cause;
+use ray_relay_base::dial::http::{Roots, trusting};
+use ray_relay_base::dial::websocket::{self, NotOpened, Socket};
+use ray_relay_base::dial::{Connector, DialError, DialRoute, Proxies, ProxyError, STEP, tls_error};
+use ray_relay_base::wire::relay_url::RelayUrl;
+use ray_relay_base::wire::tcp;
+use ray_relay_base::wire::text::innermost_cause;
 
 /// Idle time before a relay is asked whether it is still there.
 const PROBE_AFTER: Duration = Duration::from_secs(10);

@@ -26,7 +26,7 @@ use tracing::{debug, info};
 
 use super::agent::Agent;
 use crate::ray::look::{LARGEST, Look};
-use crate::wire::tunnel::messages::{FailedTask, Hex, Name, Node, Sentence};
+use ray_relay_base::wire::tunnel::messages::{FailedTask, Hex, Name, Node, Sentence};
 
 /// The name of the folder, before the beginning of the node's id; and of the socket in it.
 const FOLDER: &str = "ray-relay-node-";

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::wire::tunnel::messages::{
+use ray_relay_base::wire::tunnel::messages::{
     FailedTask, FailureId, Failures, MOST_FAILED, Name, Node, PostMortem, Sentence,
 };
 

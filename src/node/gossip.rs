@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::wire::tunnel::messages::{Hex, MOST_RELAYS, Replica, Revocations};
+use ray_relay_base::wire::tunnel::messages::{Hex, MOST_RELAYS, Replica, Revocations};
 
 /// What one relay may have told that is kept: so much can none crowd out of another's.
 const OF_ONE: usize = 16;

@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::keeping::ParkedDebugger;
 use super::look::Refused;
 use crate::hold::{HoldId, NoPlace, NodeHolds};
-use crate::timestamp::unix_ms;
-use crate::wire::tunnel::messages::{HoldRow, LetRun, Open, ParkTerms, Refusal, Replica};
+use ray_relay_base::timestamp::unix_ms;
+use ray_relay_base::wire::tunnel::messages::{HoldRow, LetRun, Open, ParkTerms, Refusal, Replica};
 
 /// The table. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -184,7 +184,7 @@ impl Drop for WorkerHold {
 mod tests {
     use super::*;
     use crate::hold::{EACH, FAMILY};
-    use crate::wire::tunnel::messages::{
+    use ray_relay_base::wire::tunnel::messages::{
         FromAgent, Hex, Kind, LARGEST, MOST_KEPT, MOST_ROWS, WorkerTaker, written,
     };
 

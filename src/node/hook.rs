@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::door::{directory, inside};
 use super::processes::Resident;
 use crate::ray::look::LARGEST;
-use crate::wire::text::one_line;
+use ray_relay_base::wire::text::one_line;
 
 mod present;
 

@@ -20,9 +20,9 @@ use super::look::Refused;
 use super::processes::Resident;
 use super::stream::{stream_for, tell_refused};
 use crate::ray::look::{self, Look};
-use crate::wire::text::one_line;
-use crate::wire::tunnel::ByteStream;
-use crate::wire::tunnel::messages::{
+use ray_relay_base::wire::text::one_line;
+use ray_relay_base::wire::tunnel::ByteStream;
+use ray_relay_base::wire::tunnel::messages::{
     FromAgent, Hooked, Inspect, Inspection, Listening, Refusal, StreamGreeting, read, written,
 };
 

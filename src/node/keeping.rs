@@ -18,7 +18,7 @@ use super::look::Refused;
 use crate::debugger::at_node::Attended;
 use crate::debugger::unattended::{Taker, UnattendedEvent};
 use crate::debugger::waiting::{AfterWaiting, Waiting};
-use crate::wire::tunnel::messages::{ParkTerms, Refusal};
+use ray_relay_base::wire::tunnel::messages::{ParkTerms, Refusal};
 
 /// The longest time that a relay may have a worker kept.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);

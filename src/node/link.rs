@@ -22,14 +22,14 @@ use super::connect::{Dialler, Relay, RelayDialError};
 use super::gossip::{self, ProcessLink};
 use super::reverse::Reverse;
 use super::{Agent, machine};
-use crate::dial::Stream;
-use crate::wire::link::{CloseReason, ControlLink, LinkError, SILENCE};
-use crate::wire::text::shortened;
-use crate::wire::tunnel::messages::{
+use ray_relay_base::dial::Stream;
+use ray_relay_base::wire::link::{CloseReason, ControlLink, LinkError, SILENCE};
+use ray_relay_base::wire::text::shortened;
+use ray_relay_base::wire::tunnel::messages::{
     Announce, FromAgent, FromRelay, Hex, HoldRow, MOST_ROWS, Node, PROTOCOL, Replica, Revocations,
     StreamId,
 };
-use crate::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, link_config};
+use ray_relay_base::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, link_config};
 
 /// A credential that is good for less is not renewed: the link ends with it, and is made again.
 const HARDLY_GOOD: Duration = Duration::from_secs(3);

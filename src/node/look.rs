@@ -16,10 +16,10 @@ use tracing::warn;
 
 use super::machine;
 use super::processes::{self, Processes, SocketOwner};
-use crate::config;
+use ray_relay_base::config;
 use crate::ray::head::HeadConfigError;
 use crate::ray::registry::{Attributed, Attribution, AttributionError, RayNode, Resident};
-use crate::wire::tunnel::messages::{FailedTask, HoldRow, Open, Refusal, Sentence};
+use ray_relay_base::wire::tunnel::messages::{FailedTask, HoldRow, Open, Refusal, Sentence};
 
 /// The deadline of one question to Ray.
 const PATIENCE: Duration = Duration::from_secs(10);

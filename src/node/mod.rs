@@ -44,8 +44,8 @@ use self::link::LinkEnded;
 use self::relays::LinkAttempt;
 pub use self::reverse::reverse_ports;
 pub use self::settings::{AgentError, RelayAccess, Settings};
-use crate::shutdown::Signals;
-use crate::wire::relay_url::RelayUrl;
+use ray_relay_base::shutdown::Signals;
+use ray_relay_base::wire::relay_url::RelayUrl;
 
 /// The deadline of one look-up of a name.
 const LOOKUP: Duration = Duration::from_secs(5);

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 pub(super) use self::residents::{Resident, Session};
 use crate::ray::registry::Owner;
-use crate::wire::proc_net::{KernelSocket, LONGEST_TABLE, SocketState, TABLES, listeners, sockets};
-use crate::wire::text::one_line;
+use ray_relay_base::wire::proc_net::{KernelSocket, LONGEST_TABLE, SocketState, TABLES, listeners, sockets};
+use ray_relay_base::wire::text::one_line;
 
 /// Bytes of a process's command line, or of its status, that are read.
 const LONGEST_TEXT: u64 = 16 << 10;

@@ -14,8 +14,8 @@ use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_util::io::poll_read_buf;
 
 use crate::debugger::at_node::Attended;
-use crate::wire::tunnel::ByteStream;
-use crate::wire::turn::{SEALED_TURN, yield_turn};
+use ray_relay_base::wire::tunnel::ByteStream;
+use ray_relay_base::wire::turn::{SEALED_TURN, yield_turn};
 
 /// Less room than this is not read into.
 const ROOM: usize = SEALED_TURN / 4;

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::processes::Resident;
 use crate::ray::look::{Look, py_spy::LARGEST};
-use crate::wire::text::one_line;
+use ray_relay_base::wire::text::one_line;
 
 /// How many run at a time: each stops its process for a moment, and takes a core.
 const AT_A_TIME: usize = 4;

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::io;
 use std::time::Duration;
 
-use crate::wire::backoff::Backoff;
+use ray_relay_base::wire::backoff::Backoff;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;

@@ -28,14 +28,14 @@ use super::Agent;
 use super::connect::Dialler;
 use super::look::UnverifiedPeer;
 use super::stream::{stream_for, tell_refused};
-use crate::dial::Stream;
-use crate::wire::tunnel::ByteStream;
-use crate::wire::tunnel::join::{ByteCount, join};
-use crate::wire::tunnel::messages::{
+use ray_relay_base::dial::Stream;
+use ray_relay_base::wire::tunnel::ByteStream;
+use ray_relay_base::wire::tunnel::join::{ByteCount, join};
+use ray_relay_base::wire::tunnel::messages::{
     ArrivalId, FromAgent, Hex, Meeting, Refusal, RendezvousArrival, RendezvousId, StreamGreeting,
     StreamId, written,
 };
-use crate::wire::{read_through, tcp};
+use ray_relay_base::wire::{read_through, tcp};
 
 /// Ports that an agent may be given.
 const MOST_PORTS: usize = 1000;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use hyper::header::HeaderValue;
 use rustls::ClientConfig;
 
-use crate::config;
+use ray_relay_base::config;
 use crate::ray::head::HeadConfigError;
-use crate::wire::relay_url::RelayUrl;
+use ray_relay_base::wire::relay_url::RelayUrl;
 
 /// What an agent runs with.
 pub struct Settings {

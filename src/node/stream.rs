@@ -24,14 +24,14 @@ use super::look::{DialTarget, Refused};
 use super::pump::{DebuggerStream, Pump, PumpEnd};
 use crate::debugger::at_node::{self, Attended};
 use crate::debugger::settled;
-use crate::dial::Stream;
-use crate::dial::websocket::Socket;
-use crate::wire::dap::codec::frame;
-use crate::wire::dap::message::kept_subprocess;
-use crate::wire::tunnel::messages::{
+use ray_relay_base::dial::Stream;
+use ray_relay_base::dial::websocket::Socket;
+use ray_relay_base::wire::dap::codec::frame;
+use ray_relay_base::wire::dap::message::kept_subprocess;
+use ray_relay_base::wire::tunnel::messages::{
     DialFailure, FromAgent, Hex, Open, Refusal, Replica, StreamGreeting, StreamId, read, written,
 };
-use crate::wire::tunnel::{self, ByteStream, handshake};
+use ray_relay_base::wire::tunnel::{self, ByteStream, handshake};
 
 /// The deadline of the dial to one address of the debugger.
 const DIAL: Duration = Duration::from_secs(10);

@@ -10,7 +10,7 @@ use super::message::Notice;
 use super::queue::Queue;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::NoticeOutcome;
-use crate::wire::backoff::Backoff;
+use ray_relay_base::wire::backoff::Backoff;
 
 /// The first pause after a failure, and the longest, which also bounds what a webhook may ask for.
 pub(super) const FIRST: Duration = Duration::from_secs(1);

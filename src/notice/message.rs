@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::agents::Failed;
-use crate::config::{self, NoticeEvent, NoticeForm, Placeholder};
+use ray_relay_base::config::{self, NoticeEvent, NoticeForm, Placeholder};
 use crate::ray::registry::{Breakpoint, Holder, Location};
-use crate::timestamp::Timestamp;
-use crate::wire::human_time::span;
-use crate::wire::text::{hex, one_line, replaced};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::text::{hex, one_line, replaced};
 
 /// One notice, as it is posted however often that is tried.
 #[derive(Debug, Clone)]

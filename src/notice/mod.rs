@@ -22,8 +22,8 @@ use self::queue::Queue;
 use self::target::Target;
 use self::watch::Watch;
 use crate::agents::Failed;
-use crate::config::{self, Fault};
-use crate::key_mode::{Holds, warn_if_open};
+use ray_relay_base::config::{self, Fault};
+use ray_relay_base::key_mode::{Holds, warn_if_open};
 use crate::ray::registry::Registry;
 use crate::telemetry::Metrics;
 

@@ -16,11 +16,11 @@ use tokio::time::timeout;
 use super::delivery::{Outcome, Post};
 use super::message::Notice;
 use crate::audit::chain::hmac_key;
-use crate::config::{self, Fault, RawValue, web_address};
-use crate::dial::http::{self, HttpClient};
-use crate::dial::{Connector, Proxies};
+use ray_relay_base::config::{self, Fault, RawValue, web_address};
+use ray_relay_base::dial::http::{self, HttpClient};
+use ray_relay_base::dial::{Connector, Proxies};
 use crate::identity::{read_bounded, trusting};
-use crate::wire::text::{hex, innermost_cause};
+use ray_relay_base::wire::text::{hex, innermost_cause};
 
 /// From the beginning of an attempt to the status of the answer.
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::wire::dap::reattach::LeftBreakpoints;
+use ray_relay_base::wire::dap::reattach::LeftBreakpoints;
 
 /// Most breakpoints of one session.
 const MOST: usize = 1000;

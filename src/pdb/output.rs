@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::wire::text::escaped;
+use ray_relay_base::wire::text::escaped;
 
 /// A piece of output. Their texts one after the other are what pdb prints.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,10 +18,10 @@ pub(crate) use self::rank::rank;
 use super::structure::{self, Rendering};
 use super::wire::{BeforeStop, PromptMessage, Wire};
 use super::{PromptError, probe};
-use crate::memory::{Account, Taken};
-use crate::wire::dap::codec::weight;
-use crate::wire::dap::mappings;
-use crate::wire::dap::names::Command;
+use ray_relay_base::memory::{Account, Taken};
+use ray_relay_base::wire::dap::codec::weight;
+use ray_relay_base::wire::dap::mappings;
+use ray_relay_base::wire::dap::names::Command;
 
 /// All of a snapshot, in characters of values.
 const ROOM: usize = 2_000_000;

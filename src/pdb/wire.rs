@@ -12,11 +12,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::error::{Lost, PromptError};
-use crate::memory::{Account, MemoryUse, Taken};
-use crate::wire::dap::codec::{LITTLE, frame, header, parse, weight};
-use crate::wire::dap::message::{RefusalCode, request};
-use crate::wire::dap::names::{Command, Event};
-use crate::wire::json::take;
+use ray_relay_base::memory::{Account, MemoryUse, Taken};
+use ray_relay_base::wire::dap::codec::{LITTLE, frame, header, parse, weight};
+use ray_relay_base::wire::dap::message::{RefusalCode, request};
+use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::json::take;
 
 /// Largest message that is read, in bytes.
 const LARGEST: usize = 8 << 20;
@@ -315,7 +315,7 @@ fn oversize(beginning: &[u8], length: usize, why: &str) -> PromptMessage {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::memory::Memory;
+    use ray_relay_base::memory::Memory;
 
     #[tokio::test]
     async fn a_message_that_is_too_long_is_skipped_and_the_next_one_read() {

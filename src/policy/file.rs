@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use super::access::{Access, Rule};
 use super::breakpoint_selector::Pattern;
 use super::scope::Scope;
-use crate::config::Problems;
-use crate::config::units::format_duration;
-use crate::wire::watched_file::FileVersion;
+use ray_relay_base::config::Problems;
+use ray_relay_base::config::units::format_duration;
+use ray_relay_base::wire::watched_file::FileVersion;
 
 /// All rules of one file, in its order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 //! ```
 
 use super::look::{Frame, Look, MOST_FRAMES, MOST_THREADS, Source, Thread};
-use crate::wire::text::shortened;
+use ray_relay_base::wire::text::shortened;
 
 /// The name of Python's main thread.
 const MAIN: &str = "MainThread";

@@ -9,8 +9,8 @@ use hyper::Method;
 use serde_json::Value;
 
 use super::head::{HeadClient, HeadConfigError, HeadError, JSON};
-use crate::config;
-use crate::wire::text::hex;
+use ray_relay_base::config;
+use ray_relay_base::wire::text::hex;
 
 /// The deadline of one request, from connect to the last byte.
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 
-use crate::wire::text::{escaped, one_line, shortened};
+use ray_relay_base::wire::text::{escaped, one_line, shortened};
 
 pub mod py_spy;
 

@@ -25,7 +25,7 @@ use self::meta::CaptureProgress;
 pub use self::meta::{Meta, Protocol};
 pub use self::tee::CaptureTee;
 use self::writer::Writer;
-use crate::config::{self, OnFailure};
+use ray_relay_base::config::{self, OnFailure};
 use crate::telemetry::Metrics;
 pub use crate::telemetry::metrics::Direction;
 

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::meta::CaptureProgress;
 use super::storage;
-use crate::config::units::format_size;
+use ray_relay_base::config::units::format_size;
 
 pub(super) struct Writer {
     pub(super) path: PathBuf,

@@ -21,7 +21,7 @@ use crate::ray::jobs::Jobs;
 use crate::ray::registry::{Breakpoint, Holder, Kind};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit};
-use crate::wire::text::shortened;
+use ray_relay_base::wire::text::shortened;
 
 /// What the relay calls itself as the holder meanwhile.
 pub const CLIENT: &str = "ray-relay release --force";

@@ -25,8 +25,8 @@ use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::wire::link::{CloseReason, ControlLink, LinkError};
-use crate::wire::tunnel::reverse::{FromPerson, RendezvousName, ToPerson};
+use ray_relay_base::wire::link::{CloseReason, ControlLink, LinkError};
+use ray_relay_base::wire::tunnel::reverse::{FromPerson, RendezvousName, ToPerson};
 
 /// The deadline for the command to say what it wants.
 const BEGUN: Duration = Duration::from_secs(10);

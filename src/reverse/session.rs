@@ -22,12 +22,12 @@ use crate::session::audit::{SessionAudit, denied};
 use crate::session::limits::{Due, Limits};
 use crate::session::state::SessionState;
 use crate::session::{Authorized, Session, authorise};
-use crate::shutdown::QUIET;
+use ray_relay_base::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::wire::tunnel::ByteStream;
-use crate::wire::tunnel::join::{ByteCount, ClosedSide, join};
-use crate::wire::tunnel::messages::{Sentence, StreamId};
-use crate::wire::tunnel::reverse::{self, RendezvousName, ToPerson};
+use ray_relay_base::wire::tunnel::ByteStream;
+use ray_relay_base::wire::tunnel::join::{ByteCount, ClosedSide, join};
+use ray_relay_base::wire::tunnel::messages::{Sentence, StreamId};
+use ray_relay_base::wire::tunnel::reverse::{self, RendezvousName, ToPerson};
 
 /// The deadline for the command to reach its debugger and to open the stream.
 const OPENED: Duration = Duration::from_secs(15);

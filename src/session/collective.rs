@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::limits::{Limit, LimitStep, remaining};
 use crate::ray::registry::Breakpoint;
-use crate::wire::human_time::span;
+use ray_relay_base::wire::human_time::span;
 
 /// Who lets a task run for so long has let it get to the collective: those who wait then wait anew. Who steps has not.
 const REACHED: Duration = Duration::from_secs(10);

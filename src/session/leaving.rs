@@ -13,14 +13,14 @@ use super::SessionTable;
 use crate::identity::Principal;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Registry};
 use crate::session::liveness::{LivenessProbe, Reply};
-use crate::wire::proc_net;
+use ray_relay_base::wire::proc_net;
 
 /// How long a breakpoint is waited for that is about to be free: longer than the longest look takes, and than a debugger that has
 /// nothing to finish.
 const HANDBACK_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// How long a client may take to be found lost, and its session to be parked or over: what it is sent is not taken for
-/// four seconds ([`crate::wire::tcp::doubt`]).
+/// four seconds ([`ray_relay_base::wire::tcp::doubt`]).
 const SHOWN: Duration = Duration::from_secs(6);
 
 /// Sessions of one person that are doubted at a time.

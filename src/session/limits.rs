@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::policy::SessionObligations;
-use crate::wire::human_time::span;
+use ray_relay_base::wire::human_time::span;
 
 /// Warnings before the end of a limit that is long enough for them.
 const WARN: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(60)];

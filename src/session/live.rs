@@ -23,7 +23,7 @@ use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::identity::Principal;
 use crate::recording::{CaptureStore, CaptureTee, Meta, Protocol};
-use crate::shutdown::Shutdown;
+use ray_relay_base::shutdown::Shutdown;
 use crate::telemetry::metrics::Outcome;
 
 /// The pause between two attempts to put something on record.

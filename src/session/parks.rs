@@ -31,7 +31,7 @@ use crate::identity::Principal;
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot, State};
 use crate::session::refusal::SessionRefusal;
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// Workers that are parked at a time: of what each debugger says meanwhile 32 KiB are kept.
 pub(crate) const MOST: usize = 1024;

@@ -21,7 +21,7 @@ use crate::ray::registry::{
 use crate::session::parks::{Offer, over};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Denied};
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// How long after it has appeared the name of a breakpoint is waited for: a task's row appears up to a second after it stops,
 /// and the registry asks once more where it may have seen the row of an earlier task.

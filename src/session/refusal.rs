@@ -3,8 +3,8 @@
 use crate::agents::{Agents, NoRoute};
 use crate::ray::registry::{Breakpoint, ClaimError, Holder, Snapshot, State};
 use crate::telemetry::metrics::RefusalKind;
-use crate::timestamp::Timestamp;
-use crate::wire::human_time::span;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::human_time::span;
 
 /// Why there is none: `Display` is for the client.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

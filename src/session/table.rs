@@ -20,7 +20,7 @@ use crate::session::state::SessionState;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{Direction, Editor, OpenGuard, Outcome, SessionProtocol};
 use crate::telemetry::request::RequestId;
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// One live session, as `/relay/v1/sessions` shows it.
 #[derive(Debug, Clone, Serialize)]

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::collective::StandClock;
 use crate::ray::registry::CurrentTask;
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// Pauses between questions: the first, and the longest. Each is half as long again as the one before.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));

@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
     use crate::ray::registry::State;
-    use crate::timestamp::Timestamp;
+    use ray_relay_base::timestamp::Timestamp;
 
     #[test]
     fn an_end_that_was_meant_to_be_reads_as_one() {

@@ -10,7 +10,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, fmt, registry};
 
-use crate::config::{Log, LogFormat};
+use ray_relay_base::config::{Log, LogFormat};
 
 /// Why no logging could be set up.
 #[derive(Debug, thiserror::Error)]

@@ -19,8 +19,8 @@ pub use super::labels::{
     Asker, Direction, Editor, Handshake, HeadOutcome, LinkEnd, NoticeOutcome, Outcome, Protocol,
     RefusalKind, Reload, Route, SessionProtocol, StreamOutcome, TraceOutcome,
 };
-use crate::config::NoticeEvent;
-use crate::memory;
+use ray_relay_base::config::NoticeEvent;
+use ray_relay_base::memory;
 use crate::ray::registry::{Breakpoint, Change, Observer, PollOutcome, Snapshot};
 
 /// One family of one of Prometheus' types: name and help; for a histogram its buckets, in seconds.

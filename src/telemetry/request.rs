@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use crate::wire::text::{BASE32, base32};
+use ray_relay_base::wire::text::{BASE32, base32};
 
 /// Characters of the part that names the connection: 50 bits, so that ten million connections have hardly two alike.
 const LEN: usize = 10;

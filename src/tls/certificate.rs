@@ -7,7 +7,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::material::system_time;
-use crate::wire::text::hex;
+use ray_relay_base::wire::text::hex;
 
 /// Longest name that is taken. A SPIFFE id may have 2048 bytes; a policy with such names is not written by hand.
 const LONGEST_NAME: usize = 512;

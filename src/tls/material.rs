@@ -19,7 +19,7 @@ use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
 use super::server;
-use crate::config::{ClientAuth, Fault, Tls};
+use ray_relay_base::config::{ClientAuth, Fault, Tls};
 
 /// Longest file that is read: a bundle of all public authorities has 0.3 MiB.
 const LONGEST_FILE: u64 = 4 << 20;

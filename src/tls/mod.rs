@@ -27,7 +27,7 @@ pub use material::Material;
 pub use pin::{BadPin, Pin};
 
 use self::reload::WatchedFiles;
-use crate::config::{self, Fault, TlsMode};
+use ray_relay_base::config::{self, Fault, TlsMode};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Reload;
 

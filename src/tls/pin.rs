@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ConfigBuilder, DigitallySignedStruct, Error, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::wire::text::hex;
+use ray_relay_base::wire::text::hex;
 
 /// The SHA-256 of a certificate's public key (`SubjectPublicKeyInfo`), written `sha256:` and 64 hexadecimal digits.
 /// The holder of the key is trusted, whatever else the certificate says and however old it is.

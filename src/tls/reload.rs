@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::config::Tls;
-use crate::wire::watched_file::FileVersion;
+use ray_relay_base::config::Tls;
+use ray_relay_base::wire::watched_file::FileVersion;
 
 /// The files, and how they were when they were last taken.
 pub(super) struct WatchedFiles {

@@ -11,7 +11,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite};
 
-use crate::config::TlsVersion;
+use ray_relay_base::config::TlsVersion;
 
 /// The cipher suites that are served: every one has forward secrecy and authenticates what it encrypts. Named one by
 /// one, so that a later version of the library adds none unseen.

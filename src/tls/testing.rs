@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
-use crate::config;
+use ray_relay_base::config;
 
 const DAY: Duration = Duration::from_secs(86_400);
 

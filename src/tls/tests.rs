@@ -8,7 +8,7 @@ use tokio_rustls::{TlsConnector, client, server};
 
 use super::testing::{Authority, Client, Files as TestFiles, Pair, certificate};
 use super::*;
-use crate::config::{ClientAuth, TlsVersion};
+use ray_relay_base::config::{ClientAuth, TlsVersion};
 
 fn faults(config: &config::Tls) -> Vec<Fault> {
     Material::load(config).err().unwrap_or_default()

@@ -18,14 +18,14 @@ use crate::context::Context;
 use crate::debugger::kept::{KeptConnection, Stored};
 use crate::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
 use crate::keeper::Keeper;
-use crate::memory::Account;
+use ray_relay_base::memory::Account;
 use crate::ray::registry::{self, Breakpoint};
 use crate::session::Permit;
 use crate::session::refusal::SessionRefusal;
-use crate::timestamp::Timestamp;
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::tcp;
-use crate::wire::tunnel::messages::{DialFailure, ParkTerms, Subject, WorkerTaker};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::tcp;
+use ray_relay_base::wire::tunnel::messages::{DialFailure, ParkTerms, Subject, WorkerTaker};
 
 /// How long a dial whose session has given up is still waited for.
 const DIAL: Duration = Duration::from_secs(30);

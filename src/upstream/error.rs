@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::agents::NoAgentReason;
 use crate::ray::registry::BreakpointId;
-use crate::wire::dap::conversation::Closed;
-use crate::wire::text::shortened;
+use ray_relay_base::wire::dap::conversation::Closed;
+use ray_relay_base::wire::text::shortened;
 
 /// Why the worker's debugger was not reached. `Display` names no address: it is for the client.
 #[derive(Debug, thiserror::Error)]

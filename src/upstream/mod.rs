@@ -37,9 +37,9 @@ use crate::identity::revocation::seconds;
 use crate::keeper::Keeper;
 use crate::ray::registry::Kind;
 use crate::session::Permit;
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::tcp;
-use crate::wire::tunnel::messages::{Credential, ParkTerms, Subject};
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::tcp;
+use ray_relay_base::wire::tunnel::messages::{Credential, ParkTerms, Subject};
 
 /// The deadline for a debugger to be over the session before: longer than its goodbye takes from the answer on.
 const SETTLED: Duration = Duration::from_secs(2);

@@ -38,7 +38,7 @@ use crate::session::parks::{Busy, HandedOver, Offer, ParkCommand, ParkId, ParkSl
 use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// How long the head is asked why a worker is gone.
 const WHY: Duration = Duration::from_millis(250);

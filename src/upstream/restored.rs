@@ -21,19 +21,18 @@ use crate::agents::WorkerRoute;
 use crate::context::Context;
 use crate::debugger::kept::{KeptConnection, Stored};
 use crate::debugger::legacy::LegacySession;
-use crate::debugger::unattended::Unattended;
+use crate::debugger::unattended::{Unattended, keeping};
 use crate::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
 use crate::identity::{CarriedIdentity, Principal};
 use crate::keeper::{KeptSlot, LeftConnection};
-use crate::memory::Account;
+use ray_relay_base::memory::Account;
 use crate::ray::registry::{
     Breakpoint, BreakpointId, ClaimError, EnteredBreakpoint, Holder, Registry,
 };
 use crate::session::{Authorized, Permit, parks};
-use crate::timestamp::{Timestamp, unix_ms};
-use crate::wire::dap::splice::Splice;
-use crate::wire::tcp;
-use crate::wire::tunnel::messages::ParkTerms;
+use ray_relay_base::timestamp::{Timestamp, unix_ms};
+use ray_relay_base::wire::tcp;
+use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// How long Ray is asked for the worker of a session that is not to be kept.
 const FOUND: Duration = Duration::from_secs(5);
@@ -359,7 +358,7 @@ impl ClaimedDebugger {
         };
         match timeout(SYNCED, worker.resync()).await {
             Ok(Ok((part, kept))) => {
-                let splice = Splice::keeping(account, *worker, part, most);
+                let splice = keeping(account, *worker, part, most);
                 Some(Unattended::splice(splice, kept))
             }
             Ok(Err(_)) | Err(_) => {

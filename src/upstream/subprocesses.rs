@@ -12,7 +12,7 @@ use super::tenancy::{LetRunError, Tenancy};
 use crate::agents::Agents;
 use crate::context::Context;
 use crate::debugger::let_run::let_subprocess_run;
-use crate::memory::Account;
+use ray_relay_base::memory::Account;
 use crate::ray::registry::Breakpoint;
 use crate::telemetry::metrics::Outcome;
 

@@ -13,7 +13,7 @@ use super::error::ConnectError;
 use crate::agents::Needed;
 use crate::debugger::Tenant;
 use crate::debugger::let_run::{NotLetRun, touch};
-use crate::memory::Account;
+use ray_relay_base::memory::Account;
 use crate::ray::registry::{Lease, ReleasedWorker, WorkerLocation};
 
 /// When a task is looked after, counted from the goodbye. It may come to its next stop while the goodbye is on its way, and

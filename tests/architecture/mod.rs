@@ -185,7 +185,7 @@ fn paths_are_read_off_every_form_of_an_import() {
             wire::dap::codec, config,
         };
         // use crate::comment::Only;
-        fn f() { crate::timestamp::Moment::now(); } // crate::trailing::Comment
+        fn f() { ray_relay_base::timestamp::Moment::now(); } // crate::trailing::Comment
         #[cfg(test)]
         use crate::only_in_tests::Thing;
         #[cfg(test)]

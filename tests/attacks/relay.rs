@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use parking_lot::{Condvar, Mutex};
-use ray_relay::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::conversation::Conversation;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

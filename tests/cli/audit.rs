@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ray_relay::audit::{Audit, Entry, EntryKind};
-use ray_relay::config;
+use ray_relay_base::config;
 use ray_relay::identity::Principal;
 use ray_relay::telemetry::Metrics;
 use serde_json::Value;

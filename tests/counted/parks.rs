@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ray_relay::app::{self, Running};
-use ray_relay::config::{self, Config};
+use ray_relay_base::config::{self, Config};
 use ray_relay::ray::registry::{Names, Registry};
-use ray_relay::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ray_relay::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
 use tokio::io::{
     AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines, copy_bidirectional,

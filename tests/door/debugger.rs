@@ -1,6 +1,6 @@
 //! A worker's debugger that has nothing of its own to say.
 
-use ray_relay::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 

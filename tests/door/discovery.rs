@@ -8,7 +8,7 @@ mod head;
 use std::time::Duration;
 
 use ray_relay::app::Running;
-use ray_relay::config::Config;
+use ray_relay_base::config::Config;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};

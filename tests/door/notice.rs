@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ray_relay::config::NoticeEvent;
+use ray_relay_base::config::NoticeEvent;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ray_relay::config::AuditSink;
+use ray_relay_base::config::AuditSink;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -87,7 +87,7 @@ async fn debugger() -> u16 {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(async move {
                 let mut dap =
-                    ray_relay::wire::dap::conversation::Conversation::new(stream, 1 << 20);
+                    ray_relay_base::wire::dap::conversation::Conversation::new(stream, 1 << 20);
                 for name in ["ptvsd", "debugpy"] {
                     let body = json!({"category": "telemetry", "output": name, "data": {"packageVersion": "1.8.22"}});
                     let greeting =

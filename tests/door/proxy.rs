@@ -5,7 +5,7 @@ use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use ray_relay::app::Running;
-use ray_relay::config::TlsMode;
+use ray_relay_base::config::TlsMode;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, BufStream, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 
 use ray_relay::app::{self, Running};
-use ray_relay::config::{self, Config};
-use ray_relay::wire::dap::conversation::Conversation;
+use ray_relay_base::config::{self, Config};
+use ray_relay_base::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;

@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ray_relay::wire::dap::codec::frame;
-use ray_relay::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::codec::frame;
+use ray_relay_base::wire::dap::conversation::Conversation;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};

@@ -7,7 +7,7 @@ mod scene;
 use std::process::Stdio;
 use std::time::Duration;
 
-use ray_relay::config::TlsMode;
+use ray_relay_base::config::TlsMode;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

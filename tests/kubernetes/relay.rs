@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ray_relay::app::Running;
-use ray_relay::config::Config;
+use ray_relay_base::config::Config;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use crate::debugger::debugger;
 use crate::head::Head;
 use crate::server::{PATIENCE, Server};
 use crate::support::{attach, dial, read, request, rest, start};
-use ray_relay::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::conversation::Conversation;
 
 /// A relay that looks for RayClusters as the ServiceAccount `relay` of a namespace of its own.
 pub(crate) struct Relay {

@@ -6,14 +6,14 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::agents::tests::node;
 use crate::audit::testing::spied;
-use crate::config::Config;
+use ray_relay_base::config::Config;
 use crate::context::Context;
 use crate::dap::testing::paused;
 use crate::identity::Authenticator;
 use crate::ray::registry::{BreakpointId, Change, ClaimError, Kind, State};
 use crate::session::refusal::SessionRefusal;
-use crate::timestamp::Timestamp;
-use crate::wire::tunnel::text::Hex;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::tunnel::text::Hex;
 
 const OTHER: Replica = Hex([9; 8]);
 

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::inspecting::{asked, told};
 use super::*;
 use crate::ray::registry::Registry;
-use crate::wire::tunnel::messages::{FailedTask, Failures, Inspection, PostMortem};
+use ray_relay_base::wire::tunnel::messages::{FailedTask, Failures, Inspection, PostMortem};
 
 const PEOPLE: &str = r#"
 [[rule]]

@@ -6,7 +6,7 @@ use super::*;
 use crate::agents::WorkerAt;
 use crate::agents::inspect::NotInspected;
 use crate::ray::look::{LARGEST, Look, Source};
-use crate::wire::tunnel::messages::{Inspect, Inspection, Refusal};
+use ray_relay_base::wire::tunnel::messages::{Inspect, Inspection, Refusal};
 
 const AT: WorkerAt<'static> = WorkerAt {
     cluster: "default",

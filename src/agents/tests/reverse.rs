@@ -5,8 +5,8 @@ use crate::agents::reverse::{NotMet, chosen};
 use crate::audit::EntryKind;
 use crate::dap::testing::paused;
 use crate::identity::testing::revoke;
-use crate::wire::tunnel::messages::{Meeting, RendezvousArrival, RendezvousId, read, written};
-use crate::wire::tunnel::reverse::{
+use ray_relay_base::wire::tunnel::messages::{Meeting, RendezvousArrival, RendezvousId, read, written};
+use ray_relay_base::wire::tunnel::reverse::{
     self, FromPerson, REVERSE_PATH, REVERSE_PROTOCOL, REVERSE_STREAM_PROTOCOL, STREAM, ToPerson,
 };
 

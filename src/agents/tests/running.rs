@@ -9,8 +9,8 @@ use crate::audit::EntryKind;
 use crate::connection::summary::Summary;
 use crate::dap::testing::paused;
 use crate::ray::registry::Registry;
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::tunnel::messages::Inspection;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::tunnel::messages::Inspection;
 
 const PEOPLE: &str = r#"
 [[rule]]

@@ -1,10 +1,10 @@
 //! What two relays tell each other through an agent.
 
 use super::*;
-use crate::config::Auth;
+use ray_relay_base::config::Auth;
 use crate::identity::Issuers;
 use crate::identity::testing::{authenticator_with, principal, revoke};
-use crate::wire::tunnel::messages::Revocations;
+use ray_relay_base::wire::tunnel::messages::Revocations;
 
 /// A relay that shares the ticket key that is made of `secret` with others.
 async fn sharing(secret: char) -> Scene {

@@ -8,7 +8,7 @@ use crate::agents::{NoStream, OpenRequest, Tunnel, WorkerRoute};
 use crate::dap::testing::paused;
 use crate::identity::testing::revoke;
 use crate::ray::registry::Breakpoint;
-use crate::wire::tunnel::messages::{self, HoldRow, Parked, Refusal};
+use ray_relay_base::wire::tunnel::messages::{self, HoldRow, Parked, Refusal};
 
 fn breakpoint() -> Breakpoint {
     let mut breakpoint = paused("square", 1);

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::resolve;
-use crate::config::testing::given;
-use crate::config::{ClientAuth, Flags, Problem, Resolved, Sources, TlsMode};
+use ray_relay_base::config::testing::given;
+use ray_relay_base::config::{ClientAuth, Flags, Problem, Resolved, Sources, TlsMode};
 use crate::tls::testing::{Authority, Files};
 
 /// What is wrong with `file` as the configuration file.
@@ -20,7 +20,7 @@ fn resolved(tls: &str, flags: Flags) -> Result<Resolved, Vec<String>> {
     });
     let environment = tls.chain([policy]).collect();
     resolve(&Sources { environment, flags }).map_err(|problems| {
-        let text = |problem: &crate::config::Problem| format!("{problem:?}");
+        let text = |problem: &ray_relay_base::config::Problem| format!("{problem:?}");
         problems.problems.iter().map(text).collect()
     })
 }

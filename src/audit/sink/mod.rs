@@ -15,7 +15,7 @@ use self::file::LogFile;
 pub(super) use self::line_sink::LineSink;
 use self::syslog::Syslog;
 use super::OpenError;
-use crate::config::{Audit as AuditConfig, AuditSink};
+use ray_relay_base::config::{Audit as AuditConfig, AuditSink};
 
 /// Standard output, without the buffer of the standard library: that would try again on its own what has failed.
 pub(super) struct Stdout {

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use super::super::time::rfc3339;
 use super::line_sink::LineSink;
-use crate::config::SyslogAddress;
+use ray_relay_base::config::SyslogAddress;
 
 /// Facility 13 (log audit), severity 5 (notice).
 const PRIORITY: u8 = 13 * 8 + 5;

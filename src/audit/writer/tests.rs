@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::audit::files::{each_line, in_order};
 use crate::audit::verify::{Report, Verifier, Violation};
-use crate::config::{Audit as AuditConfig, AuditSink};
+use ray_relay_base::config::{Audit as AuditConfig, AuditSink};
 
 fn config(path: &Path) -> AuditConfig {
     AuditConfig {

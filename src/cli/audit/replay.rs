@@ -14,7 +14,7 @@ use super::transcript::Transcript;
 use crate::cli::failure::Failure;
 use crate::recording::format::{Header, RecordedLine, read_header, read_line};
 use crate::recording::{Direction, Protocol};
-use crate::wire::text::replaced;
+use ray_relay_base::wire::text::replaced;
 
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {

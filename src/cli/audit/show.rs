@@ -15,7 +15,7 @@ use super::table;
 use crate::audit::time::rfc3339;
 use crate::cli::failure::Failure;
 use crate::policy::Pattern;
-use crate::wire::text::replaced;
+use ray_relay_base::wire::text::replaced;
 
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {

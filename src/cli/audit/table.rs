@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use crate::listing::text::{KeptEnd, beside, fit};
-use crate::wire::text::replaced;
+use ray_relay_base::wire::text::replaced;
 
 /// Title, usual width, and what stands there.
 type AuditColumn = (&'static str, usize, fn(&Map<String, Value>) -> String);

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::listing::text::{KeptEnd, fit};
 use crate::recording::Direction;
-use crate::wire::dap::names::{Command, Event};
-use crate::wire::text::replaced;
+use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::text::replaced;
 
 /// Columns of a text from a message.
 const LONGEST: usize = 160;

@@ -11,7 +11,7 @@ use crate::audit::chain::Hashing;
 use crate::audit::hashing;
 use crate::audit::verify::{Report, Verifier};
 use crate::cli::failure::Failure;
-use crate::wire::text::replaced;
+use ray_relay_base::wire::text::replaced;
 
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {

@@ -13,8 +13,8 @@ use tokio::time::{sleep, timeout};
 
 use super::editor_notices::EditorNotices;
 use super::lines::Lines;
-use crate::wire::resumed::LinkedStream;
-use crate::wire::tunnel::join::pass;
+use ray_relay_base::wire::resumed::LinkedStream;
+use ray_relay_base::wire::tunnel::join::pass;
 
 /// The pause after an error of the system's, such as that there are no descriptors left.
 const PAUSE: Duration = Duration::from_millis(200);

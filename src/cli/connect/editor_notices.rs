@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::mpsc;
 
-use crate::wire::dap::codec::frame;
-use crate::wire::dap::message::notice;
+use ray_relay_base::wire::dap::codec::frame;
+use ray_relay_base::wire::dap::message::notice;
 
 /// Lines that wait for one connection; more are dropped.
 const MAX_WAITING: usize = 8;
@@ -159,7 +159,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     use super::*;
-    use crate::wire::dap::message::event;
+    use ray_relay_base::wire::dap::message::event;
 
     #[tokio::test]
     async fn a_line_goes_between_two_messages_of_a_debug_adapter_and_into_nothing_else() {

@@ -13,15 +13,15 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
 use crate::cli::relay_dial::{NoRelayConnection, open};
-use crate::dial::websocket::Socket;
-use crate::wire::backoff::Backoff;
-use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, ResumeMessage};
-use crate::wire::resumed::{
+use ray_relay_base::dial::websocket::Socket;
+use ray_relay_base::wire::backoff::Backoff;
+use ray_relay_base::wire::resumed::messages::{LinkId, LinkSecret, Opener, ResumeMessage};
+use ray_relay_base::wire::resumed::{
     CONNECT_PATH, CONNECT_PROTOCOL, Cut, DOWN, LinkHandle, LinkedStream, OPENER_HEADER,
     RECEIVED_HEADER, SILENCE, UP, carry,
 };
-use crate::wire::tunnel::messages::{Replica, read};
-use crate::wire::tunnel::{handshake, stream_config};
+use ray_relay_base::wire::tunnel::messages::{Replica, read};
+use ray_relay_base::wire::tunnel::{handshake, stream_config};
 
 /// The deadline of the relay's first word.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -18,11 +18,11 @@ use super::printer::ConnectPrinter;
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
 use crate::cli::token_command::Dated;
-use crate::wire::human_time::span;
-use crate::wire::resumed::messages::Opener;
-use crate::wire::resumed::{LinkedStream, Phase};
-use crate::wire::tunnel::messages::Replica;
-use crate::wire::tunnel::text::Hex;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::resumed::messages::Opener;
+use ray_relay_base::wire::resumed::{LinkedStream, Phase};
+use ray_relay_base::wire::tunnel::messages::Replica;
+use ray_relay_base::wire::tunnel::text::Hex;
 
 /// How long a client that connects waits for the relay.
 const WAIT: Duration = Duration::from_secs(20);

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 use super::args::ConnectArgs;
 use super::command::url;
 use crate::cli::RelayUrl;
-use crate::wire::human_time::span;
-use crate::wire::text::{replaced, shortened};
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::text::{replaced, shortened};
 
 /// Reasons that are said while the relay is away.
 const MOST_REASONS: usize = 8;

@@ -14,7 +14,7 @@ use super::{DebugArgs, Terminal, dial};
 use crate::cli::failure::Failure;
 use crate::lineproto::{Enter, TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
 use crate::pdb::{COMMANDS_PROMPT, PROMPT};
-use crate::wire::text::escaped;
+use ray_relay_base::wire::text::escaped;
 
 /// What the relay and pdb end a question with.
 const QUESTIONS: [&str; 4] = [PROMPT, COMMANDS_PROMPT, TOKEN, ">>> "];
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
     use crate::audit::testing::spied;
-    use crate::config::Config;
+    use ray_relay_base::config::Config;
     use crate::connection::ConnectionInfo;
     use crate::connection::summary::Summary;
     use crate::context::Context;

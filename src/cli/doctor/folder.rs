@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use serde_json::Value;
 
 use crate::doctor::{ChainLink, Finding};
-use crate::wire::text::shortened;
+use ray_relay_base::wire::text::shortened;
 
 /// Folders that are looked into below this one, and how deep.
 const FOLDERS: usize = 2000;

@@ -18,8 +18,8 @@ use self::report::Report;
 use super::relay_client::{RelayClient, RelayError};
 use super::{DoctorArgs, Failure, RelayArgs};
 use crate::doctor::{ChainLink, Finding, hooks, lists};
-use crate::wire::json::take;
-use crate::wire::text::shortened;
+use ray_relay_base::wire::json::take;
+use ray_relay_base::wire::text::shortened;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -10,8 +10,8 @@ use crate::cli::relay_client::RelayError;
 use crate::cli::relay_token::VARIABLE;
 use crate::doctor::{ChainLink, Fault, Finding};
 use crate::identity::{Claims, Jws};
-use crate::wire::human_time::moment;
-use crate::wire::text::{replaced, shortened};
+use ray_relay_base::wire::human_time::moment;
+use ray_relay_base::wire::text::{replaced, shortened};
 
 /// Longer than any relay reads.
 const LONGEST: usize = 64 * 1024;

@@ -21,8 +21,8 @@ use crate::group::kept::KeptOutput;
 use crate::group::members::{MeantTasks, ready};
 use crate::group::{KEPT, OPENING};
 use crate::listing::fold::told;
-use crate::memory::Memory;
-use crate::wire::text::replaced;
+use ray_relay_base::memory::Memory;
+use ray_relay_base::wire::text::replaced;
 
 /// Tasks in which commands run at once: what stops together may wait for each other when it runs.
 const AT_ONCE: usize = 256;

@@ -8,8 +8,8 @@ use super::super::terminal::{self, say};
 use super::super::{Failure, ListArgs};
 use crate::listing::row::Row;
 use crate::listing::select::ListSelection;
-use crate::wire::human_time::span;
-use crate::wire::text::replaced;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::text::replaced;
 
 pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay)?;

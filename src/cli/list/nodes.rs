@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use crate::listing::text;
-use crate::wire::human_time::span;
-use crate::wire::text::replaced;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::text::replaced;
 
 const TITLES: [&str; 6] = ["NODE", "ADDRESS", "CLUSTER", "AGENT", "ROUND TRIP", "LINK"];
 

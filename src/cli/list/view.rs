@@ -14,8 +14,8 @@ use crate::cli::failure::Failure;
 use crate::cli::terminal;
 use crate::listing::row::{List, Row};
 use crate::listing::text::{KeptEnd, fit};
-use crate::wire::human_time::{span, utc};
-use crate::wire::text::replaced;
+use ray_relay_base::wire::human_time::{span, utc};
+use ray_relay_base::wire::text::replaced;
 
 /// What was asked for.
 #[derive(Debug, Clone, Copy)]

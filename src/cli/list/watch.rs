@@ -15,9 +15,9 @@ use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::sse::{EventFeed, ServerSentEvent};
 use crate::listing::row::Row;
 use crate::listing::select::{ListSelection, arranged};
-use crate::wire::backoff::Backoff;
-use crate::wire::json::{list_mut, put};
-use crate::wire::text::replaced;
+use ray_relay_base::wire::backoff::Backoff;
+use ray_relay_base::wire::json::{list_mut, put};
+use ray_relay_base::wire::text::replaced;
 
 /// How often the whole list is asked for besides: the stream tells what becomes of breakpoints, not
 /// that a head does not answer.

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use hyper::StatusCode;
 
 use crate::cli::relay_token::RelayTokenError;
-use crate::dial::kube::KubeError;
-use crate::dial::{DialError, ProxyError, tls_error};
-use crate::wire::relay_url::RelayUrl;
-use crate::wire::text::innermost_cause;
+use ray_relay_base::dial::kube::KubeError;
+use ray_relay_base::dial::{DialError, ProxyError, tls_error};
+use ray_relay_base::wire::relay_url::RelayUrl;
+use ray_relay_base::wire::text::innermost_cause;
 
 /// Why a relay gave no usable answer.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use clap::{Args, ValueHint};
 
 use crate::cli::RelayArgs;
-use crate::wire::tunnel::reverse::RendezvousName;
+use ray_relay_base::wire::tunnel::reverse::RendezvousName;
 
 /// `reverse`
 #[derive(Debug, Clone, Args)]

@@ -15,14 +15,14 @@ use super::printer::ReversePrinter;
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
 use crate::cli::relay_dial::open;
-use crate::wire::link::{ControlLink, LinkError};
-use crate::wire::text::replaced;
-use crate::wire::tunnel::join::{ByteCount, join};
-use crate::wire::tunnel::reverse::{
+use ray_relay_base::wire::link::{ControlLink, LinkError};
+use ray_relay_base::wire::text::replaced;
+use ray_relay_base::wire::tunnel::join::{ByteCount, join};
+use ray_relay_base::wire::tunnel::reverse::{
     FromPerson, REVERSE_PATH, REVERSE_PROTOCOL, REVERSE_STREAM_PROTOCOL, ReverseArrival, STREAM,
     ToPerson,
 };
-use crate::wire::tunnel::{ByteStream, handshake, link_config, stream_config};
+use ray_relay_base::wire::tunnel::{ByteStream, handshake, link_config, stream_config};
 
 /// The deadline for the debugger to be reached.
 const PATIENCE: Duration = Duration::from_secs(10);

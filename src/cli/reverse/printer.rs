@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use super::args::DebuggerAddress;
 use crate::cli::terminal;
-use crate::wire::human_time::span;
-use crate::wire::text::replaced;
-use crate::wire::tunnel::reverse::ReverseArrival;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::text::replaced;
+use ray_relay_base::wire::tunnel::reverse::ReverseArrival;
 
 /// Prints.
 pub(super) struct ReversePrinter {

@@ -21,9 +21,9 @@ use crate::cli::worker_session::WorkerSessionError as SessionError;
 use crate::cli::{Failure, SnapshotArgs};
 use crate::listing::row::Row;
 use crate::pdb::SnapshotLimits;
-use crate::wire::human_time::span;
-use crate::wire::json::take;
-use crate::wire::text::replaced;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::json::take;
+use ray_relay_base::wire::text::replaced;
 
 /// Tasks that are looked at at a time: as many as a relay lets one person.
 const AT_ONCE: usize = 4;

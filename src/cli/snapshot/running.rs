@@ -18,9 +18,9 @@ use crate::listing::fold::places;
 use crate::listing::fold::text::{self, TreeOptions};
 use crate::listing::fold::waits;
 use crate::listing::row::Row;
-use crate::wire::human_time::{span, utc};
-use crate::wire::json::put;
-use crate::wire::text::replaced;
+use ray_relay_base::wire::human_time::{span, utc};
+use ray_relay_base::wire::json::put;
+use ray_relay_base::wire::text::replaced;
 
 /// Tasks at breakpoints that are named one by one.
 const NAMED: usize = 8;

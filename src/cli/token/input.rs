@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use crate::cli::failure::Fails;
 use crate::identity::revocation::RevocationFileError;
 use crate::identity::{CannotSign, CredentialRefusal, KeyFileError, Secret, SigningKeyError};
-use crate::wire::watched_file::read_bounded;
+use ray_relay_base::wire::watched_file::read_bounded;
 
 /// Longest token that is read from standard input.
 const LONGEST_TOKEN: u64 = 64 * 1024;

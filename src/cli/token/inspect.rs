@@ -11,8 +11,8 @@ use super::input::{TokenError, secret, token_from_stdin};
 use crate::cli::failure::Failure;
 use crate::identity::{Claims, CredentialRefusal, Expectations, Jws, KeyFiles, Secret};
 use crate::policy::Pattern;
-use crate::wire::human_time::moment;
-use crate::wire::text::replaced;
+use ray_relay_base::wire::human_time::moment;
+use ray_relay_base::wire::text::replaced;
 
 /// `token inspect`
 #[derive(Debug, Args)]

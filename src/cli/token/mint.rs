@@ -12,10 +12,10 @@ use serde_json::{Map, Value, json};
 
 use super::input::{TokenError, read_key_file};
 use crate::cli::failure::Failure;
-use crate::config::units::parse_duration;
+use ray_relay_base::config::units::parse_duration;
 use crate::identity::{CannotSign, Claims, Expectations, Jws, Secret, SigningKey};
-use crate::wire::human_time::{moment, span};
-use crate::wire::text::replaced;
+use ray_relay_base::wire::human_time::{moment, span};
+use ray_relay_base::wire::text::replaced;
 
 /// `token mint`
 #[derive(Debug, Args)]

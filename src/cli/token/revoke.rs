@@ -10,8 +10,8 @@ use super::input::{TokenError, secret, token_from_stdin};
 use crate::cli::failure::Failure;
 use crate::identity::revocation::{Revocation, Revoked, append};
 use crate::identity::{Claims, Jws, Secret, is_presentable};
-use crate::wire::human_time::moment;
-use crate::wire::text::replaced;
+use ray_relay_base::wire::human_time::moment;
+use ray_relay_base::wire::text::replaced;
 
 /// `token revoke`
 #[derive(Debug, Args)]

@@ -27,8 +27,8 @@ use crate::ray::registry::{BreakpointId, Registry, Snapshot};
 use crate::session::GroupRoot;
 use crate::session::audit::SessionAudit;
 use crate::session::family::{GroupTask, GroupTasks, Report, Wish};
-use crate::wire::dap::message::{Request, event, notice};
-use crate::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::dap::message::{Request, event, notice};
+use ray_relay_base::wire::dap::names::{Command, Event};
 
 /// Requests that are answered at a time.
 const MOST: usize = 16;

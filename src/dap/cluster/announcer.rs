@@ -18,9 +18,9 @@ use crate::ray::registry::{Breakpoint, BreakpointId, List, Snapshot, State};
 use crate::session::GroupRoot;
 use crate::session::family::Stop;
 pub(super) use crate::session::permit::NAME_PATIENCE;
-use crate::timestamp::Timestamp;
-use crate::wire::dap::message::{Request, event, notice, request};
-use crate::wire::dap::names::{Command, Event, Reverse};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::dap::message::{Request, event, notice, request};
+use ray_relay_base::wire::dap::names::{Command, Event, Reverse};
 
 /// Children at once: each is a session in a person's window.
 pub(super) const MAX_CHILDREN: usize = 32;

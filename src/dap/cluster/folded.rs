@@ -12,7 +12,7 @@ use crate::listing::fold::who::{Names, Who, identified};
 use crate::listing::json::JsonRow;
 use crate::ray::registry::{Breakpoint, Snapshot};
 use crate::session::family::{Answer, GroupTask};
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// Tasks with what each has to say, in the order of their groups and ranks.
 pub(super) struct Folded<T> {

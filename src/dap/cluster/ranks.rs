@@ -28,7 +28,7 @@ use crate::session::state::SessionState;
 use crate::session::{Permit, authorise, leaving};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream;
-use crate::wire::prefixed::Prefixed;
+use ray_relay_base::wire::prefixed::Prefixed;
 
 /// Processes that are asked at a time.
 const MAX_AT_A_TIME: usize = 8;

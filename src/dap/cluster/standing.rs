@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::folded::{Folded, latest};
 use crate::ray::registry::Snapshot;
 use crate::session::family::{Answer, GroupTask};
-use crate::wire::dap::message::Request;
-use crate::wire::dap::names::Command;
-use crate::wire::text::escaped;
+use ray_relay_base::wire::dap::message::Request;
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::text::escaped;
 
 /// The thread that stands for all, its one frame, and the list of where each stands.
 pub(super) const ALL: u64 = 1;

@@ -11,7 +11,7 @@ use crate::dap::testing::{paused, snapshot};
 use crate::identity::Secret;
 use crate::ray::registry::{Holder, State};
 use crate::session::{Families, Initiator};
-use crate::timestamp::testing::at;
+use ray_relay_base::timestamp::testing::at;
 
 impl Announcer {
     /// What is announced of these, long after they stopped.

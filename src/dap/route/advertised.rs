@@ -12,9 +12,9 @@ use crate::dap::attach::RelayEndpoint;
 use crate::dap::selection::Hint;
 use crate::ray::registry::BreakpointId;
 use crate::session::visible;
-use crate::wire::dap::conversation::{Closed, Conversation};
-use crate::wire::dap::message::Request;
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
+use ray_relay_base::wire::dap::message::Request;
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// Longest wait for a breakpoint that the client's address names and the list does not have yet.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);

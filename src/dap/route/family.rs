@@ -14,8 +14,8 @@ use crate::session::shares::QuotaExceeded;
 use crate::session::state::SessionState;
 use crate::session::{GroupMember, Initiator};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// After which time those sessions of the same person are looked after that no family has taken back in.
 const SETTLED: Duration = Duration::from_secs(2);

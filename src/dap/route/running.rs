@@ -16,10 +16,10 @@ use crate::policy::{Pattern, Scope, Scopes};
 use crate::ray::registry::{Breakpoint, BreakpointId, Running, RunningIn, RunningQuery, State};
 use crate::session::audit;
 use crate::session::refusal::SessionRefusal;
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::message::notice;
-use crate::wire::peer_stream::PeerStream;
-use crate::wire::text::shortened;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::message::notice;
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::text::shortened;
 
 /// How long the heads may take to say what runs.
 pub(super) const ASKED: Duration = Duration::from_secs(20);

@@ -6,8 +6,8 @@ use super::*;
 use crate::dap::attach_selector::read_selector;
 use crate::dap::testing::{paused, snapshot};
 use crate::ray::registry::{Holder, State};
-use crate::timestamp::testing::at;
-use crate::wire::tunnel::text::Hex;
+use ray_relay_base::timestamp::testing::at;
+use ray_relay_base::wire::tunnel::text::Hex;
 
 fn now() -> Timestamp {
     at(1_000_100)

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 
 use super::*;
-use crate::wire::dap::mappings;
+use ray_relay_base::wire::dap::mappings;
 
 #[tokio::test]
 async fn the_reason_of_a_death_comes_before_the_end() {
@@ -241,7 +241,7 @@ async fn a_session_in_which_nothing_is_done_ends_soon_and_with_a_goodbye_when_th
     context.shutdown.drain.cancel();
     let_go(&mut dap).await;
     let took = began.elapsed();
-    assert!(took < 2 * crate::shutdown::QUIET, "{took:?}");
+    assert!(took < 2 * ray_relay_base::shutdown::QUIET, "{took:?}");
     drop(dap);
     debugger.event("terminated").await;
     debugger.closed().await;

@@ -9,7 +9,7 @@ use crate::dap::view_filter::FIRST_OWN_SEQ;
 use crate::dap::wall::tests::json_of;
 use crate::identity::testing::token_of;
 use crate::policy::{Rights, Scope, Scopes, SessionObligations};
-use crate::wire::dap::peek::MessageType;
+use ray_relay_base::wire::dap::peek::MessageType;
 
 #[tokio::test]
 async fn a_worker_hears_of_a_viewer_what_cannot_run_code_and_the_viewer_sees_no_secrets() {

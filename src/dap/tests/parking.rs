@@ -17,7 +17,7 @@ use crate::audit::testing::{AuditSpy, spied};
 use crate::identity::testing::{authenticator, token_of};
 use crate::ray::registry::{BreakpointId, Snapshot};
 use crate::session::state::SessionState;
-use crate::wire::dap::kept::MOST;
+use ray_relay_base::wire::dap::kept::MOST;
 
 /// Who may do what: everybody but `eve` debugs, who administers.
 const POLICY: &str = r#"

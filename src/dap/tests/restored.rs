@@ -9,7 +9,7 @@ use crate::keeper::{LeftConnection, testing};
 use crate::ray::registry::BreakpointId;
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
-use crate::wire::tunnel::messages::ParkTerms;
+use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// What the relay before has written down of a session with `breakpoint`, which is kept for so many milliseconds.
 fn stored(breakpoint: &Breakpoint, keeps_ms: u64, configured: bool) -> Value {
@@ -25,7 +25,7 @@ fn stored(breakpoint: &Breakpoint, keeps_ms: u64, configured: bool) -> Value {
         cluster_session: None,
         entered: None,
     };
-    let said = crate::timestamp::unix_ms(std::time::SystemTime::now());
+    let said = ray_relay_base::timestamp::unix_ms(std::time::SystemTime::now());
     json!({
         "tenant": {
             "identity": null,

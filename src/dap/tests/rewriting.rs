@@ -4,7 +4,7 @@ use tokio::io::AsyncReadExt as _;
 
 use super::*;
 use crate::ray::registry::Reason;
-use crate::wire::dap::mappings;
+use ray_relay_base::wire::dap::mappings;
 
 #[tokio::test]
 async fn no_address_of_the_cluster_reaches_the_client() {
@@ -132,7 +132,7 @@ async fn continuing_what_has_not_stopped_is_answered_and_not_asked_of_the_worker
     }
 }
 
-/// What debugpy does in between is in [`crate::wire::dap::stands`].
+/// What debugpy does in between is in [`ray_relay_base::wire::dap::stands`].
 #[tokio::test]
 async fn where_one_thread_steps_alone_the_others_are_continued() {
     for (of_attach, of_step) in [

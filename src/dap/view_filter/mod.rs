@@ -32,10 +32,10 @@ use crate::identity::Principal;
 use crate::pdb::ComparisonKey;
 use crate::policy::{Rights, Scope, Scopes};
 use crate::visibility::Visibility;
-use crate::wire::dap::message::{Request, event, notice};
-use crate::wire::dap::names::{Event, Reverse};
-use crate::wire::dap::peek::MessageType;
-use crate::wire::dap::texts::Front;
+use ray_relay_base::wire::dap::message::{Request, event, notice};
+use ray_relay_base::wire::dap::names::{Event, Reverse};
+use ray_relay_base::wire::dap::peek::MessageType;
+use ray_relay_base::wire::dap::texts::Front;
 
 /// Requests whose answers are waited for, of each kind; more are refused.
 const MAX_PENDING: usize = 256;
@@ -236,7 +236,7 @@ fn refuse(request: &Request, missing: Option<Scope>, why: &str) -> Vec<Action> {
     let view = messages::Request::of(request.command.as_bytes()).view;
     answer["body"]["error"]["showUser"] = (!view.is_asked_in_passing()).into();
     vec![Action::Refuse {
-        command: crate::wire::text::shortened(&request.command, 40),
+        command: ray_relay_base::wire::text::shortened(&request.command, 40),
         missing,
         answer,
     }]

@@ -11,7 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Vis
 
 use super::requests::{ForView, MAX_ID, MAX_TEXT, Shape, Shapes};
 use crate::dap::verdict::FIRST_OWN_SEQ;
-use crate::wire::dap::names::Command;
+use ray_relay_base::wire::dap::names::Command;
 
 /// The request `command` in `body`, which names no other, as the worker may have it.
 pub(in crate::dap) fn narrowed(body: &[u8], command: Command, view: ForView) -> Option<String> {

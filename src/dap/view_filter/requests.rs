@@ -207,7 +207,7 @@ pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Request
         ForView::Unknown => {
             let what = format!(
                 "the request `{}`",
-                crate::wire::text::shortened(command, 40)
+                ray_relay_base::wire::text::shortened(command, 40)
             );
             missing(Scope::Debug, &what)
         }

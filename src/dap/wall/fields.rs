@@ -7,9 +7,9 @@
 use memchr::memchr_iter;
 use serde_json::{Map, Value};
 
-use crate::wire::dap::names::Event;
-use crate::wire::json::put;
-use crate::wire::text::{one_line, unlinked};
+use ray_relay_base::wire::dap::names::Event;
+use ray_relay_base::wire::json::put;
+use ray_relay_base::wire::text::{one_line, unlinked};
 
 const RESPONSE: &[&str] = &[
     "seq",

@@ -2,10 +2,10 @@
 
 use super::ActiveSession;
 use crate::session::live::SessionEnd;
-use crate::wire::dap::message::{event, notice};
-use crate::wire::dap::names::Event;
-use crate::wire::human_time::span;
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::message::{event, notice};
+use ray_relay_base::wire::dap::names::Event;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Ends the session because of `end` and leaves its worker to the agent, where that keeps it; `false`: it does not.

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::ActiveSession;
 use crate::recording::{CaptureError, Direction};
-use crate::wire::json::put;
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::json::put;
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// The client sent this. Where it cannot be recorded, it must not be relayed.

@@ -15,10 +15,10 @@ use crate::session::GroupMember;
 use crate::session::live::Live;
 use crate::telemetry::metrics::Outcome;
 use crate::upstream::let_subprocesses_run;
-use crate::wire::dap::message::notice;
-use crate::wire::dap::names::Reverse;
-use crate::wire::dap::splice::Side;
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::message::notice;
+use ray_relay_base::wire::dap::names::Reverse;
+use ray_relay_base::wire::dap::splice::Side;
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// The sessions with subprocesses that a client is asked to open.
 pub(super) struct ChildRequests {

@@ -14,8 +14,8 @@ use crate::dap::attach_selector::OnClose;
 use crate::dap::rewrite::is_set;
 use crate::ray::registry::{BreakpointId, Snapshot};
 use crate::telemetry::metrics::Outcome;
-use crate::wire::dap::message::Request;
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::message::Request;
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// How long behind the goodbye of a subprocess its task may be parked, which takes [`HALF_CLOSED`] from its own.
 const MOMENT: Duration = Duration::from_secs(1);

@@ -4,9 +4,9 @@ use serde_json::json;
 
 use super::ActiveSession;
 use crate::session::liveness::Reply;
-use crate::wire::dap::message::event;
-use crate::wire::dap::names::Event;
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::message::event;
+use ray_relay_base::wire::dap::names::Event;
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Has a client that is gone without a word noticed soon, while there is a `question` whether it is there: by something to

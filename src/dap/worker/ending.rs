@@ -10,13 +10,13 @@ use crate::debugger::unattended::OWN_SEQ;
 use crate::session::live::{Closing, SessionEnd, SessionEvent};
 use crate::session::{ChildEnding, FromFamily, GroupMember};
 use crate::telemetry::metrics::Outcome;
-use crate::wire::dap::codec::frame;
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::mappings;
-use crate::wire::dap::message::{Request, event, notice, request, task_end_before_stop};
-use crate::wire::dap::names::{Command, Event};
-use crate::wire::dap::splice::Side;
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::codec::frame;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::mappings;
+use ray_relay_base::wire::dap::message::{Request, event, notice, request, task_end_before_stop};
+use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::dap::splice::Side;
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// Why a session ends whose client asked for it by ending another.
 const PARENT_ENDED: &str = "the cluster session that opened it has ended";

@@ -15,13 +15,13 @@ use crate::debugger::unattended::OWN_SEQ;
 use crate::session::state::SessionState;
 use crate::session::worker_end::{agent_lost, unexplained, was_intended};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::wire::dap::codec::{frame, parse, without_lone_surrogates};
-use crate::wire::dap::message::{Request, event, notice, task_end};
-use crate::wire::dap::names::{Command, Event};
-use crate::wire::dap::splice::Side;
-use crate::wire::json::{put, take};
-use crate::wire::peer_stream::PeerStream;
-use crate::wire::text::{one_line, shortened};
+use ray_relay_base::wire::dap::codec::{frame, parse, without_lone_surrogates};
+use ray_relay_base::wire::dap::message::{Request, event, notice, task_end};
+use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::dap::splice::Side;
+use ray_relay_base::wire::json::{put, take};
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::text::{one_line, shortened};
 
 /// Requests to the client that a worker's debugger is told of that they are refused. debugpy puts none that is.
 const MAX_REFUSED: u8 = 16;

@@ -15,13 +15,13 @@ use crate::debugger::unattended::OWN_SEQ;
 use crate::pdb::{console_answer, console_expression};
 use crate::policy::Scope;
 use crate::session::family::{Asked, Wish};
-use crate::wire::dap::codec::parse;
-use crate::wire::dap::message::{notice, request};
-use crate::wire::dap::names::Command;
-use crate::wire::dap::splice::Side;
-use crate::wire::json::{list_mut, put};
-use crate::wire::peer_stream::PeerStream;
-use crate::wire::text::{escaped, shortened};
+use ray_relay_base::wire::dap::codec::parse;
+use ray_relay_base::wire::dap::message::{notice, request};
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::dap::splice::Side;
+use ray_relay_base::wire::json::{list_mut, put};
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::text::{escaped, shortened};
 
 /// Characters of what a breakpoint logs that the lead's client is shown.
 const LONGEST_LOG: usize = 2000;

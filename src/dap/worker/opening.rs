@@ -21,11 +21,11 @@ use crate::session::parks::ParkShare;
 use crate::session::{GroupMember, Permit, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind};
 use crate::upstream::{self, ConnectError};
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::message::{RefusalCode, Request, notice, request};
-use crate::wire::dap::names::Command;
-use crate::wire::json::take;
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::message::{RefusalCode, Request, notice, request};
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::json::take;
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// The same where the client knows of the end, or waits for an answer to its `attach`.
 pub(super) const WHY_PATIENCE: Duration = Duration::from_secs(2);

@@ -12,25 +12,23 @@ use crate::dap::attach::{fingerprint, for_worker, source_note};
 use crate::dap::attach_selector::OnClose;
 use crate::dap::message_filter::MessageFilter;
 use crate::dap::rewrite::is_set;
-use crate::debugger::Worker;
-use crate::debugger::unattended::{self, Unattended};
+use crate::debugger::unattended::{self, KeptSplice, Unattended};
 use crate::session::live::Begun;
 use crate::session::parks::{ParkShare, ParkView};
 use crate::session::state::SessionState;
 use crate::session::{GroupMember, Session, leaving};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::ConnectError;
 use crate::upstream::park::{self, Park, ResumeState, Resumed};
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::kept::Kept;
-use crate::wire::dap::mappings;
-use crate::wire::dap::message::{Request, event, notice};
-use crate::wire::dap::names::{Command, Event};
-use crate::wire::dap::reattach::{self, Before};
-use crate::wire::dap::splice::{NullPeer, Splice};
-use crate::wire::human_time::span;
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::kept::Kept;
+use ray_relay_base::wire::dap::mappings;
+use ray_relay_base::wire::dap::message::{Request, event, notice};
+use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::dap::reattach::{self, Before};
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// How long a debugger may take to take the arguments of another `attach`.
 const REATTACH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -325,7 +323,7 @@ where
     };
     let max_frame = context.config.dap.max_frame;
     let account = context.account(begun.permit.principal());
-    let splice = Splice::keeping(account, worker, Vec::new(), max_frame);
+    let splice = unattended::keeping(account, worker, Vec::new(), max_frame);
     let permit = &begun.permit;
     let filter = MessageFilter::new(permit.rights(), permit.principal());
     let capabilities = serde_json::from_str(&memory.capabilities).unwrap_or_default();
@@ -374,7 +372,7 @@ where
     }
     let (up, down) = rules(context, &live, &filter);
     let (client, from_client) = client.into_parts();
-    let splice: Splice<S, _> = splice.with_client(client, from_client, up, down);
+    let splice = splice.with_client(client, from_client, up, down);
     let mut stands = kept.stands.cleared();
     stands.attach(&opening.attach.arguments);
     let resumption = Resumption {
@@ -408,10 +406,10 @@ where
 /// # Errors
 /// [`ConnectError`]: it stays in the middle of a message.
 async fn reattached(
-    (splice, kept): (Splice<NullPeer, Worker>, Kept),
+    (splice, kept): (KeptSplice, Kept),
     arguments: &Value,
     is_own: bool,
-) -> Result<(Splice<NullPeer, Worker>, Kept, bool), ConnectError> {
+) -> Result<(KeptSplice, Kept, bool), ConnectError> {
     let before = match is_own {
         true => Before::Kept,
         false => Before::Forgotten,

@@ -4,8 +4,8 @@ use crate::context::Context;
 use crate::dap::message_filter::MessageFilter;
 use crate::dap::messages;
 use crate::session::live::Live;
-use crate::wire::dap::peek::{Depth, MessageType};
-use crate::wire::dap::scanner::Rules;
+use ray_relay_base::wire::dap::peek::{Depth, MessageType};
+use ray_relay_base::wire::dap::scanner::Rules;
 
 /// Captures every message of both directions, for a session that is recorded.
 fn captures_everything(_: MessageType, _: &[u8]) -> bool {

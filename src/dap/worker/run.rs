@@ -15,11 +15,11 @@ use crate::session::FromFamily;
 use crate::session::live::{Signal, until};
 use crate::session::worker_end::was_intended;
 use crate::telemetry::metrics::Outcome;
-use crate::wire::dap::codec::FrameError;
-use crate::wire::dap::message::{event, notice};
-use crate::wire::dap::names::Event;
-use crate::wire::dap::splice::{Side, SpliceEvent};
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::codec::FrameError;
+use ray_relay_base::wire::dap::message::{event, notice};
+use ray_relay_base::wire::dap::names::Event;
+use ray_relay_base::wire::dap::splice::{Side, SpliceEvent};
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// How long a client that was told of the end keeps the worker's debugger, which answers it meanwhile. Then the worker is
 /// left, and the client alone is kept ([`Linger`](crate::dap::linger::Linger)).

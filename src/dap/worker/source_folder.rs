@@ -6,11 +6,11 @@ use tokio::sync::oneshot;
 use super::{ActiveSession, Evaluating};
 use crate::dap::source_folder::{done, holds, put_into};
 use crate::session::family::Answer;
-use crate::wire::dap::mappings;
-use crate::wire::dap::message::Request;
-use crate::wire::dap::names::Command;
-use crate::wire::dap::splice::Side;
-use crate::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::dap::mappings;
+use ray_relay_base::wire::dap::message::Request;
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::dap::splice::Side;
+use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// What was asked for, while the worker's debugger is told of it.
 #[derive(Debug)]

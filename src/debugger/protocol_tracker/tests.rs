@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::wire::dap::codec::frame;
+use ray_relay_base::wire::dap::codec::frame;
 
 fn request(command: &str) -> Value {
     json!({"seq": 1, "type": "request", "command": command, "arguments": {"x": "y".repeat(10_000)}})

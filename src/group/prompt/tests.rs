@@ -13,8 +13,8 @@ use crate::group::kept::KeptOutput;
 use crate::group::live::{IN_ORDER, open_all};
 use crate::group::members::Meant;
 use crate::pdb::{Options, Piece};
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::message::event;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::message::event;
 
 /// When which of the debuggers was asked to let its task run on.
 type Log = Arc<Mutex<Vec<(usize, Duration)>>>;

@@ -9,7 +9,7 @@ use crate::http::query;
 use crate::listing::select::Filter;
 use crate::policy::Pattern;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
-use crate::timestamp::{Timestamp, unix_ms};
+use ray_relay_base::timestamp::{Timestamp, unix_ms};
 
 /// Rows of a page at most: as many as a head tells of workers.
 const MOST: usize = 10_000;

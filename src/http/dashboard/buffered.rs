@@ -24,7 +24,7 @@ use crate::http::refusal::ASK_AGAIN;
 use crate::http::required_access::RowAccess;
 use crate::http::rewrite::{Worker, rewrite};
 use crate::identity::Principal;
-use crate::memory::{MemoryUse, Taken};
+use ray_relay_base::memory::{MemoryUse, Taken};
 use crate::ray::head::HeadBody;
 use crate::ray::registry::BreakpointId;
 use crate::session::may_list;

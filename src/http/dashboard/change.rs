@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use crate::http::filter::NotAList;
 use crate::http::refusal::chain;
 use crate::http::rewrite::NotJson;
-use crate::memory::{Short, Taken};
+use ray_relay_base::memory::{Short, Taken};
 use crate::ray::head::HeadBody;
 
 /// How long the head is not read on while there is no memory for what it says.

@@ -11,7 +11,7 @@ use tracing::debug;
 
 use super::change::{NotChanged, broken, hold, next};
 use crate::http::rewrite::{Rewriter, Worker};
-use crate::memory::Taken;
+use ray_relay_base::memory::Taken;
 use crate::ray::head::{HeadBody, StreamedBodyError};
 
 /// Bytes of a list that are walked before its answer begins, so that a page of errors is refused with a sentence. A shorter list

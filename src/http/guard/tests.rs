@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::config::Advertise;
+use ray_relay_base::config::Advertise;
 use hyper::Request;
 
 fn ask(

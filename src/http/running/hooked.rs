@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::context::Context;
 use crate::ray::registry::Running;
-use crate::wire::json::put;
+use ray_relay_base::wire::json::put;
 
 /// How long one agent may take, and all of them.
 const PATIENCE: Duration = Duration::from_secs(3);

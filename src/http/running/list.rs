@@ -22,7 +22,7 @@ use crate::listing::standing;
 use crate::policy::Scope;
 use crate::ray::registry::Running;
 use crate::session::within;
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// Rows of a page, where no number is asked for, and at most.
 const PAGE: usize = 1000;

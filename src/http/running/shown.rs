@@ -14,7 +14,7 @@ use crate::http::audit;
 use crate::http::exchange::Exchange;
 use crate::identity::Principal;
 use crate::listing::json::seconds;
-use crate::memory::MemoryUse;
+use ray_relay_base::memory::MemoryUse;
 use crate::ray::look::{Local, LocalStructure, Look};
 use crate::ray::registry::Running;
 use crate::visibility::{Visibility, hidden, is_identifier, thread_name, type_name, written};

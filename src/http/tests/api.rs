@@ -82,7 +82,7 @@ async fn the_list_a_page_at_a_time() {
     let mut all = Vec::new();
     for i in 0..25u64 {
         let mut row = breakpoint(&format!("aa{i:02}"));
-        row.first_seen = crate::timestamp::testing::at(100 + i / 2);
+        row.first_seen = ray_relay_base::timestamp::testing::at(100 + i / 2);
         row.names_mut().name = Some(format!("{}-{i}", if i % 5 == 0 { "load" } else { "step" }));
         relay.registry.insert(row);
     }
@@ -110,7 +110,7 @@ async fn the_list_a_page_at_a_time() {
         let mut again =
             crate::ray::registry::Breakpoint::clone(relay.registry.snapshot().find(last).unwrap());
         relay.registry.end(last, None);
-        again.first_seen = crate::timestamp::testing::at(99);
+        again.first_seen = ray_relay_base::timestamp::testing::at(99);
         relay.registry.insert(again);
         query = format!("limit=7&after={next}");
     }
@@ -153,7 +153,7 @@ fn a_filter_fits_a_breakpoint_as_it_fits_its_row() {
     use crate::listing::row::Row;
     use crate::listing::select::Filter;
     use crate::ray::registry::{Breakpoint, Location, Reason, State};
-    use crate::timestamp::Timestamp;
+    use ray_relay_base::timestamp::Timestamp;
 
     let plain = breakpoint("aa01");
     let with = |change: &dyn Fn(&mut Breakpoint)| {
@@ -225,7 +225,7 @@ async fn pages_miss_nothing_while_people_attach() {
     let mut all = Vec::new();
     for i in 0..12u64 {
         let mut row = breakpoint(&format!("aa{i:02}"));
-        row.first_seen = crate::timestamp::testing::at(100 + i);
+        row.first_seen = ray_relay_base::timestamp::testing::at(100 + i);
         all.push(row.id);
         relay.registry.insert(row);
     }

@@ -5,8 +5,8 @@ use super::*;
 use crate::ray::registry::Snapshot;
 use crate::session::state::SessionState;
 use crate::telemetry::request::RequestId;
-use crate::timestamp::Timestamp;
-use crate::wire::tunnel::text::Hex;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::tunnel::text::Hex;
 use serde_json::Value;
 
 /// A paused worker of another job.

@@ -11,7 +11,7 @@ use hyper::header::{CONTENT_LENGTH, ETAG, LOCATION};
 use tokio::sync::oneshot;
 
 use crate::advertise::Resolved;
-use crate::config::Advertise;
+use ray_relay_base::config::Advertise;
 
 const ROWS: &str = r#"{"result": true, "msg": "", "data": {"result": {"total": 3, "result": [
  {"worker_id": "aa11", "ip": "10.88.0.10", "worker_launch_time_ms": 18446744073709551615, "debugger_port": 38645, "num_paused_threads": 1},

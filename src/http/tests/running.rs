@@ -169,7 +169,7 @@ async fn a_list_is_chosen_from_and_comes_in_pages() {
         (names(&first), &first["total"]),
         (vec!["square"], &2.into())
     );
-    let next = crate::wire::text::percent_encoded(first["next"].as_str().unwrap());
+    let next = ray_relay_base::wire::text::percent_encoded(first["next"].as_str().unwrap());
     let (_, second) = tasks(&relay, "ann", &format!("?limit=1&after={next}")).await;
     assert_eq!(
         (names(&second), &second["next"]),

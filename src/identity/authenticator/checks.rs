@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 use tracing::{debug, error, info};
 
-use crate::config::Auth;
+use ray_relay_base::config::Auth;
 use crate::identity::PrincipalEnded;
 use crate::identity::claims::Expectations;
 use crate::identity::credential_id::CredentialId;

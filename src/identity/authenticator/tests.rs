@@ -282,7 +282,7 @@ impl ReviewApi for Arc<OneToken> {
 }
 
 fn kubernetes(api: &Arc<OneToken>) -> Option<Reviewer> {
-    let config = crate::config::Kubernetes::default();
+    let config = ray_relay_base::config::Kubernetes::default();
     Some(Reviewer::with(Box::new(Arc::clone(api)), &config))
 }
 

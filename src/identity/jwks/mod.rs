@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 use super::SetupError;
 use super::authorities::read_bounded;
 use super::keys::{Algorithm, KeyRing, KeysUnavailable, VerificationKey, fitting};
-use crate::config;
-use crate::wire::backoff::Backoff;
+use ray_relay_base::config;
+use ray_relay_base::wire::backoff::Backoff;
 use source::{Fetch, Fetched, Source};
 
 /// Between fetches because of keys that are not known: any client can make up names of keys.

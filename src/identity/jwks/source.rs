@@ -9,14 +9,14 @@ use hyper::{Request, StatusCode, Uri};
 use parking_lot::Mutex;
 
 use super::set::{self, MAX_SET, SetError};
-use crate::config;
-use crate::dial::http::{self, HttpClient, ReadBodyError};
-use crate::dial::{Connector, Proxies};
+use ray_relay_base::config;
+use ray_relay_base::dial::http::{self, HttpClient, ReadBodyError};
+use ray_relay_base::dial::{Connector, Proxies};
 use crate::identity::SetupError;
 use crate::identity::authorities::trusting;
 use crate::identity::keys::VerificationKey;
-use crate::wire::text::innermost_cause;
-use crate::wire::watched_file::WatchedFile;
+use ray_relay_base::wire::text::innermost_cause;
+use ray_relay_base::wire::watched_file::WatchedFile;
 
 /// What came of looking.
 pub(in crate::identity) enum Fetched {

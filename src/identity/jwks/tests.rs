@@ -364,7 +364,7 @@ async fn a_file_is_read_only_when_it_changes_and_then_whatever_its_time_says() {
     let source = Source::new(&in_file(&path)).unwrap().unwrap();
     assert!(matches!(source.fetch().await, Ok(Fetched::Set(_))));
     assert!(matches!(source.fetch().await, Ok(Fetched::Unchanged)));
-    crate::wire::watched_file::testing::swap(&path, &set_of(&[ed25519("b")]));
+    ray_relay_base::wire::watched_file::testing::swap(&path, &set_of(&[ed25519("b")]));
     assert!(matches!(source.fetch().await, Ok(Fetched::Set(_))));
     // What cannot be read is said each time.
     std::fs::write(&path, "{}").unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::config::Config;
+use ray_relay_base::config::Config;
 use crate::ray::registry::Snapshot;
 
 /// Stands for all clusters that are found while the relay runs, in whose names there is a dot.

@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::{Full, Revocation, RevocationList};
-use crate::wire::watched_file::WatchedFile;
+use ray_relay_base::wire::watched_file::WatchedFile;
 
 /// Longest file: more lines than the list holds.
 const LONGEST: u64 = 32 << 20;

@@ -25,7 +25,7 @@ use crate::session::{Permit, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
 use crate::upstream::park::{self, ResumeState, Resumed, Stay};
-use crate::wire::human_time::span;
+use ray_relay_base::wire::human_time::span;
 
 /// How long the head is asked why a worker died.
 const WHY: Duration = Duration::from_secs(2);

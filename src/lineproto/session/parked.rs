@@ -9,9 +9,9 @@ use super::reached::SessionDebugger;
 use crate::debugger::unattended::Unattended;
 use crate::session::live::{Live, SessionEnd};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::park::{self, Park, ResumeState, Stay};
-use crate::wire::human_time::span;
+use ray_relay_base::wire::human_time::span;
 
 /// A session that goes on without its client.
 pub(in crate::lineproto) struct ParkedSession<'a> {

@@ -11,7 +11,7 @@ use crate::ray::registry::Kind;
 use crate::session::Permit;
 use crate::upstream;
 use crate::upstream::park::{Origin, ResumeState, Stay, YOUR};
-use crate::wire::prefixed::Prefixed;
+use ray_relay_base::wire::prefixed::Prefixed;
 
 /// The debugger of a session. Dropped, it is left in order, and the task runs on.
 pub(super) enum SessionDebugger {

@@ -17,7 +17,7 @@ use crate::pdb::{Options, Prompt, PromptEnd, PromptError};
 use crate::recording::CaptureTee;
 use crate::session::TaskEnd;
 use crate::session::state::SessionState;
-use crate::shutdown::DRAINING;
+use ray_relay_base::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 /// What a client is told that says something else than that it leaves before there is a stop.

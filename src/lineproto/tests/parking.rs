@@ -15,10 +15,10 @@ use crate::keeper::{self, LeftConnection};
 use crate::ray::registry::BreakpointId;
 use crate::session::authorise;
 use crate::session::state::SessionState;
-use crate::timestamp::Timestamp;
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::kept::MOST;
-use crate::wire::dap::message::{event, request};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::kept::MOST;
+use ray_relay_base::wire::dap::message::{event, request};
 
 pub(super) async fn until_listed(context: &Context, id: BreakpointId, word: &str) {
     let mut lists = context.registry.watch();

@@ -17,11 +17,11 @@ use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, EnteredBreakpoint, Holder};
 use crate::session::authorise;
 use crate::session::live::RECORD_AGAIN;
-use crate::timestamp::unix_ms;
+use ray_relay_base::timestamp::unix_ms;
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
-use crate::wire::passed_descriptors::PassedDescriptors;
-use crate::wire::tunnel::messages::ParkTerms;
+use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
+use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// How long is waited for what is not to come.
 const QUIET: Duration = Duration::from_millis(400);

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::lineproto::tests::*;
-use crate::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::conversation::Conversation;
 
 #[tokio::test]
 async fn a_task_that_runs_is_stopped_by_a_session_of_the_relays_own() {

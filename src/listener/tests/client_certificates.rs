@@ -3,7 +3,7 @@
 use rcgen::{SanType, SerialNumber};
 
 use super::*;
-use crate::config::ClientAuth;
+use ray_relay_base::config::ClientAuth;
 use crate::tls::testing::Pair;
 
 /// How a client with `pair` fares: its answer, or that TLS refused it.

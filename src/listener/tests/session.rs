@@ -1,7 +1,7 @@
 //! Debugger sessions inside TLS, and how they end.
 
 use super::*;
-use crate::wire::dap::message::Request;
+use ray_relay_base::wire::dap::message::Request;
 
 /// A session over TLS with a worker whose part the test plays.
 async fn attached(relay: &Relay) -> (Conversation<TlsStream<TcpStream>>, Conversation<TcpStream>) {
@@ -40,7 +40,7 @@ async fn a_session_inside_tls_passes_large_messages_and_half_closes() {
     let big = json!({"seq": 9, "type": "event", "event": "output", "body": {"output": text}});
     let up = request(9, "evaluate", &json!({"expression": text}));
     let (mut client, _) = client.into_parts();
-    let frame = crate::wire::dap::codec::frame(&up);
+    let frame = ray_relay_base::wire::dap::codec::frame(&up);
     let (mut reading, mut writing) = tokio::io::split(&mut client);
     let mut seen = Conversation::new(tokio::io::join(&mut reading, tokio::io::sink()), 1 << 26);
     let (sent, asked, event) = tokio::join!(
@@ -89,7 +89,7 @@ async fn every_session_ends_with_the_goodbye_of_tls() {
     let relay = Relay::start(Files::config).await;
     let (client, mut debugpy) = attached(&relay).await;
     let (mut stream, _) = client.into_parts();
-    let goodbye = crate::wire::dap::codec::frame(&request(9, "disconnect", &json!({})));
+    let goodbye = ray_relay_base::wire::dap::codec::frame(&request(9, "disconnect", &json!({})));
     stream.write_all(&goodbye).await.unwrap();
     stream.shutdown().await.unwrap();
     for command in ["setFunctionBreakpoints", "disconnect"] {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::member::Member;
 use super::who::{Names, Who};
-use crate::wire::text::{replaced, shortened};
+use ray_relay_base::wire::text::{replaced, shortened};
 
 /// Characters of a method's name or a state.
 const MAX_WORD_CHARS: usize = 200;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::place::{Call, Place, is_library};
 use super::who::Who;
 use crate::ray::look::{Frame, Look, Thread};
-use crate::wire::text::replaced;
+use ray_relay_base::wire::text::replaced;
 
 /// What is looked at.
 #[derive(Debug, Clone)]

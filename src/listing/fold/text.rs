@@ -9,7 +9,7 @@ use super::tree::{self, Node};
 use super::who::Names;
 use crate::listing::text::width;
 use crate::ray::look::Frame;
-use crate::wire::text::shortened;
+use ray_relay_base::wire::text::shortened;
 
 /// The widest column of names; what is longer moves its own line alone.
 const WIDEST: usize = 32;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::member::Member;
 use super::who::Names;
-use crate::wire::text::{replaced, shortened};
+use ray_relay_base::wire::text::{replaced, shortened};
 
 /// Characters of a name, a state or a sentence.
 const LONGEST: usize = 200;

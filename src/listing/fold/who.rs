@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::ranks::ranges;
 use crate::listing::row::Row;
-use crate::wire::text::replaced;
+use ray_relay_base::wire::text::replaced;
 
 /// Members that are named one by one where they have no numbers.
 const NAMED: usize = 3;

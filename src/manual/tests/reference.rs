@@ -8,10 +8,10 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::audit::EntryKind;
-use crate::config::explain::explained;
+use ray_relay_base::config::explain::explained;
 use crate::policy::Scope;
 use crate::session::state::SessionState;
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 use crate::{http, telemetry};
 
 const PAGE: &str = "docs/reference.md";

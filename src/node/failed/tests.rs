@@ -6,7 +6,7 @@ use super::*;
 
 fn task(id: u8, job: u8) -> FailedTask {
     FailedTask {
-        id: crate::wire::tunnel::text::Hex([id; 5]),
+        id: ray_relay_base::wire::tunnel::text::Hex([id; 5]),
         node_id: "aaaa".into(),
         worker_id: "beef".into(),
         task_id: format!("00{id:02x}{job:02x}000000").as_str().into(),
@@ -128,7 +128,7 @@ async fn what_is_old_is_forgotten() {
 /// As many as there may be, each as long as it may be, are a message.
 #[test]
 fn all_rows_are_one_message() {
-    use crate::wire::tunnel::messages::{FromAgent, LARGEST, written};
+    use ray_relay_base::wire::tunnel::messages::{FromAgent, LARGEST, written};
     let long = "\"".repeat(300);
     let row = FailedTask {
         node_id: long[..64].into(),

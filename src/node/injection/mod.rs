@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::processes::Resident;
-use crate::wire::text::one_line;
+use ray_relay_base::wire::text::one_line;
 
 /// What does it, for the worker's Python.
 const INJECT: &str = include_str!("inject.py");

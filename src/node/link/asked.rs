@@ -9,7 +9,7 @@ use tracing::{Instrument as _, info_span};
 
 use super::{AgentLink, LinkEnded};
 use crate::node::{inspect, stream};
-use crate::wire::tunnel::messages::{FromAgent, Inspect, Open, Refusal, StreamId};
+use ray_relay_base::wire::tunnel::messages::{FromAgent, Inspect, Open, Refusal, StreamId};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
     /// Takes a place for a stream that the relay may call off; where there is none, the relay is told.

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use crate::wire::dap::codec::frame;
+use ray_relay_base::wire::dap::codec::frame;
 
 /// pydevd's own protocol: run.
 const RUN: &[u8] = b"101\t1\t\n";

@@ -13,7 +13,7 @@ use crate::node::door;
 use crate::node::hook::tests::Hooked;
 use crate::node::hook::tests::failing::RAISES;
 use crate::ray::look::Look;
-use crate::wire::tunnel::messages::{
+use ray_relay_base::wire::tunnel::messages::{
     FailedTask, Failures, FromAgent, FromRelay, Hex, Inspect, Inspection, PostMortem, Refusal,
 };
 

@@ -8,8 +8,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::stand_ins::*;
-use crate::wire::dap::codec::{Frames, frame, parse};
-use crate::wire::tunnel::messages::{
+use ray_relay_base::wire::dap::codec::{Frames, frame, parse};
+use ray_relay_base::wire::tunnel::messages::{
     FromAgent, FromRelay, Hex, HoldRow, LetRun, ParkTerms, Refusal, StreamGreeting, read, written,
 };
 
@@ -104,7 +104,7 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Dap<S> {
 }
 
 /// The relay's end of a stream.
-type Stream = crate::wire::tunnel::ByteStream<TcpStream>;
+type Stream = ray_relay_base::wire::tunnel::ByteStream<TcpStream>;
 
 /// An agent with two relays, of which the first has a session that is kept by `keep` and stands in thread 3.
 struct Scene {
@@ -233,7 +233,7 @@ async fn nobody() -> Stream {
         .unwrap();
     let role = tokio_tungstenite::tungstenite::protocol::Role::Client;
     let socket = tokio_tungstenite::WebSocketStream::from_raw_socket(stream, role, None).await;
-    crate::wire::tunnel::ByteStream::new(socket)
+    ray_relay_base::wire::tunnel::ByteStream::new(socket)
 }
 
 #[tokio::test]

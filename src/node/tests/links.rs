@@ -15,9 +15,9 @@ use super::super::Agent;
 use super::super::connect::{Dialler, Relay};
 use super::super::link::{self, AgentLink, LinkOutcome};
 use super::stand_ins::{hello, open, settings};
-use crate::dial::{DialRoute, Proxies};
-use crate::wire::tunnel::link_config;
-use crate::wire::tunnel::messages::{FromAgent, FromRelay, Hex, Revocations, read, written};
+use ray_relay_base::dial::{DialRoute, Proxies};
+use ray_relay_base::wire::tunnel::link_config;
+use ray_relay_base::wire::tunnel::messages::{FromAgent, FromRelay, Hex, Revocations, read, written};
 
 type Far = WebSocketStream<DuplexStream>;
 

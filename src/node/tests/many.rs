@@ -8,8 +8,8 @@ use tokio::io::AsyncReadExt as _;
 use super::stand_ins::*;
 use crate::node::hook::tests::Hooked;
 use crate::ray::look::{Look, Source};
-use crate::wire::tunnel::ByteStream;
-use crate::wire::tunnel::messages::{FromRelay, Hex, Inspect, Inspection};
+use ray_relay_base::wire::tunnel::ByteStream;
+use ray_relay_base::wire::tunnel::messages::{FromRelay, Hex, Inspect, Inspection};
 
 const WORKERS: u8 = 64;
 

@@ -9,7 +9,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::super::pump::{Pump, PumpEnd};
-use crate::wire::tunnel::{ByteStream, stream_config};
+use ray_relay_base::wire::tunnel::{ByteStream, stream_config};
 
 const SOON: Duration = Duration::from_secs(30);
 

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::super::Agent;
 use super::stand_ins::*;
 use crate::demo::cluster::free_port;
-use crate::wire::tunnel::messages::{
+use ray_relay_base::wire::tunnel::messages::{
     FromAgent, FromRelay, Hex, Meeting, Refusal, RendezvousArrival,
 };
 

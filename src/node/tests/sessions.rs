@@ -9,8 +9,8 @@ use tokio::time::timeout;
 use super::stand_ins::*;
 use crate::dap::testing::assert_not_dialled;
 use crate::demo::cluster::free_port;
-use crate::wire::tunnel::ByteStream;
-use crate::wire::tunnel::messages::{FromAgent, FromRelay, Hex, Kind, Refusal};
+use ray_relay_base::wire::tunnel::ByteStream;
+use ray_relay_base::wire::tunnel::messages::{FromAgent, FromRelay, Hex, Kind, Refusal};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -319,7 +319,7 @@ async fn a_head_that_is_gone_and_a_prompt_without_a_gcs_are_said() {
     let agent = agent(gone, &[&relay]);
     let (mut link, _) = relay.link().await;
     for kind in [Kind::Debugpy, Kind::Pdb] {
-        let asked = crate::wire::tunnel::messages::Open {
+        let asked = ray_relay_base::wire::tunnel::messages::Open {
             kind,
             ..open(WORKER, 4000)
         };

@@ -25,11 +25,11 @@ use tokio_tungstenite::tungstenite::handshake::server;
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 
 use super::super::{Agent, RelayAccess, Settings};
-use crate::config;
-use crate::wire::dap::codec::{Frames, frame, parse};
-use crate::wire::relay_url::RelayUrl;
-use crate::wire::tunnel::ByteStream;
-use crate::wire::tunnel::messages::{
+use ray_relay_base::config;
+use ray_relay_base::wire::dap::codec::{Frames, frame, parse};
+use ray_relay_base::wire::relay_url::RelayUrl;
+use ray_relay_base::wire::tunnel::ByteStream;
+use ray_relay_base::wire::tunnel::messages::{
     Announce, FromAgent, FromRelay, Hex, Kind, Node, Open, PROTOCOL, WorkerTaker, read, written,
 };
 

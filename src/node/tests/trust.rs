@@ -14,12 +14,12 @@ use tokio_tungstenite::accept_async;
 
 use super::super::RelayAccess;
 use super::super::connect::{Dialler, Relay, RelayDialError};
-use crate::dial::http::{Roots, trusting};
-use crate::dial::{DialRoute, Proxies};
+use ray_relay_base::dial::http::{Roots, trusting};
+use ray_relay_base::dial::{DialRoute, Proxies};
 use crate::tls::Pin;
 use crate::tls::testing::{Authority, Pair};
-use crate::wire::relay_url::RelayUrl;
-use crate::wire::tunnel::link_config;
+use ray_relay_base::wire::relay_url::RelayUrl;
+use ray_relay_base::wire::tunnel::link_config;
 
 struct Trusting(ClientConfig);
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::counted;
-use crate::config::NoticeEvent;
+use ray_relay_base::config::NoticeEvent;
 use crate::dap::testing::paused;
 use crate::notice::delivery::{FIRST, KEPT, LONGEST, Outcome, Post, run};
 use crate::notice::message::Notice;

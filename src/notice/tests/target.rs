@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::ann;
-use crate::config::{self, Fault, NoticeEvent};
+use ray_relay_base::config::{self, Fault, NoticeEvent};
 use crate::dap::testing::paused;
 use crate::notice::delivery::{Outcome, Post, run};
 use crate::notice::message::Notice;
@@ -18,8 +18,8 @@ use crate::notice::queue::Queue;
 use crate::notice::target::{ID, SIGNATURE, Target};
 use crate::telemetry::Metrics;
 use crate::telemetry::testing::Log;
-use crate::timestamp::Timestamp;
-use crate::wire::text::hex;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::text::hex;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

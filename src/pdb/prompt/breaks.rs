@@ -10,8 +10,8 @@ use crate::pdb::breakpoints::PromptBreakpoint;
 use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::grammar::{self, parse, resumes};
 use crate::pdb::location::{self, Location};
-use crate::wire::dap::names::Command;
-use crate::wire::text::escaped;
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::text::escaped;
 
 /// Lines of one `commands` list.
 const MOST_COMMANDS: usize = 200;

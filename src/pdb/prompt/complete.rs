@@ -7,8 +7,8 @@ use tokio::time::timeout;
 use super::Prompt;
 use super::request::PATIENCE;
 use crate::pdb::commands::COMMANDS;
-use crate::wire::dap::names::Command;
-use crate::wire::text::escaped;
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::text::escaped;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// Completions for `line` up to the byte `at`: where they begin, and what fits there.

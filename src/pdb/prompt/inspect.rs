@@ -9,13 +9,13 @@ use tokio::time::timeout;
 
 use super::Prompt;
 use super::request::{PATIENCE, if_any};
-use crate::memory::MemoryUse;
+use ray_relay_base::memory::MemoryUse;
 use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::grammar::{Span, span};
 use crate::pdb::output::{Piece, cut};
-use crate::wire::dap::names::Command;
-use crate::wire::notebook::{NO_SOURCE, is_cell};
-use crate::wire::text::escaped;
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::notebook::{NO_SOURCE, is_cell};
+use ray_relay_base::wire::text::escaped;
 
 /// Longest source that is fetched, in lines, and how many come at a time.
 const LONGEST_SOURCE: usize = 60_000;

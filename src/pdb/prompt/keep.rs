@@ -9,8 +9,8 @@ use super::request::if_any;
 use crate::pdb::breakpoints::PromptBreakpoints;
 use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::probe;
-use crate::wire::dap::names::Command;
-use crate::wire::dap::reattach::{self, Before, LeftBreakpoints};
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::dap::reattach::{self, Before, LeftBreakpoints};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// Has the debugger, which an editor has attached to, take the arguments of a prompt's `attach`.

@@ -8,7 +8,7 @@ use super::request::{PATIENCE, program_output};
 use super::{Prompt, PromptEnd};
 use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::wire::PromptMessage;
-use crate::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::dap::names::{Command, Event};
 
 /// The refusal of `q!` without the permission, as debuggers get it from the relay.
 const NO_KILL: &str =

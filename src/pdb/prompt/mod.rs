@@ -29,8 +29,8 @@ use super::breakpoints::PromptBreakpoints;
 use super::error::Lost;
 use super::output::Piece;
 use super::wire::Wire;
-use crate::memory::Taken;
-use crate::wire::dap::names::Event;
+use ray_relay_base::memory::Taken;
+use ray_relay_base::wire::dap::names::Event;
 
 /// The prompt of pdb, Python's own and this one.
 pub(crate) const PROMPT: &str = "(Pdb) ";

@@ -11,13 +11,13 @@ use tokio::time::timeout;
 use super::line::Mode;
 use super::request::{if_any, program_output};
 use super::{After, Interrupt, Prompt};
-use crate::memory::{Account, MemoryUse};
+use ray_relay_base::memory::{Account, MemoryUse};
 use crate::pdb::breakpoints::PromptBreakpoints;
 use crate::pdb::error::PromptError;
 use crate::pdb::output::Piece;
 use crate::pdb::wire::{BeforeStop, Wire};
-use crate::wire::dap::names::Command;
-use crate::wire::dap::{mappings, post_mortem};
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::dap::{mappings, post_mortem};
 
 /// How a session is opened.
 #[derive(Debug, Clone)]

@@ -13,12 +13,12 @@ use super::request::program_output;
 use super::{After, Prompt};
 use crate::pdb::error::{Lost, PromptError};
 use crate::pdb::output::Piece;
-use crate::wire::dap::codec::parse;
-use crate::wire::dap::kept::Kept;
-use crate::wire::dap::message;
-use crate::wire::dap::names::{Command, Event};
-use crate::wire::json::take;
-use crate::wire::text::escaped;
+use ray_relay_base::wire::dap::codec::parse;
+use ray_relay_base::wire::dap::kept::Kept;
+use ray_relay_base::wire::dap::message;
+use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::json::take;
+use ray_relay_base::wire::text::escaped;
 
 /// How long a debugger may take to say again where a thread stands.
 const PATIENCE: Duration = Duration::from_secs(30);

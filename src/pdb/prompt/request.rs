@@ -11,9 +11,9 @@ use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::output::{Piece, cut, told};
 use crate::pdb::probe;
 use crate::pdb::wire::PromptMessage;
-use crate::wire::dap::message::tells_task_end;
-use crate::wire::dap::names::{Command, Event};
-use crate::wire::text::escaped;
+use ray_relay_base::wire::dap::message::tells_task_end;
+use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::text::escaped;
 
 /// How long the debugger may take for what needs no code of the program to run.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);

@@ -11,10 +11,10 @@ use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::grammar;
 use crate::pdb::output::{Piece, cut};
 use crate::pdb::wire::PromptMessage;
-use crate::wire::dap::message::tells_task_end;
-use crate::wire::dap::names::{Command, Event};
-use crate::wire::json::take;
-use crate::wire::text::escaped;
+use ray_relay_base::wire::dap::message::tells_task_end;
+use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::json::take;
+use ray_relay_base::wire::text::escaped;
 
 /// Files that stand between `breakpoint()`, Ray's or that of the module `ray_relay`, and the debugger.
 const RAY_HELPERS: [&str; 4] = [

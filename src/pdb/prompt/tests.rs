@@ -7,8 +7,8 @@ use tokio::io::DuplexStream;
 use super::*;
 use crate::pdb::breakpoints::PromptBreakpoint;
 use crate::pdb::error::PromptError;
-use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::message::{event, task_end_before_stop};
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::message::{event, task_end_before_stop};
 
 /// Stops once in `file`, answers requests that run no Python, and has none to run: each `evaluate` fails.
 async fn debugger(stream: DuplexStream, file: String) {

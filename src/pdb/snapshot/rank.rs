@@ -7,11 +7,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::{ask, attach, leave};
-use crate::memory::Account;
+use ray_relay_base::memory::Account;
 use crate::pdb::PromptError;
 use crate::pdb::console::{answer, expression};
 use crate::pdb::wire::Wire;
-use crate::wire::dap::names::Command;
+use ray_relay_base::wire::dap::names::Command;
 
 /// Characters of the value that comes with a rank.
 const VALUE_LIMIT: usize = 8;

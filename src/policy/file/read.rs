@@ -14,7 +14,7 @@ use super::super::access::Rule;
 use super::super::breakpoint_selector::Pattern;
 use super::super::scope::{Scope, Scopes};
 use super::{Policy, RuleEntry};
-use crate::config::{
+use ray_relay_base::config::{
     ConfigText, Problem, Problems, RawValue, Wrong, duration, flag, nearest, raw_value, read_text,
     shown,
 };

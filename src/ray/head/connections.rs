@@ -21,8 +21,8 @@ use tokio::time::{Duration, Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 use tower_service::Service as _;
 
-use crate::dial::Connector;
-use crate::dial::http::MAX_BUFFER;
+use ray_relay_base::dial::Connector;
+use ray_relay_base::dial::http::MAX_BUFFER;
 use crate::ray::head::{RequestBody, StreamedBodyError};
 
 /// Ray's web server (aiohttp) drops idle connections after 75 s; leaving first avoids the race.

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
-use crate::memory::{Account, MemoryUse, Taken};
-use crate::wire::text::innermost_cause;
+use ray_relay_base::memory::{Account, MemoryUse, Taken};
+use ray_relay_base::wire::text::innermost_cause;
 
 /// An answer is large from this size in bytes on: some hundred rows.
 pub(super) const LARGE: usize = 128 << 10;

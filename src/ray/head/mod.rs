@@ -20,11 +20,11 @@ use hyper::http::uri::Scheme;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use serde::de::DeserializeOwned;
 
-use crate::config;
-use crate::dial::http::{self, Roots};
-use crate::dial::{Connector, Proxies};
-use crate::memory::Account;
-use crate::wire::text::{innermost_cause, one_line};
+use ray_relay_base::config;
+use ray_relay_base::dial::http::{self, Roots};
+use ray_relay_base::dial::{Connector, Proxies};
+use ray_relay_base::memory::Account;
+use ray_relay_base::wire::text::{innermost_cause, one_line};
 use body::Watched;
 use connections::Connections;
 use large::{NotRead, Turns};

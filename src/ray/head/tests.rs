@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::memory::{Memory, MemoryUse};
+use ray_relay_base::memory::{Memory, MemoryUse};
 use crate::ray::head::*;
 
 type Seen = Arc<Mutex<Vec<(String, Option<String>, Option<String>)>>>;
@@ -232,7 +232,7 @@ async fn a_changed_token_file_is_read_again_within_a_second_without_a_refusal() 
     let source = file_token(&file);
     let header = async || source.header().await.unwrap();
     assert_eq!(header().await, "Bearer first");
-    crate::wire::watched_file::testing::swap(file.path(), "other\n");
+    ray_relay_base::wire::watched_file::testing::swap(file.path(), "other\n");
     assert_eq!(header().await, "Bearer first");
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(header().await, "Bearer other");

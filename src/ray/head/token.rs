@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
-use crate::wire::watched_file::WatchedFile;
+use ray_relay_base::wire::watched_file::WatchedFile;
 
 /// A file is looked at again at most this often.
 const CHECK_EVERY: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config;
+use ray_relay_base::config;
 use crate::hold::RayNode;
 use crate::ray::head::{HeadClient, HeadConfigError, HeadError};
 use crate::ray::registry::breakpoint::{Breakpoint, Kind};

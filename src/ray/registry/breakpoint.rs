@@ -17,9 +17,9 @@ use tokio::time::Instant;
 pub use self::id::{BadBreakpointId, BreakpointId};
 use crate::hold::{Holder, Worker};
 use crate::ray::registry::resources::Resources;
-use crate::timestamp::Timestamp;
-pub use crate::wire::debugger::Kind;
-use crate::wire::text::{one_line, shortened};
+use ray_relay_base::timestamp::Timestamp;
+pub use ray_relay_base::wire::debugger::Kind;
+use ray_relay_base::wire::text::{one_line, shortened};
 
 /// Ray's own frames around a stop, in every version from 2.9, and those of `ray_relay.breakpoint()`.
 pub(super) const RAY_FRAMES: [&str; 4] = [

@@ -14,7 +14,7 @@ use crate::ray::registry::current::CurrentTask;
 use crate::ray::registry::query;
 use crate::ray::registry::shared::{OpenClaim, Shared};
 use crate::ray::registry::snapshot::Snapshot;
-use crate::wire::backoff::Backoff;
+use ray_relay_base::wire::backoff::Backoff;
 
 /// First and longest pause between questions whether a worker is gone.
 const ASK_AGAIN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ray::registry::{Breakpoint, Snapshot, State};
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// A cluster and one of its jobs.
 pub type JobOf<'a> = (&'a str, &'a str);
@@ -76,7 +76,7 @@ impl Snapshot {
 mod tests {
     use super::*;
     use crate::dap::testing::{paused, snapshot};
-    use crate::timestamp::testing::at;
+    use ray_relay_base::timestamp::testing::at;
 
     fn rank(n: u8, job: &str, since: u64, limit: u64) -> Breakpoint {
         let mut rank = paused("step", n);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 use crate::ray::registry::breakpoint::{Breakpoint, Kind};
 use crate::ray::registry::clusters::ClusterHandle;

@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use super::breakpoint::{Breakpoint, BreakpointId, Location, Names, Reason, Registered, State};
 use super::state::is_registered;
-use crate::timestamp::{Timestamp, unix_ms};
-use crate::wire::debugger::Kind;
-use crate::wire::tunnel::messages::EnteredText;
+use ray_relay_base::timestamp::{Timestamp, unix_ms};
+use ray_relay_base::wire::debugger::Kind;
+use ray_relay_base::wire::tunnel::messages::EnteredText;
 
 /// See the module: all that its list has of it, but for who has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

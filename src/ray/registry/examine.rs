@@ -16,7 +16,7 @@ use crate::ray::head::{HeadClient, HeadError};
 use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::query;
 use crate::ray::registry::rows::WorkerRow;
-use crate::wire::text::one_line;
+use ray_relay_base::wire::text::one_line;
 
 /// What a worker that is to stop writes instead, on every Ray from 2.9 to 2.60 (`ray/util/debugpy.py`).
 const WITHOUT_DEBUGPY: &str = "debugpy>=1.8.0' cannot be loaded";

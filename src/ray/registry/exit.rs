@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::ray::registry::rows::{NodeRow, WorkerRow};
-use crate::wire::text::one_line;
+use ray_relay_base::wire::text::one_line;
 
 /// How a worker ended.
 #[derive(Debug, Clone, PartialEq, Eq)]

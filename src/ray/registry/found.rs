@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, Gcs};
+use ray_relay_base::config::{self, Gcs};
 use crate::ray::head::HeadClient;
 use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::found_cluster::{FoundCluster, FoundHead};

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::ray::registry::rows::JobRow;
 use crate::ray::registry::{Registry, query};
-use crate::wire::text::one_line;
+use ray_relay_base::wire::text::one_line;
 
 /// How long the head may take to know: the supervisor of a submitted job looks after its driver once a second.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// The largest number of rows of a part: about as many as a list of 10,000 has parts.
 const PART: usize = 128;
@@ -234,7 +234,7 @@ mod tests {
 
     use super::*;
     use crate::dap::testing::paused;
-    use crate::timestamp::testing::at;
+    use ray_relay_base::timestamp::testing::at;
 
     fn breakpoint(seen: u64, n: u8) -> Arc<Breakpoint> {
         let mut breakpoint = paused("square", n);

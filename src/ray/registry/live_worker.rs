@@ -10,7 +10,7 @@ use crate::ray::registry::names::Certainty;
 use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::Target;
 use crate::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, Registry, State, query};
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// How long the worker's names are waited for: Ray's workers report their tasks once a second.
 const NAMED: Duration = Duration::from_secs(3);

@@ -49,8 +49,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tokio::sync::{broadcast, watch};
 
-use crate::config;
-use crate::memory::Memory;
+use ray_relay_base::config;
+use ray_relay_base::memory::Memory;
 use crate::ray::head::{HeadClient, HeadConfigError};
 use crate::ray::look::Look;
 use clusters::ClusterHandle;

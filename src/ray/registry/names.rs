@@ -11,7 +11,7 @@ use crate::ray::registry::resources::Resources;
 use crate::ray::registry::rows::{ActorRow, JobRow, RuntimeEnv, TaskRow};
 use crate::ray::registry::traceback;
 use crate::ray::registry::traceback::Stopped;
-use crate::wire::text::one_line;
+use ray_relay_base::wire::text::one_line;
 
 /// Longest readable name, in characters.
 const MAX_NAME: usize = 60;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::config::Discovery;
+use ray_relay_base::config::Discovery;
 use crate::ray::head::{HeadClient, HeadError};
 use crate::ray::registry::bounded::{LONGEST_ID, LONGEST_ROW};
 use crate::ray::registry::clusters::ClusterHandle;
@@ -22,7 +22,7 @@ use crate::ray::registry::rows::{LIMIT, QueryResult, WorkerRow};
 use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::{Cluster, Now};
 use crate::ray::registry::{Change, PollOutcome, query};
-use crate::wire::backoff::Backoff;
+use ray_relay_base::wire::backoff::Backoff;
 
 /// How long a new breakpoint may wait for its node's state before it is listed without.
 const NODE_PATIENCE: Duration = Duration::from_secs(1);

@@ -15,7 +15,7 @@ use crate::ray::registry::bounded::FirstRows;
 use crate::ray::registry::rows::{
     ActorRow, Envelope, JobRow, LIMIT, NodeRow, ObjectRow, QueryResult, TaskRow, Version, WorkerRow,
 };
-use crate::wire::text::{one_line, percent_encoded};
+use ray_relay_base::wire::text::{one_line, percent_encoded};
 
 type Answer<T> = Result<QueryResult<T>, HeadError>;
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use crate::wire::text::one_line;
+use ray_relay_base::wire::text::one_line;
 
 /// Ray's own resolution: it accounts for resources in ten-thousandths.
 const UNIT: f64 = 10_000.0;

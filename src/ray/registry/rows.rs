@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::config::collective_timeout_of_job;
+use ray_relay_base::config::collective_timeout_of_job;
 use crate::ray::registry::bounded::{
     FirstRows, amounts, end, id, lenient, long, millis, number, text, truth,
 };

@@ -11,9 +11,9 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{SetOnce, broadcast, watch};
 use tokio::time::Instant;
 
-use crate::config;
+use ray_relay_base::config;
 use crate::hold::{RayNode, RemoteHolds, Touched};
-use crate::memory::Memory;
+use ray_relay_base::memory::Memory;
 use crate::ray::registry::clusters::{ClusterHandle, Clusters};
 use crate::ray::registry::found_cluster::Published;
 use crate::ray::registry::live_nodes;

@@ -4,7 +4,7 @@ use crate::ray::dump;
 use crate::ray::head::{HeadClient, HeadError};
 use crate::ray::look::Look;
 use crate::ray::registry::{Running, query};
-use crate::wire::text::one_line;
+use ray_relay_base::wire::text::one_line;
 
 /// Why Ray gives no stack. `Display` is a sentence that says what would let it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

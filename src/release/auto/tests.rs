@@ -6,7 +6,7 @@ use super::*;
 use crate::audit::testing::{AuditLine, AuditSpy};
 use crate::dap::testing::{assert_not_dialled, listed, listening, paused, paused_in_pdb};
 use crate::ray::registry::Change;
-use crate::timestamp::testing::ago;
+use ray_relay_base::timestamp::testing::ago;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

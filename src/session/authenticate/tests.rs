@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::audit::testing::{AuditLine, AuditSpy, spied};
-use crate::config::Config;
+use ray_relay_base::config::Config;
 use crate::connection::admission::{Admission, Guard};
 use crate::context::Context;
 use crate::dap::testing::paused;
@@ -225,7 +225,7 @@ async fn an_issuer_that_takes_too_long_is_not_waited_for() {
 
 #[tokio::test]
 async fn whoever_is_known_stops_to_be_a_stranger_and_may_have_so_many_connections() {
-    let admission = Admission::new(4, &crate::memory::Memory::new(1 << 30));
+    let admission = Admission::new(4, &ray_relay_base::memory::Memory::new(1 << 30));
     let connect = || {
         let guard: Guard = admission.admit([127, 0, 0, 1].into());
         let place = guard.place();

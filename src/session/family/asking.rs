@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::pdb::ComparisonKey;
 use crate::ray::registry::BreakpointId;
-use crate::wire::dap::names::Command;
+use ray_relay_base::wire::dap::names::Command;
 
 /// Questions that wait for one session.
 pub(super) const WAITING: usize = 8;

@@ -11,7 +11,7 @@ use super::*;
 use crate::agents::Agents;
 use crate::audit::EntryKind;
 use crate::audit::testing::{AuditSpy, spied};
-use crate::config::{self, Config};
+use ray_relay_base::config::{self, Config};
 use crate::connection::summary::Summary;
 use crate::dap::testing::paused;
 use crate::identity::Authenticator;
@@ -22,10 +22,10 @@ use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Registry, Snapshot}
 use crate::recording::Direction;
 use crate::session::{SessionTable, authorise};
 use crate::telemetry::Metrics;
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 const SECOND: Duration = Duration::from_secs(1);
-const QUIET: Duration = crate::shutdown::QUIET;
+const QUIET: Duration = ray_relay_base::shutdown::QUIET;
 
 /// A relay with one paused task, and `ann`, whose sessions are treated so.
 struct Scene {

@@ -14,7 +14,7 @@ use crate::recording::{CaptureError, Protocol};
 use crate::session::Attached;
 use crate::session::collective::CollectiveWait;
 use crate::session::limits::Due;
-use crate::shutdown::QUIET;
+use ray_relay_base::shutdown::QUIET;
 use crate::telemetry::metrics::Outcome;
 
 /// Something may have happened: what, says [`Live::judge`].

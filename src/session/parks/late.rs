@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use crate::identity::Principal;
 use crate::ray::registry::{Breakpoint, BreakpointId};
 use crate::session::refusal::SessionRefusal;
-use crate::timestamp::Timestamp;
-use crate::wire::human_time::{span, utc};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::human_time::{span, utc};
 
 /// Parks of one person that are remembered.
 const EACH: usize = 64;
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::dap::testing::paused;
     use crate::identity::testing::somebody;
-    use crate::timestamp::testing::at;
+    use ray_relay_base::timestamp::testing::at;
 
     fn named(name: &str) -> Principal {
         somebody(name, [], &tokio::sync::watch::Sender::default())

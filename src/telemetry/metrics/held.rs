@@ -454,7 +454,7 @@ mod tests {
         let (registry, held) = held();
         for (n, limit) in [(1, 600), (2, 60)] {
             let mut known = known(n, "01000000", 0.0);
-            known.first_seen = crate::timestamp::Timestamp::now();
+            known.first_seen = ray_relay_base::timestamp::Timestamp::now();
             known.names_mut().collective_timeout = Some(Duration::from_secs(limit));
             held.changed(Change::Named, &known);
         }

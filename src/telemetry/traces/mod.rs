@@ -29,11 +29,11 @@ use tracing::{info, warn};
 
 use self::messages::{Value, attribute, of_this_process};
 use super::metrics::{Metrics, TraceOutcome};
-use crate::config;
-use crate::dial::http::{self, HttpClient, Roots};
-use crate::dial::{Connector, Proxies};
-use crate::timestamp::Timestamp;
-use crate::wire::text::innermost_cause;
+use ray_relay_base::config;
+use ray_relay_base::dial::http::{self, HttpClient, Roots};
+use ray_relay_base::dial::{Connector, Proxies};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::text::innermost_cause;
 
 /// Traces that wait for the collector: some megabytes.
 const QUEUE: usize = 2048;

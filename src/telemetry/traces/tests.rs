@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::telemetry::Metrics;
-use crate::timestamp::testing::at;
+use ray_relay_base::timestamp::testing::at;
 
 /// A collector that answers with `statuses`, one after another and the last for good, and what it was sent.
 async fn collector(

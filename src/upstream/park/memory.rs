@@ -13,9 +13,9 @@ use crate::policy::Rights;
 use crate::ray::registry::{Breakpoint, EnteredBreakpoint};
 use crate::session::Permit;
 use crate::session::live::Live;
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::{credential, owner};
-use crate::wire::tunnel::messages::{Hex, ParkTerms};
+use ray_relay_base::wire::tunnel::messages::{Hex, ParkTerms};
 
 /// Bytes of a debugger's capabilities that are remembered at most: debugpy's have some 1,500.
 const LONGEST_CAPABILITIES: usize = 16 * 1024;

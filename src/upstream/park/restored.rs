@@ -14,7 +14,7 @@ use crate::recording::Protocol;
 use crate::session::Session;
 use crate::session::live::Begun;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::restored::{Claimed, LostSession};
 
 /// How long the task of a subprocess may take to be restored as well.

@@ -14,11 +14,11 @@ use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::session::parks::{Offer, ParkShare, ParkView, is_own, longest, may_go_on, over};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit, Session};
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::{ConnectError, owned, resume};
-use crate::wire::dap::kept::Kept;
-use crate::wire::human_time::span;
-use crate::wire::tunnel::messages::Subject;
+use ray_relay_base::wire::dap::kept::Kept;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::tunnel::messages::Subject;
 
 /// What is handed over besides the hold of the worker: the connection to its debugger, to which nothing is under way in
 /// either direction. Dropped, it is left in order.

@@ -9,8 +9,8 @@ use crate::session::live::Live;
 use crate::session::parks::{ParkId, ParkShare, ParkSlot};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit};
-use crate::timestamp::Timestamp;
-use crate::wire::human_time::span;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::human_time::span;
 
 /// Why the sessions of a person are not kept.
 const NOT_KEPT: &str = "neither the policy nor `[park] for` turns parking on";

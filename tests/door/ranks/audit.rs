@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ray_relay::config::AuditSink;
+use ray_relay_base::config::AuditSink;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 

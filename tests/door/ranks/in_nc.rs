@@ -1,6 +1,6 @@
 //! One prompt for many ranks with nothing but `nc`: `all` at the list of the one port.
 
-use ray_relay::config::AuditSink;
+use ray_relay_base::config::AuditSink;
 use tokio::io::AsyncReadExt as _;
 
 use super::audit::{began, groups, recorded};

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use ray_relay::app::{self, Running};
-use ray_relay::config::{self, Config};
+use ray_relay_base::config::{self, Config};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::TcpStream;

@@ -9,8 +9,8 @@ use super::{AllTasks, SETTLED, ThreadShown};
 use crate::dap::cluster::folded::Folded;
 use crate::dap::cluster::standing::{Said, frame};
 use crate::session::family::{Report, Wish};
-use crate::wire::dap::message::{Request, event, notice};
-use crate::wire::dap::names::Event;
+use ray_relay_base::wire::dap::message::{Request, event, notice};
+use ray_relay_base::wire::dap::names::Event;
 
 impl AllTasks<'_> {
     /// What its sessions have reported, in the order in which it came: what breakpoints have logged, each line behind the name of

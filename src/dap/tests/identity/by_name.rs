@@ -4,7 +4,7 @@ use super::*;
 
 /// Advertised under names that say which breakpoint they are for.
 fn by_name(config: &mut Config) {
-    config.advertise = crate::config::Advertise::Host("{id}.debug.example.com".to_owned());
+    config.advertise = ray_relay_base::config::Advertise::Host("{id}.debug.example.com".to_owned());
     config.registry.poll_interval = Duration::from_secs(60);
 }
 

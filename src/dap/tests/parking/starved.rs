@@ -1,7 +1,7 @@
 //! Who asks for more memory than there is has not asked for a task to run on.
 
 use super::*;
-use crate::memory::MemoryUse;
+use ray_relay_base::memory::MemoryUse;
 
 #[tokio::test]
 async fn a_session_that_ends_for_want_of_memory_leaves_its_task_where_it_is() {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::hold::EACH;
 use crate::session::parks::ParkId;
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 fn suspend() -> Value {
     json!({"restart": false, "suspendDebuggee": true})

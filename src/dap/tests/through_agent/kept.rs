@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::*;
-use crate::timestamp::unix_ms;
+use ray_relay_base::timestamp::unix_ms;
 
 /// What the agent says of a worker that it keeps for `owner`.
 fn parked(worker: &Worker, owner: &str) -> FromAgent {

@@ -119,17 +119,17 @@ impl Server {
     }
 
     /// Files with its authority and the relay's own token.
-    pub(super) fn files(&self, dir: &Path) -> crate::config::Kubernetes {
+    pub(super) fn files(&self, dir: &Path) -> ray_relay_base::config::Kubernetes {
         std::fs::write(dir.join("ca.pem"), &self.ca).unwrap();
         std::fs::write(dir.join("token"), OWN_TOKEN).unwrap();
-        crate::config::Kubernetes {
+        ray_relay_base::config::Kubernetes {
             enabled: true,
             audiences: vec!["ray-relay".to_owned(), "other".to_owned()],
             namespace: Some("ray".to_owned()),
             api_server: Some(format!("https://{}", self.address)),
             ca_file: Some(dir.join("ca.pem")),
             token_file: Some(dir.join("token")),
-            ..crate::config::Kubernetes::default()
+            ..ray_relay_base::config::Kubernetes::default()
         }
     }
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::*;
-use crate::config::Config;
+use ray_relay_base::config::Config;
 use crate::dap::testing::paused;
 use crate::identity::{Authenticator, Issuers, PrincipalEnded, Withdrawn};
 use crate::policy::Scope;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::super::answers::{Answers, addressless, fold};
 use super::super::place::Call;
-use crate::wire::text::{escaped, replaced};
+use ray_relay_base::wire::text::{escaped, replaced};
 
 /// Stands for a variable that is not there.
 pub(super) const MISSING: &str = "(not there)";

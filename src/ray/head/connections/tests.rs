@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::dial::Proxies;
-use crate::dial::http::{Roots, trusting};
+use ray_relay_base::dial::Proxies;
+use ray_relay_base::dial::http::{Roots, trusting};
 
 /// A head that hands its connections to the test.
 async fn listening() -> (Arc<Connections>, TcpListener) {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use crate::wire::text::{BASE32, base32};
+use ray_relay_base::wire::text::{BASE32, base32};
 
 /// Short stable name of one worker's debugger: eight characters, derived from the name of the
 /// cluster and Ray's worker id alone, so every replica of the relay gives the same one.

@@ -15,8 +15,8 @@ use crate::ray::registry::breakpoint::{
 };
 use crate::ray::registry::traceback;
 use crate::ray::registry::traceback::Stopped;
-use crate::timestamp::Timestamp;
-use crate::wire::text::one_line;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::text::one_line;
 
 /// Longest value that is looked at: a traceback is the most of it.
 const LONGEST: usize = 1 << 20;

@@ -34,11 +34,11 @@ use self::messages::{
     WorkersRequest,
 };
 use self::tls::{GcsTls, GcsTlsError};
-use crate::config::{self, Gcs};
-use crate::dial::Stream;
+use ray_relay_base::config::{self, Gcs};
+use ray_relay_base::dial::Stream;
 use crate::ray::head::HeadClient;
 use crate::ray::registry::rows::{LIMIT, QueryResult, WorkerRow};
-use crate::wire::text::{hex, innermost_cause, one_line};
+use ray_relay_base::wire::text::{hex, innermost_cause, one_line};
 
 /// Largest answer: 10,000 workers are 4 MiB.
 const MAX_ANSWER: usize = 32 << 20;

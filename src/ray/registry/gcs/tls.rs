@@ -17,10 +17,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use crate::config;
-use crate::dial::http::{Roots, trusting};
-use crate::dial::{Connector, Proxies, Stream};
-use crate::wire::watched_file::read_bytes;
+use ray_relay_base::config;
+use ray_relay_base::dial::http::{Roots, trusting};
+use ray_relay_base::dial::{Connector, Proxies, Stream};
+use ray_relay_base::wire::watched_file::read_bytes;
 
 /// Largest PEM file that is read, in bytes.
 const MAX_FILE: u64 = 1024 * 1024;

@@ -1,6 +1,6 @@
 //! What was found out about one stop, and what it changes in the core.
 
-use crate::config::Release;
+use ray_relay_base::config::Release;
 use crate::ray::registry::names::Found;
 use crate::ray::registry::state::{Changes, Cluster, Now, State, Target};
 use crate::ray::registry::traceback::Stopped;

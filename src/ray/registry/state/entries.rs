@@ -13,7 +13,7 @@ use crate::hold::Hold;
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State};
 use crate::ray::registry::names::Found;
 use crate::ray::registry::pending_lookups::PendingLookups;
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 /// Who a lookup is about.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -32,7 +32,7 @@ use crate::ray::registry::exit::WorkerExit;
 use crate::ray::registry::list::List;
 use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::rows::LIMIT;
-pub(super) use crate::timestamp::Timestamp as Now;
+pub(super) use ray_relay_base::timestamp::Timestamp as Now;
 pub(super) use entries::Target;
 use entries::{Entries, Entry, Row};
 

@@ -11,7 +11,7 @@ use crate::ray::registry::tests::fake_head::*;
 use crate::ray::registry::{
     Breakpoint, BreakpointId, Change, ClaimError, Holder, Registry, WorkerLocation,
 };
-use crate::timestamp::Timestamp;
+use ray_relay_base::timestamp::Timestamp;
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_node_ends_its_breakpoints_and_their_sessions() {

@@ -1,7 +1,7 @@
 //! Heads that are asked for a diagnosis.
 #![allow(clippy::unwrap_used)]
 
-use crate::config::Gcs;
+use ray_relay_base::config::Gcs;
 use crate::ray::head::HeadError;
 use crate::ray::registry::Registry;
 use crate::ray::registry::tests::fake_head::{FakeHead, cluster, settings};

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::config;
+use ray_relay_base::config;
 use crate::ray::registry::{Breakpoint, Change, Event, Holder, Registry, Snapshot, State};
 
 pub(super) const NODE: &str = "aaaa";

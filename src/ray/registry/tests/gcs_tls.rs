@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use crate::config::{self, Gcs};
+use ray_relay_base::config::{self, Gcs};
 use crate::ray::head::HeadClient;
 use crate::ray::registry::gcs::{GcsClient, GivenTls, TlsPems};
 use crate::ray::registry::tests::fake_head::{FakeHead, cluster, live, settings};

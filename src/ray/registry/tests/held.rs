@@ -82,9 +82,9 @@ async fn the_next_task_under_a_session_has_its_own_name_and_time() {
     timeout(10 * SECOND, end.ended()).await.unwrap();
     let row = registry.snapshot().find(id).unwrap().clone();
     assert!(row.task_ended.is_some() && row.holder().is_some());
-    let waited = row.waiting(crate::timestamp::Timestamp::now());
+    let waited = row.waiting(ray_relay_base::timestamp::Timestamp::now());
     sleep(60 * SECOND).await;
-    assert_eq!(row.waiting(crate::timestamp::Timestamp::now()), waited);
+    assert_eq!(row.waiting(ray_relay_base::timestamp::Timestamp::now()), waited);
     // And its worker stops in another one.
     head.with(|w| w.tasks.push(task("w1", "cube")));
     end.stopped();

@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::{Discovery, Gcs};
+use ray_relay_base::config::{Discovery, Gcs};
 use crate::ray::registry::gcs::messages::{
     Address, KeyValue, KeysReply, KeysRequest, MultiGetReply, MultiGetRequest, Worker, WorkersReply,
 };
@@ -27,7 +27,7 @@ use crate::ray::registry::tests::fake_head::{
     FakeHead, SECOND, dead, holder, live, settings, until, watch, watch_with, worker,
 };
 use crate::ray::registry::{EnteredBreakpoint, Kind, RayNode, Reason};
-use crate::wire::tunnel::messages::{Hex, HoldRow, Parked};
+use ray_relay_base::wire::tunnel::messages::{Hex, HoldRow, Parked};
 
 const KEY: &str = "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e";
 

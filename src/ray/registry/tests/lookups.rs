@@ -214,7 +214,7 @@ async fn what_was_looked_up_changes_the_list_a_few_times_only() {
             "Thread 1 (idle)\n    set_trace (ray/util/debugpy.py:94)\n    square (scen.py:26)\n",
         );
     });
-    let settings = crate::config::Registry {
+    let settings = ray_relay_base::config::Registry {
         locations: true,
         ..settings()
     };
@@ -250,7 +250,7 @@ async fn the_place_of_a_stop_is_asked_for_once() {
     });
     let (registry, _guard) = watch(
         &head,
-        &crate::config::Registry {
+        &ray_relay_base::config::Registry {
             locations: true,
             ..settings()
         },
@@ -273,7 +273,7 @@ async fn a_head_that_refuses_stacks_is_left_alone_for_a_while() {
     head.with(|w| w.workers.push(worker("w1", 1)));
     let (registry, _guard) = watch(
         &head,
-        &crate::config::Registry {
+        &ray_relay_base::config::Registry {
             locations: true,
             ..settings()
         },

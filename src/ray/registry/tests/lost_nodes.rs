@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::config;
+use ray_relay_base::config;
 use crate::ray::registry::tests::fake_head::*;
 use crate::ray::registry::{Change, RayNode, State};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::config;
+use ray_relay_base::config;
 use crate::ray::registry::tests::fake_head::*;
 use crate::ray::registry::{Breakpoint, Change, Observer, PollOutcome, Registry};
 

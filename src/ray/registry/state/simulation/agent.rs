@@ -7,7 +7,7 @@ use super::table::{Agent, AtAgent, Entry, Kept, KeptSince, Terms, replica};
 use super::words::Row;
 use super::world::{Cause, Channel, Connection, Message, PEOPLE, World, person_called};
 use crate::hold::HoldId;
-use crate::wire::tunnel::messages::{LetRun, Open};
+use ray_relay_base::wire::tunnel::messages::{LetRun, Open};
 
 impl World {
     pub(super) fn wants_link(&self, agent: usize, relay: usize) -> bool {

@@ -3,7 +3,7 @@
 use super::table::{Agent, Subprocess, replica};
 use super::words::Row;
 use super::world::{PEOPLE, World, name, name_told, person_called};
-use crate::wire::tunnel::messages::{Open, ParkTerms};
+use ray_relay_base::wire::tunnel::messages::{Open, ParkTerms};
 
 /// The subprocess that sessions have.
 const PROCESS: Option<u32> = Some(7);

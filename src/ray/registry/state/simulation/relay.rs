@@ -11,7 +11,7 @@ use crate::hold::RayNode;
 use crate::ray::registry::breakpoint::Breakpoint;
 use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::State;
-use crate::wire::tunnel::messages::{Hex, HoldRow, Replica};
+use ray_relay_base::wire::tunnel::messages::{Hex, HoldRow, Replica};
 
 #[derive(Clone)]
 pub(super) struct Process {

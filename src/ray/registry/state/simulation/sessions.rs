@@ -9,9 +9,9 @@ use super::world::{
 };
 use crate::hold::Holder;
 use crate::ray::registry::breakpoint::Breakpoint;
-use crate::timestamp::{Timestamp, unix_ms};
-use crate::wire::debugger::Kind;
-use crate::wire::tunnel::messages::{self, Hex, LetRun, Open, ParkTerms};
+use ray_relay_base::timestamp::{Timestamp, unix_ms};
+use ray_relay_base::wire::debugger::Kind;
+use ray_relay_base::wire::tunnel::messages::{self, Hex, LetRun, Open, ParkTerms};
 
 impl World {
     pub(super) fn holder(&self, relay: usize, claim: u64) -> Holder {

@@ -7,7 +7,7 @@ use super::digest::Digest;
 use super::words::Row;
 use super::world::{PEOPLE, name, name_told};
 use crate::hold::{HoldId, NodeHolds};
-use crate::wire::tunnel::messages::{Hex, HoldRow, KeptSession, LetRun, Open, ParkTerms, Replica};
+use ray_relay_base::wire::tunnel::messages::{Hex, HoldRow, KeptSession, LetRun, Open, ParkTerms, Replica};
 
 #[derive(Default, Clone)]
 pub(super) struct Agent {

@@ -8,7 +8,7 @@ use crate::hold::{RemoteHolds, Touched};
 use crate::ray::registry::breakpoint::Breakpoint;
 use crate::ray::registry::state::Changes;
 use crate::ray::registry::{Change, ClaimError};
-use crate::timestamp::unix_ms;
+use ray_relay_base::timestamp::unix_ms;
 
 /// Who has a worker, and what only the truth knows of that: at which stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use super::table::Agent;
 use super::words::Row;
 use crate::ray::registry::breakpoint::BreakpointId;
 use crate::ray::registry::rows::WorkerRow;
-use crate::timestamp::Timestamp;
-use crate::wire::tunnel::messages::{HoldRow, LetRun, Name, Open, ParkTerms};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::tunnel::messages::{HoldRow, LetRun, Name, Open, ParkTerms};
 
 /// For how long a park lasts here, in milliseconds.
 pub(super) const KEEPS: u64 = 60_000;

@@ -1,0 +1,244 @@
+//! An API server, as the user of a kubeconfig is known there.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::header::AUTHORIZATION;
+use hyper::{Request, Response};
+use kube::client::{Body, ClientBuilder};
+use kube::{Client, Config};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use tower_service::Service;
+use zeroize::Zeroizing;
+
+use super::client::{ApiServer, address};
+use super::error::{KubeError, Permission};
+use super::kubeconfig::{KubeconfigChoice, ReadKubeconfig, found};
+use crate::dial::Proxies;
+use crate::wire::relay_url::is_this_machine;
+
+/// The deadline of an answer.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long a credential plugin may take: it may ask a person to log in.
+pub(super) const LOGIN: Duration = Duration::from_secs(120);
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// See the module. The kubeconfig is read anew where its credential is not taken any more.
+pub struct KubeCluster {
+    choice: KubeconfigChoice,
+    context: String,
+    namespace: String,
+    server: String,
+    login: Mutex<Login>,
+}
+
+/// A client with the credential of the kubeconfig.
+#[derive(Clone)]
+struct Login {
+    /// Which one it is, by when it was made.
+    number: u64,
+    client: Client,
+    /// Gives back what the client would show as `Authorization`.
+    echo: Option<Client>,
+}
+
+impl KubeCluster {
+    /// Reads the kubeconfig, and runs its credential plugin; asks nothing yet.
+    ///
+    /// # Errors
+    /// [`KubeError`].
+    pub async fn of(choice: KubeconfigChoice) -> Result<Self, KubeError> {
+        let ReadKubeconfig {
+            config,
+            context,
+            proxies,
+        } = found(&choice).await?;
+        let namespace = choice.namespace.clone();
+        let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
+        let server = server(&config);
+        let login = Login::of(config, proxies, &server, 0).await?;
+        Ok(Self {
+            choice,
+            context,
+            namespace,
+            server,
+            login: Mutex::new(login),
+        })
+    }
+
+    /// The name of the context.
+    pub fn context(&self) -> &str {
+        &self.context
+    }
+
+    /// The namespace that is meant where none is named.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The API server's address, for messages.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Has `call` ask the API server; once more with a new credential, where it does not take the first.
+    ///
+    /// # Errors
+    /// [`KubeError`], at the deadline at the latest.
+    pub(super) async fn ask<T, F>(
+        &self,
+        asked: &Permission,
+        call: impl Fn(Client) -> F,
+    ) -> Result<T, KubeError>
+    where
+        F: Future<Output = Result<T, kube::Error>>,
+    {
+        let number = self.login.lock().await.number;
+        match self.once(asked, &call).await {
+            Err(KubeError::Unauthorized(_)) => {
+                self.renew_after(number).await?;
+                self.once(asked, &call).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn once<T, F>(
+        &self,
+        asked: &Permission,
+        call: &impl Fn(Client) -> F,
+    ) -> Result<T, KubeError>
+    where
+        F: Future<Output = Result<T, kube::Error>>,
+    {
+        // Where the credential has to be replaced first, that takes its own time.
+        self.authorization().await?;
+        let client = self.login.lock().await.client.clone();
+        match timeout(PATIENCE, Box::pin(call(client))).await {
+            Ok(answer) => answer.map_err(|error| KubeError::of(&self.server, asked, &error)),
+            Err(_) => Err(KubeError::Unreachable {
+                server: self.server.clone(),
+                cause: format!("no answer within {} s", PATIENCE.as_secs()),
+            }),
+        }
+    }
+
+    /// The bearer token that the kubeconfig has for the API server; `None`: it knows its user by something else.
+    ///
+    /// # Errors
+    /// [`KubeError`]: its plugin gives none.
+    pub async fn bearer(&self) -> Result<Option<Zeroizing<String>>, KubeError> {
+        let shown = self.authorization().await?;
+        let token = shown
+            .as_deref()
+            .and_then(|shown| shown.strip_prefix("Bearer "));
+        Ok(token.map(|token| Zeroizing::new(token.trim().to_owned())))
+    }
+
+    /// What is shown to the API server, by a credential that is not about to expire.
+    async fn authorization(&self) -> Result<Option<Zeroizing<String>>, KubeError> {
+        let Some(echo) = self.login.lock().await.echo.clone() else {
+            return Ok(None);
+        };
+        let asked = async {
+            let request = Request::new(Body::empty());
+            let answer = echo.send(request).await;
+            answer.map_err(|error| KubeError::before(self.server.clone(), &error))
+        };
+        let answer = timeout(LOGIN, asked).await.map_err(|_| late())??;
+        let shown = answer.headers().get(AUTHORIZATION);
+        let shown = shown.and_then(|shown| shown.to_str().ok());
+        Ok(shown.map(|shown| Zeroizing::new(shown.to_owned())))
+    }
+
+    /// Reads the kubeconfig, and has its plugin give a credential, anew: the last was not taken.
+    ///
+    /// # Errors
+    /// [`KubeError`].
+    pub async fn renew(&self) -> Result<(), KubeError> {
+        let number = self.login.lock().await.number;
+        self.renew_after(number).await
+    }
+
+    /// The same where the last is that one: of several that were refused one renews it, and the others wait for that.
+    async fn renew_after(&self, number: u64) -> Result<(), KubeError> {
+        let mut login = self.login.lock().await;
+        if login.number == number {
+            let ReadKubeconfig {
+                config, proxies, ..
+            } = found(&self.choice).await?;
+            *login = Login::of(config, proxies, &self.server, number + 1).await?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn late() -> KubeError {
+    KubeError::Credential(format!(
+        "its credential plugin has not ended within {} minutes",
+        LOGIN.as_secs() / 60
+    ))
+}
+
+fn server(config: &Config) -> String {
+    let scheme = config.cluster_url.scheme_str().unwrap_or("http");
+    format!("{scheme}://{}", address(config))
+}
+
+impl Login {
+    async fn of(
+        config: Config,
+        proxies: Proxies,
+        server: &str,
+        number: u64,
+    ) -> Result<Self, KubeError> {
+        if config.accept_invalid_certs {
+            return Err(KubeError::Unsafe {
+                server: server.to_owned(),
+                why: "its cluster in the kubeconfig has insecure-skip-tls-verify",
+            });
+        }
+        let uri = &config.cluster_url;
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        if uri.scheme_str() != Some("https") && !is_this_machine(host) {
+            return Err(KubeError::Unsafe {
+                server: server.to_owned(),
+                why: "anyone on the network path could read the traffic",
+            });
+        }
+        let (server, shown) = ApiServer::showing(config, proxies).await?;
+        let echo = shown.map(|shown| ClientBuilder::new(Echo, "").with_layer(&shown).build());
+        Ok(Self {
+            number,
+            client: server.client,
+            echo,
+        })
+    }
+}
+
+/// Answers with what was shown. kube keeps a credential fresh behind its layer, and tells it to no other code.
+#[derive(Clone)]
+struct Echo;
+
+impl Service<Request<Body>> for Echo {
+    type Response = Response<Empty<Bytes>>;
+    type Error = BoxError;
+    type Future = std::future::Ready<Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let mut answer = Response::new(Empty::new());
+        if let Some(shown) = request.headers_mut().remove(AUTHORIZATION) {
+            answer.headers_mut().insert(AUTHORIZATION, shown);
+        }
+        std::future::ready(Ok(answer))
+    }
+}

@@ -1,0 +1,458 @@
+//! Why a relay in a Kubernetes cluster is not reached, in words, and what to do about it.
+//!
+//! kube's own errors quote what they could not read, which holds secrets: a kubeconfig, what a credential plugin printed, an
+//! answer. None of their words are shown but those of connections, and of an answer only its number and one plain word.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::iter::successors;
+
+use kube::client::AuthError;
+use kube::config::KubeconfigError;
+
+use super::answer::KubeAnswer;
+use crate::dial::{DialError, ProxyError, behind, tls_error};
+use crate::wire::text::{innermost_cause, shortened};
+
+/// Bytes that a credential plugin may print.
+pub(super) const MAX_PLUGIN_OUTPUT: usize = 1 << 20;
+
+/// How a shell tells that a program was ended by SIGPIPE.
+const CUT_OFF: i32 = 141;
+
+/// Longest name or word of a server that is shown, in characters.
+pub(super) const LONGEST: usize = 200;
+
+/// Names that are shown of those that there are.
+const MOST_NAMES: usize = 8;
+
+/// What the API server was asked to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permission {
+    /// As in a Role.
+    pub(super) verbs: &'static str,
+    pub(super) resource: &'static str,
+    pub(super) namespace: String,
+}
+
+/// See the module.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum KubeError {
+    /// There is no kubeconfig, or it cannot be read.
+    #[error("there is no usable kubeconfig: {0}")]
+    Kubeconfig(String),
+    /// The context is not in it.
+    #[error("the kubeconfig has no context {wanted}{}", names(known))]
+    NoContext {
+        /// What was asked for.
+        wanted: String,
+        /// Those that are in it.
+        known: Vec<String>,
+    },
+    /// It names no context, and neither does the command line.
+    #[error("the kubeconfig has no current context{}", names(.0))]
+    NoCurrentContext(Vec<String>),
+    /// A host on the way could pass for the API server, or read what is said.
+    #[error("{server} is not asked: {why}")]
+    Unsafe {
+        /// Its address.
+        server: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// The credential plugin gives none.
+    #[error("the kubeconfig's credential plugin {command} {why}")]
+    Plugin {
+        /// Its name, without its arguments.
+        command: String,
+        /// What it did, without anything that it printed.
+        why: String,
+        /// What the kubeconfig says of where it is to be had.
+        install: Option<String>,
+    },
+    /// There is no credential for another reason.
+    #[error("the kubeconfig gives no credential: {0}")]
+    Credential(String),
+    /// The API server is not reached.
+    #[error("cannot reach the Kubernetes API server {server}: {cause}")]
+    Unreachable {
+        /// Its address.
+        server: String,
+        /// The operating system's error message.
+        cause: String,
+    },
+    /// Nor is it by the proxy on the way there.
+    #[error("cannot reach the Kubernetes API server {server}: {why}")]
+    Proxy {
+        /// Its address.
+        server: String,
+        /// What that does instead.
+        why: ProxyError,
+    },
+    /// Its certificate is not trusted, or it does not like this one.
+    #[error("no TLS with the Kubernetes API server {server}: {cause}")]
+    Untrusted {
+        /// Its address.
+        server: String,
+        /// The words of the TLS library.
+        cause: String,
+    },
+    /// It does not know who asks.
+    #[error("the Kubernetes API server {0} does not take the kubeconfig's credential")]
+    Unauthorized(String),
+    /// Who asks may not do that.
+    #[error("you may not {} {} in namespace {}", asked.verbs, asked.resource, asked.namespace)]
+    Forbidden {
+        /// What it was.
+        asked: Permission,
+    },
+    /// There is no relay.
+    #[error("namespace {namespace} has no {}", no_service(service.as_deref()))]
+    NoService {
+        /// Where it was looked for.
+        namespace: String,
+        /// The name that was asked for.
+        service: Option<String>,
+    },
+    /// There are several.
+    #[error("namespace {namespace} has several relays{}", names(services))]
+    Several {
+        /// Where they are.
+        namespace: String,
+        /// Their Services.
+        services: Vec<String>,
+    },
+    /// The Service leads nowhere.
+    #[error("Service {service} in namespace {namespace} {why}")]
+    Nowhere {
+        /// Where it is.
+        namespace: String,
+        /// Its name.
+        service: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// No pod of the relay is ready.
+    #[error("no pod behind Service {service} in namespace {namespace} is ready ({found})")]
+    NoPod {
+        /// Where it is.
+        namespace: String,
+        /// Its name.
+        service: String,
+        /// What there is instead.
+        found: String,
+    },
+    /// The API server does not make the port-forward.
+    #[error("no port-forward to pod {pod} in namespace {namespace}: {why}")]
+    NotForwarded {
+        /// Where it is.
+        namespace: String,
+        /// Its name.
+        pod: String,
+        /// Number and word of the answer, or the cause.
+        why: String,
+    },
+    /// It gives no token for a ServiceAccount.
+    #[error("no token for ServiceAccount {account} in namespace {namespace}: {why}")]
+    NoToken {
+        /// Where it is.
+        namespace: String,
+        /// Its name.
+        account: String,
+        /// What it answered.
+        why: KubeAnswer,
+    },
+    /// It refuses something else.
+    #[error("the Kubernetes API server {server} answers {why} when asked to {} {}", asked.verbs, asked.resource)]
+    Refused {
+        /// Its address.
+        server: String,
+        /// What it was.
+        asked: Permission,
+        /// What it answered.
+        why: KubeAnswer,
+    },
+    /// That is no API server.
+    #[error("{server} does not answer like a Kubernetes API server when asked to {} {}", asked.verbs, asked.resource)]
+    Strange {
+        /// Its address.
+        server: String,
+        /// What it was.
+        asked: Permission,
+    },
+}
+
+impl KubeError {
+    /// Whether it may be otherwise in a moment, with nothing done about it here.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::NoPod { .. } | Self::NotForwarded { .. } => true,
+            Self::Refused { why, .. } | Self::NoToken { why, .. } => {
+                matches!(why.status, Some(429 | 500..=599))
+            }
+            Self::Proxy { why, .. } => why.is_passing(),
+            _ => false,
+        }
+    }
+
+    /// Whether the person may not do it, or is not known.
+    pub fn is_not_permitted(&self) -> bool {
+        match self {
+            Self::Unauthorized(_) | Self::Forbidden { .. } => true,
+            Self::NoToken { why, .. } => why.status == Some(403),
+            _ => false,
+        }
+    }
+
+    /// Whether what is wrong stands in the kubeconfig.
+    pub fn is_misconfigured(&self) -> bool {
+        matches!(
+            self,
+            Self::Kubeconfig(_)
+                | Self::NoContext { .. }
+                | Self::NoCurrentContext(_)
+                | Self::Unsafe { .. }
+                | Self::Plugin { .. }
+                | Self::Credential(_)
+                | Self::Untrusted { .. }
+        )
+    }
+
+    /// What is in the way, for a sentence of the caller's that names the API server.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Kubeconfig(cause)
+            | Self::Unreachable { cause, .. }
+            | Self::Untrusted { cause, .. } => cause.clone(),
+            Self::Proxy { why, .. } => why.to_string(),
+            other => other.to_string(),
+        }
+    }
+
+    /// The next step, as a sentence.
+    pub fn hint(&self) -> Cow<'static, str> {
+        let hint = match self {
+            Self::Kubeconfig(_) => {
+                "name one with --kubeconfig FILE or KUBECONFIG; `kubectl config view` shows which is read"
+            }
+            Self::NoContext { .. } | Self::NoCurrentContext(_) => {
+                "choose one with --context NAME; `kubectl config get-contexts` lists them"
+            }
+            Self::Unsafe { .. } => {
+                "give its cluster in the kubeconfig an https:// address, and certificate-authority-data in place of insecure-skip-tls-verify"
+            }
+            Self::Plugin {
+                install: Some(install),
+                ..
+            } => {
+                return Cow::Owned(format!("the kubeconfig says of it: {install}"));
+            }
+            Self::Plugin { .. } => {
+                "install it, or log in with it; `kubectl get --raw /version` runs the same plugin"
+            }
+            Self::Credential(_) => "does `kubectl auth whoami` work?",
+            Self::Unreachable { .. } => {
+                "does `kubectl get --raw /version` work? It may take a VPN, or another --context"
+            }
+            Self::Proxy { why, .. } => return Cow::Owned(why.hint()),
+            Self::Untrusted { .. } => {
+                "is certificate-authority-data of its cluster in the kubeconfig, or tls-server-name, or your client certificate out of date? `kubectl get --raw /version` meets the same"
+            }
+            Self::Unauthorized(_) => {
+                "log in again as you do for kubectl, until `kubectl auth whoami` works"
+            }
+            Self::Forbidden { asked } => {
+                return Cow::Owned(format!(
+                    "ask the cluster's operator for a Role in namespace {} with {} on {} (`ray-relay help laptop`, \"In Kubernetes\"), or name another one with --namespace",
+                    asked.namespace, asked.verbs, asked.resource
+                ));
+            }
+            Self::NoService {
+                service: Some(_), ..
+            } => {
+                "is that its name? `kubectl get services` lists them; --namespace names another place"
+            }
+            Self::NoService { .. } => {
+                "name where it is with --namespace NAME, or the Service itself with --kube-service NAME; `kubectl get services -A -l app.kubernetes.io/name=ray-relay` finds it"
+            }
+            Self::Several { .. } => "choose one with --kube-service NAME",
+            Self::Nowhere { .. } => {
+                "is that the relay's Service? name another one with --kube-service NAME"
+            }
+            Self::NoPod { namespace, .. } => {
+                return Cow::Owned(format!(
+                    "see why: `kubectl get pods -n {namespace} -l app.kubernetes.io/name=ray-relay`, then `kubectl describe pod`"
+                ));
+            }
+            Self::NotForwarded { .. } => {
+                "does `kubectl port-forward` to that pod work? The way there is from the API server to the pod's node (kubelet, port 10250)"
+            }
+            Self::NoToken { why, .. } if why.status == Some(403) => {
+                "ask the cluster's operator for `create` on serviceaccounts/token of that name, or name another one with --as-service-account"
+            }
+            Self::NoToken { why, .. } if why.status == Some(404) => {
+                "is that its name? `kubectl get serviceaccounts` lists them; --as-service-account NAMESPACE/NAME is one of another namespace"
+            }
+            Self::NoToken { .. } | Self::Refused { .. } => "see the API server's own log",
+            Self::Strange { .. } => "is the server of that context in the kubeconfig one?",
+        };
+        Cow::Borrowed(hint)
+    }
+
+    /// Why `server` was not asked, or what it answered.
+    pub(super) fn of(server: &str, asked: &Permission, error: &kube::Error) -> Self {
+        let server = server.to_owned();
+        let asked = asked.clone();
+        match error {
+            kube::Error::Api(status) => match status.code {
+                401 => Self::Unauthorized(server),
+                403 => Self::Forbidden { asked },
+                code => Self::Refused {
+                    server,
+                    asked,
+                    why: KubeAnswer::of(code, &status.reason),
+                },
+            },
+            kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => {
+                Self::Strange { server, asked }
+            }
+            error => Self::before(server, error),
+        }
+    }
+
+    /// Why nothing was asked of `server`.
+    pub(super) fn before(server: String, error: &(dyn Error + 'static)) -> Self {
+        let auth =
+            successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref());
+        if let Some(auth) = auth {
+            return Self::of_credential(auth, None);
+        }
+        let cause = innermost_cause(error);
+        match behind(error) {
+            Some(DialError::Proxy(why)) => {
+                let why = why.clone();
+                return Self::Proxy { server, why };
+            }
+            Some(DialError::Unnamed(_)) => return Self::Untrusted { server, cause },
+            _ => {}
+        }
+        match tls_error(error) {
+            Some(_) => Self::Untrusted { server, cause },
+            None => Self::Unreachable { server, cause },
+        }
+    }
+
+    /// Why the kubeconfig gives no credential, or no usable one; `plugin`: its command and where it is to be had.
+    pub(super) fn of_credential(
+        error: &AuthError,
+        plugin: Option<(String, Option<String>)>,
+    ) -> Self {
+        let why = match error {
+            AuthError::AuthExecStart(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                "is not there".to_owned()
+            }
+            AuthError::AuthExecStart(error) => format!("cannot be started: {error}"),
+            AuthError::AuthExecRun { out, .. } => match out.status.code() {
+                Some(127) => "is not there".to_owned(),
+                Some(CUT_OFF) => format!("prints more than {MAX_PLUGIN_OUTPUT} bytes"),
+                _ => format!("has failed ({})", out.status),
+            },
+            AuthError::AuthExecParse(_) => "prints no ExecCredential".to_owned(),
+            AuthError::ExecPluginFailed => "prints an ExecCredential without a status".to_owned(),
+            AuthError::MalformedTokenExpirationDate(_) => {
+                "prints an expirationTimestamp that is no time".to_owned()
+            }
+            AuthError::ReadTokenFile(cause, path) => {
+                let path = shortened(&path.display().to_string(), LONGEST);
+                return Self::Credential(format!("its token file {path} cannot be read: {cause}"));
+            }
+            AuthError::InvalidBasicAuth(_) | AuthError::InvalidBearerToken(_) => {
+                return Self::Credential("its token or password cannot be used".to_owned());
+            }
+            AuthError::Oidc(_) => {
+                return Self::Credential(
+                    "its auth-provider oidc has a token that has expired, and gets no other"
+                        .to_owned(),
+                );
+            }
+            _ => {
+                return Self::Credential(
+                    "its auth-provider or plugin is not supported; use a credential plugin (exec)"
+                        .to_owned(),
+                );
+            }
+        };
+        let (command, install) = plugin.unwrap_or_else(|| ("(exec)".to_owned(), None));
+        Self::Plugin {
+            command,
+            why,
+            install,
+        }
+    }
+
+    /// Why a kubeconfig is of no use.
+    pub(super) fn of_kubeconfig(error: &KubeconfigError) -> Self {
+        if let Some(why) = not_yaml(error) {
+            return Self::Kubeconfig(why);
+        }
+        Self::Kubeconfig(match error {
+            KubeconfigError::ReadConfig(cause, path) => {
+                let path = shortened(&path.display().to_string(), LONGEST);
+                format!("{path} cannot be read: {cause}")
+            }
+            KubeconfigError::FindPath => "there is no home directory".to_owned(),
+            KubeconfigError::LoadClusterOfContext(_) => {
+                "the cluster of the context is not in it".to_owned()
+            }
+            KubeconfigError::MissingClusterUrl | KubeconfigError::ParseClusterUrl(_) => {
+                "the cluster of the context has no usable server".to_owned()
+            }
+            KubeconfigError::LoadCertificateAuthority(_)
+            | KubeconfigError::ParseCertificates(_) => {
+                "the certificate authority of the cluster cannot be read".to_owned()
+            }
+            KubeconfigError::LoadClientCertificate(_) | KubeconfigError::LoadClientKey(_) => {
+                "the client certificate or its key cannot be read".to_owned()
+            }
+            KubeconfigError::ParseProxyUrl(_) => "the proxy of the cluster is no URL".to_owned(),
+            KubeconfigError::KindMismatch | KubeconfigError::ApiVersionMismatch => {
+                "the files of KUBECONFIG are of several versions".to_owned()
+            }
+            _ => "it is not understood".to_owned(),
+        })
+    }
+}
+
+/// Where a kubeconfig is no YAML. The parser's own words quote it.
+fn not_yaml(why: &KubeconfigError) -> Option<String> {
+    let KubeconfigError::Parse(why) = why else {
+        return None;
+    };
+    let at = why.location().map_or_else(String::new, |at| {
+        format!(" (line {}, column {})", at.line(), at.column())
+    });
+    Some(format!("it cannot be read as YAML{at}"))
+}
+
+fn names(known: &[String]) -> String {
+    if known.is_empty() {
+        return String::new();
+    }
+    let shown: Vec<_> = known
+        .iter()
+        .take(MOST_NAMES)
+        .map(|name| shortened(name, LONGEST))
+        .collect();
+    let more = match known.len() > MOST_NAMES {
+        true => ", ...",
+        false => "",
+    };
+    format!(": there are {}{more}", shown.join(", "))
+}
+
+fn no_service(service: Option<&str>) -> String {
+    match service {
+        Some(name) => format!("Service {name}"),
+        None => "Service labelled app.kubernetes.io/name=ray-relay".to_owned(),
+    }
+}

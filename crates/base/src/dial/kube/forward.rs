@@ -1,0 +1,212 @@
+//! A port-forward to a pod of the relay, through the API server.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::Portforwarder;
+use tokio::io::{AsyncRead, DuplexStream, ReadBuf};
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+
+use super::answer::KubeAnswer;
+use super::cluster::KubeCluster;
+use super::error::{KubeError, LONGEST};
+use super::service::{self, RelayPod, asked};
+use crate::dial::STEP;
+use crate::wire::text::shortened;
+use crate::wire::write_through;
+
+/// Pods that are tried for one connection.
+const MOST_TRIED: usize = 3;
+
+/// The verbs that a port-forward over a WebSocket takes. It is asked for by GET, and from Kubernetes 1.35 on wants what it
+/// takes otherwise, too.
+const VERBS: &str = "get and create";
+
+/// Opens port-forwards to the relay's pods. Each one finds a pod that is ready then, so that a pod that is replaced costs a
+/// connection and no more.
+pub struct Forwarder {
+    cluster: Arc<KubeCluster>,
+    namespace: String,
+    service: String,
+}
+
+impl fmt::Debug for Forwarder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Forwarder")
+            .field("namespace", &self.namespace)
+            .field("service", &self.service)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Forwarder {
+    /// To the relay's Service in the cluster's namespace, or to the one of that name.
+    ///
+    /// # Errors
+    /// [`KubeError`].
+    pub async fn of(
+        cluster: Arc<KubeCluster>,
+        service: Option<String>,
+    ) -> Result<Self, KubeError> {
+        let namespace = cluster.namespace().to_owned();
+        let service = match service {
+            Some(name) => name,
+            None => service::named(&cluster, &namespace).await?,
+        };
+        Ok(Self {
+            cluster,
+            namespace,
+            service,
+        })
+    }
+
+    /// Where the Service is.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Its name.
+    pub fn service(&self) -> &str {
+        &self.service
+    }
+
+    /// A pod that is ready now.
+    ///
+    /// # Errors
+    /// [`KubeError`].
+    pub async fn place(&self) -> Result<RelayPod, KubeError> {
+        let (first, _) = service::places(&self.cluster, &self.namespace, &self.service).await?;
+        Ok(first)
+    }
+
+    /// A connection to the relay in a pod that is ready.
+    ///
+    /// # Errors
+    /// [`KubeError`].
+    pub async fn open(&self) -> Result<Forwarded, KubeError> {
+        let places = service::places(&self.cluster, &self.namespace, &self.service);
+        let (mut place, others) = places.await?;
+        let mut others = others.into_iter().take(MOST_TRIED - 1);
+        loop {
+            let failed = match self.to(&place).await {
+                // A pod that is ready on a node that is lost, or was deleted just now.
+                Err(error @ KubeError::NotForwarded { .. }) => error,
+                opened => return opened,
+            };
+            place = others.next().ok_or(failed)?;
+        }
+    }
+
+    async fn to(&self, place: &RelayPod) -> Result<Forwarded, KubeError> {
+        let RelayPod { pod, port, .. } = place;
+        let not_forwarded = |why: String| KubeError::NotForwarded {
+            namespace: self.namespace.clone(),
+            pod: pod.clone(),
+            why,
+        };
+        let asked = asked(VERBS, "pods/portforward", &self.namespace);
+        let opened = self.cluster.ask(&asked, |client| async {
+            let pods: Api<Pod> = Api::namespaced(client, &self.namespace);
+            match pods.portforward(pod, &[*port]).await {
+                Ok(forwarder) => Ok(Ok(forwarder)),
+                Err(kube::Error::UpgradeConnection(why)) => {
+                    Ok(Err(not_forwarded(shortened(&why.to_string(), LONGEST))))
+                }
+                Err(kube::Error::Api(status)) if status.code == 404 || status.code >= 500 => {
+                    Ok(Err(not_forwarded(
+                        KubeAnswer::of(status.code, &status.reason).to_string(),
+                    )))
+                }
+                Err(error) => Err(error),
+            }
+        });
+        let mut forwarder = opened.await??;
+        let (stream, failure) = (forwarder.take_stream(*port), forwarder.take_error(*port));
+        match (stream, failure) {
+            (Some(stream), Some(failure)) => Ok(Forwarded {
+                pod: pod.clone(),
+                stream,
+                failure: Some(Box::pin(failure)),
+                forwarder: Some(forwarder),
+            }),
+            _ => Err(not_forwarded("it has no stream".to_owned())),
+        }
+    }
+}
+
+/// What the kubelet says where nothing is reached.
+type KubeletError = Pin<Box<dyn Future<Output = Option<String>> + Send + Sync>>;
+
+/// The bytes of a port-forward. There is no half of it that could be closed alone: an end that has said everything has heard
+/// everything.
+pub struct Forwarded {
+    pod: String,
+    stream: DuplexStream,
+    failure: Option<KubeletError>,
+    forwarder: Option<Portforwarder>,
+}
+
+impl Forwarded {
+    /// The name of the pod.
+    pub fn pod(&self) -> &str {
+        &self.pod
+    }
+
+    /// The kubelet's word, where it has said one.
+    fn failed(&mut self, cx: &mut Context<'_>) -> Option<io::Error> {
+        let Poll::Ready(said) = self.failure.as_mut()?.as_mut().poll(cx) else {
+            return None;
+        };
+        self.failure = None;
+        let said = said?;
+        Some(io::Error::other(format!(
+            "the port-forward has failed: {}",
+            shortened(&said, LONGEST)
+        )))
+    }
+}
+
+impl AsyncRead for Forwarded {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        match Pin::new(&mut this.stream).poll_read(cx, buf) {
+            Poll::Ready(read) => {
+                read?;
+                let is_over = buf.filled().len() == before && buf.remaining() > 0;
+                match is_over.then(|| this.failed(cx)).flatten() {
+                    Some(failed) => Poll::Ready(Err(failed)),
+                    None => Poll::Ready(Ok(())),
+                }
+            }
+            Poll::Pending => match this.failed(cx) {
+                Some(failed) => Poll::Ready(Err(failed)),
+                None => Poll::Pending,
+            },
+        }
+    }
+}
+
+write_through!([] Forwarded { Self { stream, .. } => stream });
+
+impl Drop for Forwarded {
+    /// What was said last is sent; an API server that does not answer to that is not waited for.
+    fn drop(&mut self) {
+        if let (Some(forwarder), Ok(runtime)) = (self.forwarder.take(), Handle::try_current()) {
+            runtime.spawn(async move {
+                sleep(STEP).await;
+                forwarder.abort();
+            });
+        }
+    }
+}

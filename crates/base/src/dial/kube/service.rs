@@ -1,0 +1,305 @@
+//! From the relay's Service to a pod that is ready and its port, as `kubectl port-forward` goes.
+
+use k8s_openapi::api::core::v1::{Container, Pod, Service, ServicePort};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::Api;
+use kube::api::ListParams;
+use rand::seq::SliceRandom as _;
+
+use super::cluster::KubeCluster;
+use super::error::{KubeError, LONGEST, Permission};
+use crate::wire::text::shortened;
+
+/// What the manifests and the chart label the relay's Service and pods with.
+const LABEL: &str = "app.kubernetes.io/name=ray-relay";
+
+/// What they call its port.
+const PORT: &str = "relay";
+
+/// Services and pods that are looked at.
+const MOST: u32 = 200;
+
+/// A pod of the relay that is ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayPod {
+    /// Its name.
+    pub pod: String,
+    /// The port that the relay has there.
+    pub port: u16,
+    /// It speaks TLS there.
+    pub https: bool,
+}
+
+/// The name of the relay's only Service in `namespace`.
+///
+/// # Errors
+/// [`KubeError`].
+pub(super) async fn named(cluster: &KubeCluster, namespace: &str) -> Result<String, KubeError> {
+    let asked = asked("list", "services", namespace);
+    let services = cluster.ask(&asked, |client| async {
+        let services: Api<Service> = Api::namespaced(client, namespace);
+        let labelled = ListParams::default().labels(LABEL).limit(MOST);
+        services.list(&labelled).await
+    });
+    let services = services.await?.items.into_iter();
+    let mut names: Vec<_> = services.filter_map(|of| of.metadata.name).collect();
+    match names.len() {
+        1 => Ok(names.swap_remove(0)),
+        0 => Err(KubeError::NoService {
+            namespace: namespace.to_owned(),
+            service: None,
+        }),
+        _ => Err(KubeError::Several {
+            namespace: namespace.to_owned(),
+            services: names,
+        }),
+    }
+}
+
+/// A pod that is ready behind a Service, and the others, in no order: any may be the one that is not reached.
+///
+/// # Errors
+/// [`KubeError`]; [`KubeError::NoPod`] where there is none.
+pub(super) async fn places(
+    cluster: &KubeCluster,
+    namespace: &str,
+    service: &str,
+) -> Result<(RelayPod, Vec<RelayPod>), KubeError> {
+    let getting = asked("get", "services", namespace);
+    let found = cluster.ask(&getting, |client| async {
+        let services: Api<Service> = Api::namespaced(client, namespace);
+        services.get_opt(service).await
+    });
+    let Some(found) = found.await? else {
+        return Err(KubeError::NoService {
+            namespace: namespace.to_owned(),
+            service: Some(shortened(service, LONGEST)),
+        });
+    };
+    let nowhere = |why: String| KubeError::Nowhere {
+        namespace: namespace.to_owned(),
+        service: service.to_owned(),
+        why,
+    };
+    let spec = found.spec.unwrap_or_default();
+    let selector: Vec<_> = spec.selector.iter().flatten().collect();
+    if selector.is_empty() {
+        return Err(nowhere("selects no pods".to_owned()));
+    }
+    let ports = spec.ports.unwrap_or_default();
+    let Some(port) = relays(&ports) else {
+        return Err(nowhere(format!(
+            "has several ports, and none is called {PORT}"
+        )));
+    };
+    let selector: Vec<_> = selector
+        .into_iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    let listing = asked("list", "pods", namespace);
+    let pods = cluster.ask(&listing, |client| async {
+        let pods: Api<Pod> = Api::namespaced(client, namespace);
+        let selected = ListParams::default()
+            .labels(&selector.join(","))
+            .limit(MOST);
+        pods.list(&selected).await
+    });
+    let pods = pods.await?.items;
+    let mut ready: Vec<_> = pods.iter().filter(|pod| is_ready(pod)).collect();
+    if ready.is_empty() {
+        let (namespace, service) = (namespace.to_owned(), service.to_owned());
+        return Err(KubeError::NoPod {
+            namespace,
+            service,
+            found: instead(&pods),
+        });
+    }
+    ready.shuffle(&mut rand::rng());
+    let mut places = ready.iter().filter_map(|pod| place(pod, port));
+    let first = places.next();
+    let first =
+        first.ok_or_else(|| nowhere("names a port that its pods do not have".to_owned()))?;
+    Ok((first, places.collect()))
+}
+
+pub(super) fn asked(verbs: &'static str, resource: &'static str, namespace: &str) -> Permission {
+    Permission {
+        verbs,
+        resource,
+        namespace: namespace.to_owned(),
+    }
+}
+
+/// The relay's port among those of its Service: the one that is called so, or the only one.
+fn relays(ports: &[ServicePort]) -> Option<&ServicePort> {
+    let named = ports.iter().find(|port| port.name.as_deref() == Some(PORT));
+    named.or(match ports {
+        [only] => Some(only),
+        _ => None,
+    })
+}
+
+/// As an EndpointSlice would have it.
+fn is_ready(pod: &Pod) -> bool {
+    let leaves = pod.metadata.deletion_timestamp.is_some();
+    let status = pod.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    !leaves && conditions.any(|of| of.type_ == "Ready" && of.status == "True")
+}
+
+/// What there is where no pod is ready, in a few words.
+fn instead(pods: &[Pod]) -> String {
+    let leaving = pods
+        .iter()
+        .filter(|pod| pod.metadata.deletion_timestamp.is_some());
+    match (pods.len(), leaving.count()) {
+        (0, _) => "there is none".to_owned(),
+        (all, 0) => format!("of {all}, all come up or fail"),
+        (all, leaving) if all == leaving => format!("of {all}, all are being deleted"),
+        (all, leaving) => {
+            format!("of {all}, {leaving} are being deleted, and others come up or fail")
+        }
+    }
+}
+
+fn place(pod: &Pod, port: &ServicePort) -> Option<RelayPod> {
+    let spec = pod.spec.as_ref()?;
+    let containers = || {
+        let sidecars = spec.init_containers.iter().flatten();
+        spec.containers.iter().chain(sidecars)
+    };
+    let number = match &port.target_port {
+        None => u16::try_from(port.port).ok()?,
+        Some(IntOrString::Int(number)) => u16::try_from(*number).ok()?,
+        Some(IntOrString::String(name)) => {
+            let mut ports = containers().flat_map(|of| of.ports.iter().flatten());
+            let named = ports.find(|of| of.name.as_ref() == Some(name))?;
+            u16::try_from(named.container_port).ok()?
+        }
+    };
+    Some(RelayPod {
+        pod: pod.metadata.name.clone()?,
+        port: number,
+        https: port.app_protocol.as_deref() == Some("https")
+            || containers().any(|of| is_probed_by_https(of, number)),
+    })
+}
+
+/// Whether the kubelet asks `container` at that port by HTTPS whether it is ready: that the relay speaks TLS has to be said
+/// there, and nowhere else.
+fn is_probed_by_https(container: &Container, port: u16) -> bool {
+    let probe = container.readiness_probe.as_ref();
+    let Some(probe) = probe.and_then(|probe| probe.http_get.as_ref()) else {
+        return false;
+    };
+    let is_this = match &probe.port {
+        IntOrString::Int(number) => *number == i32::from(port),
+        IntOrString::String(name) => container
+            .ports
+            .iter()
+            .flatten()
+            .any(|of| of.name.as_ref() == Some(name) && of.container_port == i32::from(port)),
+    };
+    is_this && probe.scheme.as_deref() == Some("HTTPS")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, from_value, json};
+
+    use super::*;
+
+    fn port(value: Value) -> ServicePort {
+        from_value(value).unwrap()
+    }
+
+    fn pod(value: Value) -> Pod {
+        from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_port_is_found_as_kubectl_finds_it() {
+        let relay = json!({"name": "relay", "containerPort": 5678});
+        let pod = pod(json!({
+            "metadata": {"name": "ray-relay-a"},
+            "spec": {"containers": [
+                {"name": "other", "ports": [{"name": "metrics", "containerPort": 9}]},
+                {"name": "ray-relay", "ports": [relay]},
+            ]},
+        }));
+        for (service, found) in [
+            (
+                json!({"port": 80, "targetPort": "relay"}),
+                Some((5678, false)),
+            ),
+            (json!({"port": 80, "targetPort": 7000}), Some((7000, false))),
+            (json!({"port": 80}), Some((80, false))),
+            (json!({"port": 80, "targetPort": "none"}), None),
+            (
+                json!({"port": 80, "targetPort": "relay", "appProtocol": "https"}),
+                Some((5678, true)),
+            ),
+        ] {
+            let place = place(&pod, &port(service));
+            assert_eq!(place.map(|place| (place.port, place.https)), found);
+        }
+    }
+
+    #[test]
+    fn tls_is_where_the_kubelet_asks_by_https() {
+        let with = |probe: Value| {
+            pod(json!({
+                "metadata": {"name": "a"},
+                "spec": {"containers": [{
+                    "name": "ray-relay",
+                    "ports": [{"name": "relay", "containerPort": 5678}],
+                    "readinessProbe": {"httpGet": probe},
+                }]},
+            }))
+        };
+        let service = port(json!({"port": 5678, "targetPort": "relay"}));
+        for (probe, https) in [
+            (json!({"port": "relay", "scheme": "HTTPS"}), true),
+            (json!({"port": 5678, "scheme": "HTTPS"}), true),
+            (json!({"port": "relay", "scheme": "HTTP"}), false),
+            (json!({"port": "relay"}), false),
+            (json!({"port": 9, "scheme": "HTTPS"}), false),
+        ] {
+            assert_eq!(
+                place(&with(probe.clone()), &service).unwrap().https,
+                https,
+                "{probe}"
+            );
+        }
+    }
+
+    #[test]
+    fn of_several_ports_the_relays_is_called_so() {
+        let relay = port(json!({"name": "relay", "port": 5678}));
+        let metrics = port(json!({"name": "metrics", "port": 9}));
+        let both = [metrics.clone(), relay.clone()];
+        assert_eq!(relays(&both), Some(&relay));
+        assert_eq!(relays(std::slice::from_ref(&metrics)), Some(&metrics));
+        assert_eq!(relays(&[metrics.clone(), metrics]), None);
+    }
+
+    #[test]
+    fn a_pod_that_is_being_deleted_is_not_ready() {
+        let status = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        let ready = pod(json!({"metadata": {"name": "a"}, "status": status}));
+        let leaving = pod(json!({
+            "metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "status": status,
+        }));
+        assert!(is_ready(&ready));
+        assert!(!is_ready(&leaving));
+        assert!(!is_ready(&pod(json!({"metadata": {"name": "a"}}))));
+        assert_eq!(
+            instead(std::slice::from_ref(&leaving)),
+            "of 1, all are being deleted"
+        );
+        assert_eq!(instead(&[]), "there is none");
+    }
+}

@@ -1,0 +1,50 @@
+//! A connection to a server, with or without TLS.
+
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+use super::kube::Forwarded;
+use crate::wire::prefixed::Prefixed;
+use crate::wire::{read_through, write_through};
+
+/// See the module.
+pub enum Stream {
+    Plain(Carrier),
+    Tls(Box<TlsStream<Carrier>>),
+}
+
+/// What the bytes go over.
+pub enum Carrier {
+    /// A connection, directly or through a proxy.
+    Tcp(Prefixed<TcpStream>),
+    /// A port-forward of an API server.
+    Forwarded(Box<Forwarded>),
+}
+
+impl Stream {
+    /// The connection that it goes over, where that is its own.
+    pub fn tcp(&self) -> Option<&TcpStream> {
+        let carrier = match self {
+            Self::Plain(carrier) => carrier,
+            Self::Tls(stream) => stream.get_ref().0,
+        };
+        match carrier {
+            Carrier::Tcp(stream) => Some(stream.get_ref()),
+            Carrier::Forwarded(_) => None,
+        }
+    }
+}
+
+read_through!([] Carrier { Self::Tcp(stream) => stream, Self::Forwarded(stream) => stream });
+write_through!([] Carrier { Self::Tcp(stream) => stream, Self::Forwarded(stream) => stream });
+
+read_through!([] Stream { Self::Plain(stream) => stream, Self::Tls(stream) => stream });
+write_through!([] Stream { Self::Plain(stream) => stream, Self::Tls(stream) => stream });
+
+/// To hyper: one like any other.
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}

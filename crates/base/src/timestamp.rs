@@ -1,0 +1,132 @@
+//! A moment as both clocks tell it: the one that is shown, and the one that is measured by.
+//!
+//! The wall clock can be set, by an hour at a time. So every duration of the relay's own is taken from the steady clock,
+//! and the wall clock is for showing, for records, and for times from elsewhere (`exp` of a token).
+
+use std::time::{Duration, SystemTime};
+
+use serde::{Serialize, Serializer};
+use tokio::time::Instant;
+
+/// See the module. Ordered by the steady clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp {
+    /// The monotonic time, to measure by.
+    pub instant: Instant,
+    /// The wall clock's time, to show.
+    pub time: SystemTime,
+}
+
+impl Timestamp {
+    /// The present moment.
+    pub fn now() -> Self {
+        Self {
+            instant: Instant::now(),
+            time: SystemTime::now(),
+        }
+    }
+
+    /// A `time` that another process wrote down, as long ago as the wall clock says now; the future is now.
+    pub fn written(time: SystemTime) -> Self {
+        let now = Self::now();
+        match now.time.duration_since(time) {
+            Ok(ago) => Self {
+                // As early as the steady clock can say.
+                instant: now.instant.checked_sub(ago).unwrap_or(now.instant),
+                time,
+            },
+            Err(_) => now,
+        }
+    }
+
+    /// A `time` to come that another process wrote down, as far ahead as the wall clock says now; the past is now.
+    pub fn announced(time: SystemTime) -> Self {
+        let now = Self::now();
+        let ahead = time.duration_since(now.time).unwrap_or_default();
+        match now.instant.checked_add(ahead) {
+            Some(instant) => Self { instant, time },
+            None => now,
+        }
+    }
+
+    /// So long after it.
+    pub fn after(self, span: Duration) -> Self {
+        Self {
+            instant: self.instant + span,
+            time: self.time + span,
+        }
+    }
+
+    /// How long from then to `later`; nothing where that was before.
+    pub fn until(self, later: Self) -> Duration {
+        later.instant.saturating_duration_since(self.instant)
+    }
+}
+
+/// `time` in milliseconds since 1970; what was before is then.
+pub fn unix_ms(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Serialised as every time in the relay's JSON: seconds since 1970 with milliseconds.
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let since = self.time.duration_since(SystemTime::UNIX_EPOCH);
+        to.serialize_f64(since.unwrap_or_default().as_millis() as f64 / 1000.0)
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
+    use std::sync::LazyLock;
+
+    use super::*;
+
+    static BEGAN: LazyLock<Timestamp> = LazyLock::new(Timestamp::now);
+
+    /// `seconds` after 1970 by the wall clock, and as far from each other by the steady one.
+    pub fn at(seconds: u64) -> Timestamp {
+        let after = Duration::from_secs(seconds);
+        Timestamp {
+            instant: BEGAN.instant + after,
+            time: SystemTime::UNIX_EPOCH + after,
+        }
+    }
+
+    /// So long before now, as both clocks agree.
+    pub fn ago(by: Duration) -> Timestamp {
+        let now = Timestamp::now();
+        Timestamp {
+            instant: now.instant.checked_sub(by).unwrap_or(now.instant),
+            time: now.time - by,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wall_clock_that_is_set_makes_nothing_longer_or_shorter() {
+        let began = Timestamp::now();
+        tokio::time::advance(Duration::from_secs(8)).await;
+        let now = Timestamp::now();
+        for time in [now.time + HOUR, now.time - HOUR] {
+            assert_eq!(began.until(Timestamp { time, ..now }).as_secs(), 8);
+        }
+        assert_eq!(now.until(began), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_somebody_else_wrote_is_as_long_ago_as_the_wall_clock_says() {
+        let now = Timestamp::now();
+        let ago = Timestamp::written(now.time - HOUR).until(now);
+        assert!(ago.abs_diff(HOUR).as_secs() < 10, "{ago:?}");
+        let future = Timestamp::written(now.time + HOUR);
+        assert!(future.time < now.time + HOUR && future.until(Timestamp::now()).as_secs() < 10);
+    }
+}

@@ -1,0 +1,440 @@
+#![allow(clippy::unwrap_used)]
+
+mod sockets;
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::*;
+use crate::wire::dap::codec::{Frames, frame, parse};
+use crate::wire::dap::peek::Depth;
+use crate::wire::turn;
+
+/// In memory, without a socket.
+fn rules(depth: Depth) -> Rules {
+    Rules {
+        depth,
+        captures: |_, name| name == b"take",
+        max_captured: 1 << 20,
+        max_passed: 1 << 26,
+    }
+}
+
+/// (client's end, worker's end, splice)
+fn spliced(
+    buffer: usize,
+) -> (
+    DuplexStream,
+    DuplexStream,
+    Splice<DuplexStream, DuplexStream>,
+) {
+    let (client, near) = duplex(buffer);
+    let (far, worker) = duplex(buffer);
+    let splice = Splice::new(
+        Account::default(),
+        near,
+        Vec::new(),
+        rules(Depth::Whole),
+        far,
+        Vec::new(),
+        rules(Depth::Deciding),
+    );
+    (client, worker, splice)
+}
+
+fn message(name: &str, number: usize, filler: usize) -> Value {
+    json!({"seq": number, "type": "event", "event": name, "body": "x".repeat(filler)})
+}
+
+async fn read_all(stream: &mut DuplexStream) -> Vec<Value> {
+    let mut frames = Frames::new(1 << 26);
+    let mut all = Vec::new();
+    while stream.read_buf(frames.buffer()).await.unwrap() > 0 {
+        while let Some(body) = frames.next_body().unwrap() {
+            all.push(parse(&body).unwrap());
+        }
+    }
+    assert!(frames.into_rest().is_empty(), "no half frame is delivered");
+    all
+}
+
+#[tokio::test]
+async fn captured_messages_are_replaced_in_their_place_however_small_the_pipe() {
+    for buffer in [7, 100, 1 << 16] {
+        let (mut client, mut worker, mut splice) = spliced(buffer);
+        let sender = tokio::spawn(async move {
+            for number in 0..60 {
+                let name = if number % 3 == 0 { "take" } else { "pass" };
+                worker
+                    .write_all(&frame(&message(name, number, number * 37)))
+                    .await
+                    .unwrap();
+            }
+            worker.shutdown().await.unwrap();
+            worker
+        });
+        let receiver = tokio::spawn(async move { read_all(&mut client).await });
+        loop {
+            match splice.next().await {
+                SpliceEvent::Captured(Side::Worker, body) => {
+                    let mut taken = parse(&body).unwrap();
+                    taken["event"] = "given".into();
+                    splice.insert(Side::Client, &frame(&taken));
+                }
+                SpliceEvent::Eof(Side::Worker) => {
+                    splice.close(Side::Client);
+                    splice.flush(Side::Client).await;
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        // The half that is closed is written out by polling on; the client never speaks.
+        let _ = timeout(Duration::from_millis(50), splice.next()).await;
+        let got = receiver.await.unwrap();
+        let numbers: Vec<_> = got.iter().map(|m| m["seq"].as_u64().unwrap()).collect();
+        assert_eq!(numbers, (0..60).collect::<Vec<_>>(), "buffer {buffer}");
+        assert!(got.iter().all(|m| m["event"]
+            == if m["seq"].as_u64().unwrap() % 3 == 0 {
+                "given"
+            } else {
+                "pass"
+            }));
+        drop(sender.await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_message_of_the_relays_own_never_lands_inside_anothers_frame() {
+    let (mut client, mut worker, mut splice) = spliced(1 << 16);
+    let big = frame(&message("pass", 1, 5000));
+    worker.write_all(&big[..3000]).await.unwrap();
+    assert!(
+        timeout(Duration::from_millis(20), splice.next())
+            .await
+            .is_err()
+    );
+    splice.insert(Side::Client, &frame(&message("own", 2, 0)));
+    assert!(
+        timeout(Duration::from_millis(20), splice.next())
+            .await
+            .is_err()
+    );
+    worker.write_all(&big[3000..]).await.unwrap();
+    worker
+        .write_all(&frame(&message("pass", 3, 10)))
+        .await
+        .unwrap();
+    drop(worker);
+    assert!(matches!(
+        splice.next().await,
+        SpliceEvent::Eof(Side::Worker)
+    ));
+    splice.close(Side::Client);
+    let _ = timeout(Duration::from_millis(20), splice.next()).await;
+    let seqs: Vec<_> = read_all(&mut client)
+        .await
+        .iter()
+        .map(|m| m["seq"].as_u64().unwrap())
+        .collect();
+    assert_eq!(seqs, [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn half_close_of_the_client_still_lets_the_worker_answer() {
+    let (mut client, mut worker, mut splice) = spliced(1 << 16);
+    client
+        .write_all(&frame(&message("pass", 1, 10)))
+        .await
+        .unwrap();
+    client.shutdown().await.unwrap();
+    assert!(matches!(
+        splice.next().await,
+        SpliceEvent::Eof(Side::Client)
+    ));
+    splice.close(Side::Worker);
+    worker
+        .write_all(&frame(&message("pass", 2, 10)))
+        .await
+        .unwrap();
+    worker.shutdown().await.unwrap();
+    assert!(matches!(
+        splice.next().await,
+        SpliceEvent::Eof(Side::Worker)
+    ));
+    splice.close(Side::Client);
+    let _ = timeout(Duration::from_millis(20), splice.next()).await;
+    assert!(splice.finished());
+    assert_eq!(read_all(&mut worker).await[0]["seq"], 1);
+    assert_eq!(read_all(&mut client).await[0]["seq"], 2);
+}
+
+#[tokio::test]
+async fn what_is_not_dap_is_named_and_the_side_with_it() {
+    let (mut client, _worker, mut splice) = spliced(1 << 16);
+    client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    assert!(matches!(
+        splice.next().await,
+        SpliceEvent::Malformed(Side::Client, FrameError::BadHeader)
+    ));
+}
+
+#[tokio::test]
+async fn an_idle_direction_holds_no_buffer() {
+    let (mut client, mut worker, mut splice) = spliced(64);
+    let sender = tokio::spawn(async move {
+        for number in 0..50 {
+            worker
+                .write_all(&frame(&message(
+                    if number == 25 { "take" } else { "pass" },
+                    number,
+                    3000,
+                )))
+                .await
+                .unwrap();
+        }
+        worker
+    });
+    let length = |number| frame(&message("pass", number, 3000)).len();
+    let all: usize = (0..50).filter(|n| *n != 25).map(length).sum();
+    let mut sink = vec![0; 200_000];
+    let mut got = 0;
+    let passing = async {
+        while got < all {
+            tokio::select! {
+                event = splice.next() => assert!(matches!(event, SpliceEvent::Captured(..))),
+                n = client.read(&mut sink) => got += n.unwrap(),
+            }
+        }
+    };
+    let passed = timeout(Duration::from_secs(10), passing).await;
+    passed.expect("all but what is captured is passed on");
+    assert_eq!(got, all);
+    // It has passed on what it held, and looks for more.
+    assert!(splice.next().now_or_never().is_none());
+    drop(sender.await.unwrap());
+    assert_eq!(
+        splice.down.buffer.held() + splice.down.inserts.capacity(),
+        0
+    );
+}
+
+#[tokio::test]
+async fn a_write_that_fails_is_told_once() {
+    let (mut client, worker, mut splice) = spliced(1 << 16);
+    drop(worker);
+    let sent = frame(&message("pass", 1, 10));
+    client.write_all(&sent).await.unwrap();
+    assert!(matches!(
+        splice.next().await,
+        SpliceEvent::Failed(Side::Worker, _)
+    ));
+    assert!(matches!(
+        splice.next().await,
+        SpliceEvent::Eof(Side::Worker)
+    ));
+    splice.insert(Side::Worker, &sent);
+    client.write_all(&sent).await.unwrap();
+    assert!(
+        timeout(Duration::from_millis(20), splice.next())
+            .await
+            .is_err()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_client_is_taken_out_with_what_it_has_said_and_never_in_the_middle_of_a_message() {
+    let (mut client, worker, mut splice) = spliced(1 << 16);
+    drop(worker);
+    let half = frame(&message("take", 2, 100));
+    let said = [frame(&message("pass", 1, 10)), half[..60].to_vec()].concat();
+    client.write_all(&said).await.unwrap();
+    while !matches!(splice.next().await, SpliceEvent::Failed(Side::Worker, _)) {}
+    let (mut near, rest) = splice.into_client().unwrap();
+    let mut frames = Frames::new(1 << 20);
+    frames.buffer().extend_from_slice(&rest);
+    client.write_all(&half[60..]).await.unwrap();
+    let body = loop {
+        match frames.next_body().unwrap() {
+            Some(body) if parse(&body).unwrap()["event"] == "take" => break body,
+            Some(_) => {}
+            None => assert!(near.read_buf(frames.buffer()).await.unwrap() > 0),
+        }
+    };
+    assert_eq!(parse(&body).unwrap()["seq"], 2);
+
+    let (mut client, near) = duplex(1 << 16);
+    let (far, _worker) = duplex(1 << 16);
+    let (up, down) = (rules(Depth::Deciding), rules(Depth::Deciding));
+    let mut splice = Splice::new(
+        Account::default(),
+        near,
+        Vec::new(),
+        up,
+        far,
+        Vec::new(),
+        down,
+    );
+    let passing = frame(&message("pass", 1, 1000));
+    client.write_all(&passing[..900]).await.unwrap();
+    // It passes as it comes.
+    assert!(
+        timeout(Duration::from_secs(1), splice.next())
+            .await
+            .is_err()
+    );
+    assert!(splice.into_client().is_none());
+}
+
+/// A worker that takes ten bytes and no more, and what is handed over to it.
+#[derive(Debug)]
+struct Slow {
+    inner: DuplexStream,
+    taken: usize,
+    rest: std::sync::Arc<std::sync::Mutex<Vec<u8>>>,
+}
+
+impl tokio::io::AsyncRead for Slow {
+    fn poll_read(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut tokio::io::ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        std::pin::Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+crate::wire::write_through!([] Slow { Self { inner, .. } => inner });
+
+impl PeerStream for Slow {
+    fn poll_pass(&mut self, _: &mut Context<'_>, messages: &[u8]) -> Poll<io::Result<usize>> {
+        match 10 - self.taken {
+            0 => Poll::Pending,
+            room => {
+                self.taken += room.min(messages.len());
+                Poll::Ready(Ok(room.min(messages.len())))
+            }
+        }
+    }
+
+    fn complete(&mut self, rest: &[u8]) {
+        self.rest.lock().unwrap().extend_from_slice(rest);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_of_a_message_to_the_worker_is_handed_over_when_the_session_ends() {
+    for own in [false, true] {
+        let (mut client, near) = duplex(1 << 16);
+        let (inner, _worker) = duplex(1 << 16);
+        let rest = std::sync::Arc::default();
+        let slow = Slow {
+            inner,
+            taken: 0,
+            rest: std::sync::Arc::clone(&rest),
+        };
+        let (up, down) = (rules(Depth::Whole), rules(Depth::Deciding));
+        let mut splice = Splice::new(
+            Account::default(),
+            near,
+            Vec::new(),
+            up,
+            slow,
+            Vec::new(),
+            down,
+        );
+        let sent = frame(&message("pass", 1, 100));
+        match own {
+            true => splice.insert(Side::Worker, &sent),
+            false => client.write_all(&sent).await.unwrap(),
+        }
+        let silent = timeout(Duration::from_secs(1), splice.next()).await;
+        assert!(silent.is_err());
+        drop(splice);
+        assert_eq!(*rest.lock().unwrap(), sent[10..], "own: {own}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_captured_and_passes_goes_on_in_its_place_and_as_it_came() {
+    for buffer in [7, 100, 1 << 16] {
+        let (mut client, mut worker, mut splice) = spliced(buffer);
+        let names = ["take", "pass", "take", "take", "pass"];
+        let sender = tokio::spawn(async move {
+            for (number, name) in names.iter().cycle().take(60).enumerate() {
+                let sent = frame(&message(name, number, number * 37));
+                worker.write_all(&sent).await.unwrap();
+            }
+            worker.shutdown().await.unwrap();
+            worker
+        });
+        let receiver = tokio::spawn(async move { read_all(&mut client).await });
+        let number = |body: &[u8]| parse(body).unwrap()["seq"].as_u64().unwrap();
+        let mut told = Vec::new();
+        loop {
+            match splice.next_but(|_, body| number(body) % 2 == 0).await {
+                SpliceEvent::Captured(Side::Worker, body) => {
+                    told.push(number(&body));
+                    splice.insert_body(Side::Client, &body);
+                }
+                SpliceEvent::Eof(Side::Worker) => break splice.close(Side::Client),
+                other => panic!("{other:?}"),
+            }
+        }
+        splice.flush(Side::Client).await;
+        let _ = timeout(Duration::from_millis(50), splice.next()).await;
+        let got = receiver.await.unwrap();
+        let numbers: Vec<_> = got.iter().map(|m| m["seq"].as_u64().unwrap()).collect();
+        assert_eq!(numbers, (0..60).collect::<Vec<_>>(), "buffer {buffer}");
+        assert!(!told.is_empty() && told.iter().all(|number| number % 2 == 1));
+        drop(sender.await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn what_is_captured_with_another_header_is_told_whether_or_not_it_passes() {
+    let (_client, mut worker, mut splice) = spliced(1 << 16);
+    let body = message("take", 1, 10).to_string();
+    let sent = format!("content-length: {}\r\n\r\n{body}", body.len());
+    worker.write_all(sent.as_bytes()).await.unwrap();
+    let told = splice.next_but(|_, _| true).await;
+    assert!(matches!(told, SpliceEvent::Captured(Side::Worker, _)));
+}
+
+#[tokio::test]
+async fn directions_whose_bytes_cost_much_take_turns_by_time() {
+    let costs = |_, _: &[u8]| {
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < Duration::from_millis(1) {}
+        true
+    };
+    let mut ends = Vec::new();
+    for _ in 0..2 {
+        let (client, mut worker, splice) = spliced(1 << 20);
+        for number in 0..30 {
+            let sent = frame(&message("take", number, 20_000));
+            worker.write_all(&sent).await.unwrap();
+        }
+        ends.push((client, worker, splice));
+    }
+    let _serving = AbortOnDropHandle::new(tokio::spawn(turn::serve()));
+    let mut sink = vec![0; 1 << 20];
+    let mut turns = [0; 2];
+    while turns.iter().any(|turns| *turns < 4) {
+        for ((client, _, splice), turns) in ends.iter_mut().zip(&mut turns) {
+            assert!(splice.next_but(costs).now_or_never().is_none());
+            let moved = client.read(&mut sink).now_or_never();
+            let moved = moved.map_or(0, Result::unwrap);
+            // The first one to begin is alone, and does not know what is to come.
+            assert!(*turns == 0 || moved < 3 * 20_000, "{turns}: {moved}");
+            *turns += usize::from(moved > 0);
+        }
+        // Whose turn is next is decided.
+        tokio::task::yield_now().await;
+    }
+}

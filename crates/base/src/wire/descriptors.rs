@@ -1,0 +1,284 @@
+//! Messages between two processes of one machine over a Unix socket, some of them with a descriptor.
+//!
+//! A frame is four bytes, big endian, and a message as JSON: the highest bit says that a descriptor comes with it, the
+//! others how long the message is. Bounds: [`LARGEST`], and the descriptors that one read can bring.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+/// Bytes of one message.
+pub const LARGEST: usize = 1024 * 1024;
+
+/// Descriptors that have come and whose message is not whole yet.
+const MOST_DESCRIPTORS: usize = 4;
+
+/// Descriptors that are sent at once.
+const MOST_SENT: usize = 2;
+
+/// Bytes that are read at once.
+const CHUNK: usize = 16 * 1024;
+
+/// How long the other side may take to take a message in.
+const TAKEN: Duration = Duration::from_secs(10);
+
+/// Says that a descriptor comes with a message.
+const WITH_DESCRIPTOR: u32 = 1 << 31;
+
+/// Both directions of a channel, on which messages `M` come.
+pub fn channel<M>(socket: UnixStream) -> (MessageReader<M>, MessageWriter) {
+    let socket = Arc::new(socket);
+    let reader = MessageReader {
+        socket: Arc::clone(&socket),
+        bytes: BytesMut::new(),
+        descriptors: VecDeque::new(),
+        _messages: PhantomData,
+    };
+    (reader, MessageWriter { socket })
+}
+
+/// The direction in which messages come.
+#[derive(Debug)]
+pub struct MessageReader<M> {
+    socket: Arc<UnixStream>,
+    bytes: BytesMut,
+    descriptors: VecDeque<OwnedFd>,
+    _messages: PhantomData<fn() -> M>,
+}
+
+/// The direction in which messages go.
+#[derive(Debug)]
+pub struct MessageWriter {
+    socket: Arc<UnixStream>,
+}
+
+impl<M: DeserializeOwned> MessageReader<M> {
+    /// The next message. Cancel safe: what has come stays here.
+    ///
+    /// # Errors
+    /// Where the connection ends or breaks, and where what comes is no message.
+    pub async fn read(&mut self) -> io::Result<(M, Option<OwnedFd>)> {
+        loop {
+            if let Some(read) = self.whole()? {
+                return Ok(read);
+            }
+            let (read, descriptor) = self
+                .socket
+                .async_io(Interest::READABLE, || receive(&self.socket))
+                .await?;
+            if read.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.bytes.extend_from_slice(&read);
+            self.descriptors.extend(descriptor);
+            if self.descriptors.len() > MOST_DESCRIPTORS {
+                return Err(garbage("more descriptors than messages"));
+            }
+        }
+    }
+
+    /// The message at the beginning of what has come, if it is there whole.
+    fn whole(&mut self) -> io::Result<Option<(M, Option<OwnedFd>)>> {
+        let Some((head, _)) = self.bytes.split_first_chunk::<4>() else {
+            return Ok(None);
+        };
+        let head = u32::from_be_bytes(*head);
+        let length = (head & !WITH_DESCRIPTOR) as usize;
+        if length > LARGEST {
+            return Err(garbage("a message that is too long"));
+        }
+        if self.bytes.len() < 4 + length {
+            return Ok(None);
+        }
+        self.bytes.advance(4);
+        let message = serde_json::from_slice(&self.bytes.split_to(length))
+            .map_err(|why| garbage(&why.to_string()))?;
+        let descriptor = match head & WITH_DESCRIPTOR {
+            0 => None,
+            _ => Some(
+                self.descriptors
+                    .pop_front()
+                    .ok_or_else(|| garbage("a message without its descriptor"))?,
+            ),
+        };
+        Ok(Some((message, descriptor)))
+    }
+}
+
+impl MessageWriter {
+    /// Writes `message`, with `descriptor`, of which the other side gets a duplicate. Not cancel safe: a message that is cut
+    /// ends the channel.
+    ///
+    /// # Errors
+    /// Where the connection breaks, or the other side does not take it in for [`TAKEN`].
+    pub async fn write(
+        &self,
+        message: &impl Serialize,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let body = serde_json::to_vec(message)?;
+        let length = u32::try_from(body.len()).ok();
+        let Some(length) = length.filter(|_| body.len() <= LARGEST) else {
+            return Err(garbage("a message that is too long to be written"));
+        };
+        let mark = if descriptor.is_some() {
+            WITH_DESCRIPTOR
+        } else {
+            0
+        };
+        let mut frame = (length | mark).to_be_bytes().to_vec();
+        frame.extend_from_slice(&body);
+        let written = timeout(TAKEN, self.send(&frame, descriptor)).await;
+        written.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    async fn send(&self, frame: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let mut sent = 0;
+        while sent < frame.len() {
+            // With the first bytes alone.
+            let descriptor = descriptor.filter(|_| sent == 0);
+            sent += self
+                .socket
+                .async_io(Interest::WRITABLE, || {
+                    send(&self.socket, &frame[sent..], descriptor.as_slice())
+                })
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+fn garbage(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+}
+
+/// Sends `bytes` with duplicates of `descriptors`, of which there may be [`MOST_SENT`]; gives how many bytes went.
+///
+/// # Errors
+/// Of the system.
+pub fn send(
+    socket: impl AsFd,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SENT))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(garbage("no room for a descriptor"));
+    }
+    let flags = SendFlags::NOSIGNAL;
+    Ok(sendmsg(
+        socket,
+        &[IoSlice::new(bytes)],
+        &mut control,
+        flags,
+    )?)
+}
+
+fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+    let mut bytes = vec![0; CHUNK];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut into = [IoSliceMut::new(&mut bytes)];
+    let read = recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes;
+    let mut descriptor = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            // There was room for one.
+            descriptor = descriptors.last();
+        }
+    }
+    bytes.truncate(read);
+    Ok((bytes, descriptor))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(tag = "type", rename_all = "snake_case")]
+    enum Message {
+        Refused { reason: String },
+        Given,
+        Ready,
+    }
+
+    #[tokio::test]
+    async fn messages_come_whole_and_in_order_with_the_descriptors_that_were_given() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let (_, writer) = channel::<Message>(near);
+        let (mut reader, _) = channel::<Message>(far);
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let refused = |length: usize| Message::Refused {
+            reason: "x".repeat(length),
+        };
+        let talk = async {
+            writer.write(&refused(300), None).await.unwrap();
+            let with = Some(theirs.as_fd());
+            writer.write(&Message::Given, with).await.unwrap();
+            writer.write(&Message::Given, with).await.unwrap();
+            writer.write(&Message::Ready, None).await.unwrap();
+            drop((writer, theirs));
+        };
+        let listen = async {
+            assert!(
+                matches!(reader.read().await.unwrap(), (Message::Refused { reason }, None) if reason.len() == 300)
+            );
+            let (message, first) = reader.read().await.unwrap();
+            assert_eq!(message, Message::Given);
+            let (_, second) = reader.read().await.unwrap();
+            assert!(matches!(
+                reader.read().await.unwrap(),
+                (Message::Ready, None)
+            ));
+            assert!(reader.read().await.is_err(), "the end");
+            (first.unwrap(), second.unwrap())
+        };
+        let ((), (first, second)) = tokio::join!(talk, listen);
+        drop(second);
+        let passed = std::os::unix::net::UnixStream::from(first);
+        passed.set_nonblocking(true).unwrap();
+        let mut passed = UnixStream::from_std(passed).unwrap();
+        passed.write_all(b"through").await.unwrap();
+        drop(passed);
+        let mut heard = String::new();
+        ours.read_to_string(&mut heard).await.unwrap();
+        assert_eq!(heard, "through");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_message_ends_the_channel() {
+        for bytes in [
+            &[0x7f, 0xff, 0xff, 0xff][..],
+            &[0, 0, 0, 2, b'{', b'x'],
+            b"\x80\x00\x00\x10{\"type\":\"ready\"}",
+        ] {
+            let (mut near, far) = UnixStream::pair().unwrap();
+            near.write_all(bytes).await.unwrap();
+            let (mut reader, _) = channel::<Message>(far);
+            let why = reader.read().await.unwrap_err();
+            assert_eq!(why.kind(), io::ErrorKind::InvalidData, "{why}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Changes to JSON that others have made. `value["key"]` as a place panics where the value is no object: these do not.
+
+use serde_json::Value;
+
+/// Takes what an object has at `key`, and leaves `null` there; `null` of anything else.
+pub fn take(value: &mut Value, key: &str) -> Value {
+    value.get_mut(key).map(Value::take).unwrap_or_default()
+}
+
+/// Writes `new` at `key` of an object; anything else stays as it is.
+pub fn put(value: &mut Value, key: &str, new: impl Into<Value>) {
+    if let Some(object) = value.as_object_mut() {
+        object.insert(key.to_owned(), new.into());
+    }
+}
+
+/// What an object has at `key`, where need be `null` from now on; anything else itself.
+pub fn at<'a>(value: &'a mut Value, key: &str) -> &'a mut Value {
+    match value {
+        Value::Object(object) => object.entry(key).or_insert(Value::Null),
+        other => other,
+    }
+}
+
+/// The list that an object has at `key`.
+pub fn list_mut<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Vec<Value>> {
+    value.get_mut(key)?.as_array_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn other_shapes_stay_as_they_are() {
+        for other in [json!([1]), json!("x"), json!(1), json!(true), Value::Null] {
+            let mut value = other.clone();
+            assert_eq!(take(&mut value, "a"), Value::Null);
+            assert_eq!(list_mut(&mut value, "a"), None);
+            put(&mut value, "a", 1);
+            assert_eq!(at(&mut value, "a"), &other);
+            assert_eq!(value, other);
+        }
+        let mut value = json!({"a": [1]});
+        list_mut(&mut value, "a").into_iter().for_each(Vec::clear);
+        put(&mut value, "b", 2);
+        assert_eq!(value, json!({"a": [], "b": 2}));
+        assert_eq!(take(&mut value, "b"), json!(2));
+    }
+}

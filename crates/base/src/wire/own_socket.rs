@@ -1,0 +1,175 @@
+//! A Unix socket for processes of this user alone.
+//!
+//! A process that can speak there is given connections to debuggers, so the folder is the
+//! user's own and writable by no other user, the socket has mode 0600, and the user of the process at the other end is asked
+//! of the system, by both sides.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+use tokio::net::{UnixListener, UnixStream};
+
+/// The socket at its path. It stays where it is when this is dropped.
+#[derive(Debug)]
+pub struct OwnSocket {
+    pub path: PathBuf,
+    pub socket: UnixListener,
+}
+
+impl OwnSocket {
+    /// Listens at `path`, where no process does.
+    ///
+    /// # Errors
+    /// What is wrong with the path, as a clause.
+    pub fn bind(path: &Path) -> Result<Self, String> {
+        let wrong = |why: io::Error| why.to_string();
+        match fs::remove_file(path) {
+            Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(wrong(why)),
+            _ => {}
+        }
+        let socket = UnixListener::bind(path).map_err(wrong)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(wrong)?;
+        Ok(Self {
+            path: path.to_owned(),
+            socket,
+        })
+    }
+
+    /// The next process of this user that dials. Cancel safe.
+    ///
+    /// # Errors
+    /// Where the system accepts none.
+    pub async fn accept(&self) -> io::Result<UnixStream> {
+        loop {
+            let (stream, _) = self.socket.accept().await?;
+            match is_own(&stream) {
+                Ok(()) => return Ok(stream),
+                Err(why) => tracing::warn!(why, "refused a process that is not this user's"),
+            }
+        }
+    }
+
+    /// Takes it off the path.
+    pub fn remove(self) {
+        if let Err(why) = fs::remove_file(&self.path) {
+            tracing::debug!(%why, path = %self.path.display(), "the socket was gone already");
+        }
+    }
+}
+
+/// A connection to the process of this user that listens at `path`; `None`: no process listens. What is left there of a
+/// process that did is in the way.
+///
+/// # Errors
+/// The path, or who is there, is not to be trusted: why, as a clause.
+pub async fn dial(path: &Path) -> Result<Option<UnixStream>, String> {
+    check(path)?;
+    match UnixStream::connect(path).await {
+        Ok(stream) => {
+            is_own(&stream)?;
+            Ok(Some(stream))
+        }
+        Err(why)
+            if matches!(
+                why.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(why) => Err(why.to_string()),
+    }
+}
+
+/// Whether `path` is one at which this user alone can listen.
+fn check(path: &Path) -> Result<(), String> {
+    let own = geteuid().as_raw();
+    let folder = match path.parent() {
+        Some(folder) if path.is_absolute() => folder,
+        _ => return Err("it is to be an absolute path".to_owned()),
+    };
+    let about = fs::metadata(folder)
+        .map_err(|why| format!("its folder {} cannot be looked at: {why}", folder.display()))?;
+    if about.uid() != own || about.mode() & 0o022 != 0 {
+        return Err(format!(
+            "others can write its folder {}: make one for it that is this user's own, with mode 0700",
+            folder.display()
+        ));
+    }
+    match fs::symlink_metadata(path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(why) => Err(why.to_string()),
+        Ok(there) if !there.file_type().is_socket() => {
+            Err("something is there that is no socket: name another path".to_owned())
+        }
+        Ok(there) if there.uid() != own => {
+            Err("the socket there is another user's: name another path".to_owned())
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Whether the process at the other end is of this user.
+fn is_own(stream: &UnixStream) -> Result<(), String> {
+    let own = geteuid().as_raw();
+    match stream.peer_cred() {
+        Ok(peer) if peer.uid() == own => Ok(()),
+        Ok(peer) => Err(format!(
+            "the process at the other end is of user {}, and this one of user {own}",
+            peer.uid()
+        )),
+        Err(why) => Err(format!(
+            "the system does not say whose the other end is: {why}"
+        )),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        folder
+    }
+
+    #[tokio::test]
+    async fn who_listens_is_found_and_what_is_left_is_cleared_away() {
+        let folder = folder();
+        let path = folder.path().join("keeper");
+        assert!(matches!(dial(&path).await, Ok(None)));
+        let place = OwnSocket::bind(&path).unwrap();
+        let mode = fs::symlink_metadata(&path).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let (dialled, accepted) = tokio::join!(dial(&path), place.accept());
+        assert!(matches!(dialled, Ok(Some(_))));
+        accepted.unwrap();
+        // As after kill -9.
+        drop(place);
+        assert!(path.exists());
+        assert!(matches!(dial(&path).await, Ok(None)));
+        OwnSocket::bind(&path).unwrap().remove();
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_path_that_is_not_ours_is_refused_with_what_to_do() {
+        let folder = folder();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let says = |found: Result<_, String>| found.err().unwrap();
+        assert!(says(dial(&file).await).contains("no socket"));
+        assert!(file.exists(), "not removed");
+        let open = folder.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(says(dial(&open.join("keeper")).await).contains("0700"));
+        assert!(says(dial(Path::new("keeper")).await).contains("absolute"));
+        assert!(says(dial(&folder.path().join("none/keeper")).await).contains("folder"));
+    }
+}

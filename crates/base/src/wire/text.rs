@@ -1,0 +1,205 @@
+//! Texts from elsewhere, made safe to show.
+//!
+//! Names of tasks, files and clients, and the words of heads and workers, come from programs on the cluster: an escape
+//! sequence in them could rewrite a screen, and a direction mark could make one name look like another. Nothing of them
+//! reaches a person before one of [`replaced`], [`one_line`], [`shortened`] and [`escaped`] has seen it. Pure.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt::Write;
+
+/// Longest text that [`one_line`] leaves, in characters.
+const LONGEST_LINE: usize = 200;
+
+/// Controls, direction marks, line separators and what has no width: with them a text drives a terminal or looks like
+/// another one. The line feed and the tab are among them.
+pub fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{00ad}' | '\u{061c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// `text` for the terminal of a person who has to see that there was something: with `�` for each character that
+/// [`is_unseen`].
+pub fn replaced(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_unseen) {
+        return Cow::Borrowed(text);
+    }
+    text.chars()
+        .map(|c| if is_unseen(c) { '\u{fffd}' } else { c })
+        .collect()
+}
+
+/// `text` for a log or a sentence: its words with one blank between them, at most 200 characters and then `…`.
+pub fn one_line(text: &str) -> String {
+    let mut line = String::new();
+    for word in text.split(|c: char| c.is_whitespace() || is_unseen(c)) {
+        if word.is_empty() {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+        if line.len() > 4 * LONGEST_LINE {
+            break;
+        }
+    }
+    match line.char_indices().nth(LONGEST_LINE) {
+        Some((end, _)) => {
+            line.truncate(end);
+            line + "…"
+        }
+        None => line,
+    }
+}
+
+/// `text` for a dialog of an editor: without what [`is_unseen`], at most `limit` characters, the last of them `…` where
+/// there were more.
+pub fn shortened(text: &str, limit: usize) -> String {
+    let seen = || text.chars().filter(|c| !is_unseen(*c));
+    match seen().nth(limit) {
+        None => seen().collect(),
+        Some(_) => seen().take(limit.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
+/// `text` for what an editor may show as a notification, in which VS Code makes a link of `[…](command:…)`: one that runs
+/// a command of the editor's. A blank in it, and it is text.
+pub fn unlinked(text: &str) -> Cow<'_, str> {
+    match text.contains("](") {
+        true => text.replace("](", "] (").into(),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// `text` for what a debugger prints: with what [`is_unseen`] as Python writes it in a string. Line feeds and tabs
+/// stay, a carriage return before a line feed goes.
+pub fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\n' | '\t' => escaped.push(c),
+            '\r' if chars.peek() == Some(&'\n') => {}
+            c if is_unseen(c) => {
+                escaped += &match u32::from(c) {
+                    code @ ..=0xff => format!("\\x{code:02x}"),
+                    code @ ..=0xffff => format!("\\u{code:04x}"),
+                    code => format!("\\U{code:08x}"),
+                }
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// What is at the bottom of `error`, as [`one_line`]: the layers around it say only "client error (Connect)" (hyper) or
+/// "transport error" (tonic).
+pub fn innermost_cause(error: &(dyn Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    one_line(&cause.to_string())
+}
+
+/// `bytes` as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string does not fail.
+        _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Crockford's base 32 in lower case: no i, l, o or u, so an id survives being read aloud.
+pub const BASE32: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// The lowest bits of `bits` in [`BASE32`], five for each of the `N` digits.
+pub fn base32<const N: usize>(bits: u64) -> [u8; N] {
+    std::array::from_fn(|i| BASE32[(bits >> (5 * (N - 1 - i))) as usize & 31])
+}
+
+/// `text` for a query or a segment of a path: all but RFC 3986's unreserved characters is percent-encoded.
+pub fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(byte.into());
+        } else {
+            // Writing to a string does not fail.
+            _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_would_mean_something_in_a_query_is_encoded() {
+        assert_eq!(percent_encoded("/a?b=c#/ü~"), "%2Fa%3Fb%3Dc%23%2F%C3%BC~");
+    }
+
+    #[test]
+    fn nothing_that_moves_the_cursor_is_printed() {
+        let moves = "a\u{1b}[2Jb\tc\u{7}\u{9b}d\u{202e}e";
+        assert_eq!(replaced(moves), "a�[2Jb�c��d�e");
+        assert_eq!(replaced("größe 数 🎉"), "größe 数 🎉");
+    }
+
+    #[test]
+    fn words_are_cut_and_cleaned() {
+        assert_eq!(one_line("a\r\n\tb\u{1b}[0m  c\u{0}"), "a b [0m c");
+        let long = one_line(&"é".repeat(1000));
+        assert_eq!((long.chars().count(), long.ends_with('…')), (201, true));
+    }
+
+    #[test]
+    fn names_from_elsewhere_cannot_write_on_the_screen() {
+        assert_eq!(shortened("a\x1b[31mb\r\nc\u{202e}d", 20), "a[31mbcd");
+        assert_eq!(shortened("abcd", 4), "abcd");
+        assert_eq!(shortened("abcdef", 4), "abc…");
+    }
+
+    #[test]
+    fn a_program_cannot_drive_the_terminal() {
+        assert_eq!(
+            escaped("a\x1b[31mb\r\nc\rd\u{9b}2J\te\u{202e}"),
+            "a\\x1b[31mb\nc\\x0dd\\x9b2J\te\\u202e"
+        );
+        // Neither can it write one name that looks like another.
+        assert_eq!(
+            escaped("pass\u{200b}word\u{61c}\u{ad}\u{e0041}"),
+            "pass\\u200bword\\u061c\\xad\\U000e0041"
+        );
+        assert_eq!(escaped("größe 数 🎉 \u{2028}"), "größe 数 🎉 \\u2028");
+    }
+
+    #[test]
+    fn the_innermost_cause_and_bytes_have_one_spelling() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("client error (Connect)")]
+        struct Layer(#[source] std::io::Error);
+        let error = Layer(std::io::Error::other("connection\n refused"));
+        assert_eq!(innermost_cause(&error), "connection refused");
+        assert_eq!(hex(&[0, 0x0f, 0xa0]), "000fa0");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_unprintable_is_left(text in "(.|[\\r\\n\u{200e}-\u{206f}]){0,80}") {
+            prop_assert!(escaped(&text).chars().all(|c| c == '\n' || c == '\t' || !is_unseen(c)));
+            prop_assert!(!replaced(&text).chars().any(is_unseen));
+            prop_assert!(!one_line(&text).chars().any(is_unseen));
+            prop_assert!(!shortened(&text, 40).chars().any(is_unseen));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! WebSockets that were asked for, until the other side opens them.
+//!
+//! Each has a name and a secret of its own, and comes once. `W` says who was asked, `T` is what comes of it.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::messages::StreamId;
+use super::text::Hex;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Awaited<W, T>(Mutex<HashMap<StreamId, AwaitedEntry<W, T>>>);
+
+#[derive(Debug)]
+struct AwaitedEntry<W, T> {
+    secret: Hex<16>,
+    asked: W,
+    deliver: oneshot::Sender<T>,
+}
+
+/// A WebSocket that is waited for. Dropped, it is no longer.
+#[derive(Debug)]
+pub struct Expected<'a, W, T> {
+    all: &'a Awaited<W, T>,
+    pub stream: StreamId,
+    pub secret: Hex<16>,
+    delivered: oneshot::Receiver<T>,
+}
+
+impl<W, T> Default for Awaited<W, T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<W, T> Awaited<W, T> {
+    /// Waits for what `asked` is about to open; `None`: the system has no randomness.
+    pub fn expect(&self, asked: W) -> Option<Expected<'_, W, T>> {
+        let (stream, secret) = (Hex::random()?, Hex::random()?);
+        let (deliver, delivered) = oneshot::channel();
+        let entry = AwaitedEntry {
+            secret,
+            asked,
+            deliver,
+        };
+        self.0.lock().insert(stream, entry);
+        Some(Expected {
+            all: self,
+            stream,
+            secret,
+            delivered,
+        })
+    }
+
+    /// Who was asked for the one called `id`, and where it is waited for, if `shown` is its secret and the one that
+    /// shows it is the one that was asked. Once: the same, shown later, finds nothing. Of a wrong secret nothing becomes known.
+    pub fn take(
+        &self,
+        id: &str,
+        shown: &str,
+        is_asked: impl FnOnce(&W) -> bool,
+    ) -> Option<(W, oneshot::Sender<T>)> {
+        let (id, shown) = (StreamId::parse(id)?, Hex::parse(shown)?);
+        self.take_if(&id, |entry| {
+            entry.secret.is_same_secret(&shown) && is_asked(&entry.asked)
+        })
+    }
+
+    /// `answer`s for the one called `id` in place of a WebSocket, where who does is who was asked; whether it was waited for.
+    pub fn answer(
+        &self,
+        id: &StreamId,
+        is_asked: impl FnOnce(&W) -> bool,
+        answer: T,
+    ) -> bool {
+        let taken = self.take_if(id, |entry| is_asked(&entry.asked));
+        taken.is_some_and(|(_, deliver)| deliver.send(answer).is_ok())
+    }
+
+    /// Nothing comes any more of those that were `asked`.
+    pub fn forget(&self, is_asked: impl Fn(&W) -> bool) {
+        self.0.lock().retain(|_, entry| !is_asked(&entry.asked));
+    }
+
+    fn take_if(
+        &self,
+        id: &StreamId,
+        fits: impl FnOnce(&AwaitedEntry<W, T>) -> bool,
+    ) -> Option<(W, oneshot::Sender<T>)> {
+        let mut all = self.0.lock();
+        fits(all.get(id)?)
+            .then(|| all.remove(id))
+            .flatten()
+            .map(|entry| (entry.asked, entry.deliver))
+    }
+}
+
+impl<W, T> Expected<'_, W, T> {
+    /// What has come; `None`: nothing will. To be bounded by the caller. Cancel safe.
+    pub async fn come(&mut self) -> Option<T> {
+        (&mut self.delivered).await.ok()
+    }
+
+    /// Waits no longer; whether nothing had come.
+    pub fn give_up(&self) -> bool {
+        self.all.0.lock().remove(&self.stream).is_some()
+    }
+}
+
+impl<W, T> Drop for Expected<'_, W, T> {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_asked_for_comes_once_and_from_nobody_else() {
+        let all = Awaited::<&str, u32>::default();
+        let mut expected = all.expect("ada").unwrap();
+        let (id, secret) = (expected.stream.digits(), expected.secret.digits());
+        let take = |id: &str, secret: &str, who: &str| all.take(id, secret, |asked| *asked == who);
+        let wrong = "0".repeat(32);
+        for (id, secret, who) in [
+            (&*id, &*secret, "eve"),
+            (&*id, &*wrong, "ada"),
+            (&wrong[..16], &*secret, "ada"),
+            ("", "", "ada"),
+        ] {
+            assert!(take(id, secret, who).is_none());
+        }
+        let (_, deliver) = take(&id, &secret, "ada").unwrap();
+        assert!(take(&id, &secret, "ada").is_none());
+        deliver.send(7).unwrap();
+        assert_eq!(expected.come().await, Some(7));
+        assert!(!expected.give_up());
+    }
+
+    #[tokio::test]
+    async fn nobody_comes_for_what_is_not_waited_for_any_more() {
+        let all = Awaited::<u8, u32>::default();
+        let given_up = all.expect(1).unwrap();
+        let (id, secret) = (given_up.stream, given_up.secret);
+        drop(given_up);
+        assert!(!all.answer(&id, |_| true, 1));
+        assert!(all.take(&id.digits(), &secret.digits(), |_| true).is_none());
+        let (mut one, mut other) = (all.expect(1).unwrap(), all.expect(2).unwrap());
+        all.forget(|asked| *asked == 1);
+        assert_eq!(one.come().await, None);
+        assert!(!all.answer(&other.stream, |asked| *asked == 1, 3));
+        assert!(all.answer(&other.stream, |asked| *asked == 2, 3));
+        assert_eq!(other.come().await, Some(3));
+    }
+}

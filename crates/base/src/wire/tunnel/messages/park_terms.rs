@@ -1,0 +1,65 @@
+//! Until when a park lasts, wherever it is: at a relay that comes after a crash or a restart, at an agent.
+
+use std::time::Duration;
+
+use super::ParkTerms;
+
+impl ParkTerms {
+    /// For how long the worker is kept from now on, where this was said so long ago, and the relay that said it is lost now.
+    pub fn lasts(&self, said: Duration) -> Duration {
+        let left = |ms: u64| Duration::from_millis(ms).saturating_sub(said);
+        let lasts = Duration::from_millis(self.keeps_ms);
+        let lasts = self
+            .at_least_ms
+            .map_or(lasts, |least| lasts.max(left(least)));
+        self.at_most_ms.map_or(lasts, |most| lasts.min(left(most)))
+    }
+
+    /// The same terms, which were said so long ago, as they are to be said now.
+    pub fn renewed(&self, said: Duration) -> Self {
+        let passed = u64::try_from(said.as_millis()).unwrap_or(u64::MAX);
+        let left = |ms: Option<u64>| ms.map(|ms| ms.saturating_sub(passed));
+        Self {
+            lasted_ms: self.lasted_ms.saturating_add(passed),
+            at_least_ms: left(self.at_least_ms),
+            at_most_ms: left(self.at_most_ms),
+            ..self.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: u64 = 60_000;
+
+    #[test]
+    fn the_end_of_a_credential_comes_first_and_what_was_promised_before_what_is_usual() {
+        let ten = Duration::from_millis(10 * MINUTE);
+        for (at_least, at_most, minutes) in [
+            (None, None, 15),
+            (None, Some(12), 2),
+            (Some(20), None, 15),
+            (Some(720), None, 710),
+            (Some(720), Some(60), 50),
+            (None, Some(5), 0),
+        ] {
+            let keep = ParkTerms {
+                owner: "ada".into(),
+                credential: None,
+                keeps_ms: 15 * MINUTE,
+                at_least_ms: at_least.map(|minutes| minutes * MINUTE),
+                at_most_ms: at_most.map(|minutes| minutes * MINUTE),
+                lasted_ms: 0,
+                capabilities: "{}".into(),
+                attach: 7,
+                cluster_session: None,
+                entered: None,
+            };
+            let lasts = keep.lasts(ten);
+            assert_eq!(lasts, Duration::from_millis(minutes * MINUTE));
+            assert_eq!(keep.renewed(ten).lasts(Duration::ZERO), lasts);
+        }
+    }
+}
