@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 pub use self::slots::HOLD;
 use self::slots::{Confidence, Slots};
 use ray_relay_base::config::Advertise;
-use crate::ray::registry::{BreakpointId, List, Snapshot};
+use ray_relay_ray::ray::registry::{BreakpointId, List, Snapshot};
 
 /// Hosts under which clients reach the relay; the one not used for longest is forgotten.
 const MAX_HOSTS: usize = 64;

@@ -18,22 +18,22 @@ pub use self::essential::Fallen;
 
 use self::essential::Essential;
 use crate::audit::{self, Audit};
-use ray_relay_base::config::{Advertise, Config, Fault, TlsMode};
 use crate::connection::admission::Admission;
 use crate::context::Context;
 use crate::discovery::Discovery;
 use crate::identity::{Authenticator, Issuers, SetupError};
-use crate::keeper::{self, Keeper};
 use crate::listener::{self, BindError};
 use crate::notice::Notices;
-use crate::ray::registry::Registry;
 use crate::release;
-use ray_relay_base::shutdown::{Shutdown, Signals};
 use crate::telemetry::Metrics;
 use crate::telemetry::traces::Traces;
 use crate::tls::Tls;
+use ray_relay_base::config::{Advertise, Config, Fault, TlsMode};
+use ray_relay_base::shutdown::{Shutdown, Signals};
 use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
 use ray_relay_base::wire::turn;
+use ray_relay_debugger::keeper::{self, Keeper};
+use ray_relay_ray::ray::registry::Registry;
 
 /// Why the relay did not start, or did not go on.
 #[derive(Debug, thiserror::Error)]

@@ -8,23 +8,23 @@ use tokio_util::task::TaskTracker;
 use crate::advertise;
 use crate::agents::Agents;
 use crate::audit::Audit;
-use ray_relay_base::config::Config;
 use crate::connect::Links;
 use crate::connection::ConnectionInfo;
 use crate::identity::{Authenticator, Principal};
-use crate::keeper::Keeper;
 use crate::listing::shared::SharedRows;
-use ray_relay_base::memory::{Account, Memory};
 use crate::policy::Scopes;
-use crate::ray::registry::Registry;
 use crate::recording::CaptureStore;
 use crate::session::authenticate::{Authentication, Purpose};
 use crate::session::live::Services;
 use crate::session::shares::Quotas;
 use crate::session::{Families, Parks, SessionTable};
-use ray_relay_base::shutdown::Shutdown;
 use crate::telemetry::Metrics;
 use crate::telemetry::traces::Traces;
+use ray_relay_base::config::Config;
+use ray_relay_base::memory::{Account, Memory};
+use ray_relay_base::shutdown::Shutdown;
+use ray_relay_debugger::keeper::Keeper;
+use ray_relay_ray::ray::registry::Registry;
 
 /// Cluster sessions that one principal may have at a time. Each opens sessions of its own for everything that pauses.
 const CLUSTER_SESSIONS_OF_ONE: usize = 16;

@@ -2,7 +2,7 @@
 
 /// What reads the list of a head, and the answers in which names are looked up.
 pub mod registry {
-    pub use crate::ray::registry::fuzzing::{looked_up, polled};
+    pub use ray_relay_ray::ray::registry::fuzzing::{looked_up, polled};
 }
 
 /// The dashboard's answers with other addresses.
@@ -12,11 +12,11 @@ pub mod rewrite {
 
 /// What a line at the pdb prompt means.
 pub mod pdb {
-    pub use crate::pdb::breakpoints::{PromptBreakpoint, PromptBreakpoints};
-    pub use crate::pdb::grammar::{
+    pub use ray_relay_debugger::pdb::breakpoints::{PromptBreakpoint, PromptBreakpoints};
+    pub use ray_relay_debugger::pdb::grammar::{
         LONGEST_EXPANDED, PdbCommand, expand, first, parse, resumes, span,
     };
-    pub use crate::pdb::location::{Location, read};
+    pub use ray_relay_debugger::pdb::location::{Location, read};
 }
 
 /// The negotiation of telnet, told apart from what is typed.

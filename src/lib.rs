@@ -35,15 +35,7 @@
 //! | [`policy`] | rules: which scopes on which breakpoints |
 //! | [`tls`] | TLS on the one port, and client certificates |
 //! | [`telemetry`] | logs, metrics and traces, ids of requests, the progress of a long preparation |
-//! | [`ray`] | Ray as the relay sees it, in three rooms |
-//! | [`ray::registry`] | polls the heads and keeps one immutable [`ray::registry::Snapshot`] of all paused workers |
-//! | [`ray::head`] | HTTP to a Ray head: the State API and everything else behind port 8265, with Ray's own token |
-//! | [`ray::jobs`] | Ray's Jobs API: jobs, their packages and output |
-//! | `hold` | who has which worker, merged from sessions here, agents, and other processes |
 //! | [`config`] | defaults < file < environment < flags, every problem reported at once |
-//! | [`debugger`] | the connection to a worker's debugger, and how it is led to its end; of sessions and people it knows nothing |
-//! | `keeper` | connections to debuggers that outlive the process that made them |
-//! | [`pdb`] | a pdb prompt, spoken to a worker's debugger as DAP |
 //! | `dial` | how a server is reached: TCP, through a proxy, TLS, and HTTP or a WebSocket inside |
 //! | [`wire`] | protocols alone, without the relay's part in them |
 //! | [`memory`] | how much memory there is, and who has taken how much of it |
@@ -72,29 +64,22 @@ mod connect;
 pub mod connection;
 pub mod context;
 pub mod dap;
-pub mod debugger;
 pub mod demo;
 pub mod deploy;
 mod discovery;
 mod doctor;
-#[cfg(feature = "fault-injection")]
-mod fault;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod group;
-mod hold;
 pub mod http;
 pub mod identity;
-mod keeper;
 pub mod lineproto;
 pub mod listener;
 mod listing;
 mod manual;
 pub mod node;
 pub mod notice;
-pub mod pdb;
 pub mod policy;
-pub mod ray;
 pub mod recording;
 pub mod release;
 pub mod reverse;

@@ -1,11 +1,11 @@
 //! What of a program's values a principal sees.
 //!
 //! With `debug`, everything: it can be evaluated. With `view`, text is hidden unless a policy rule allows it, and none of the
-//! program's code runs to show a value. Values are rendered in the worker ([`crate::pdb`], the hook); what is not known to be
+//! program's code runs to show a value. Values are rendered in the worker ([`ray_relay_debugger::pdb`], the hook); what is not known to be
 //! rendered so is shown by its type alone. Pure.
 
-use crate::pdb::{ComparisonKey, Rendering, Visible};
 use crate::policy::{Pattern, Rights, Scope};
+use ray_relay_debugger::pdb::{ComparisonKey, Rendering, Visible};
 
 /// What of values is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]

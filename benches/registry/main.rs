@@ -11,8 +11,8 @@ mod head;
 use std::time::{Duration, Instant};
 
 use ray_relay_base::config;
-use ray_relay::ray::registry::{Holder, Registry};
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::{Holder, Registry};
 use rustix::time::{ClockId, clock_gettime};
 use tokio_util::sync::CancellationToken;
 

@@ -2,7 +2,7 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use ray_relay::dap::messages::{captures_from_client, captures_from_worker};
-use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::peek::MessageType;
 use serde_json::Value;

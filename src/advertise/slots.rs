@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::ray::registry::BreakpointId;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// How long an address stays reserved after its breakpoint was seen to have ended.
 pub const HOLD: Duration = Duration::from_secs(600);

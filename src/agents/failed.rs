@@ -13,8 +13,8 @@ use tracing::debug;
 use super::Agents;
 use super::failures::Failed;
 use super::link::Link;
-use crate::ray::registry::TaskOf;
 use ray_relay_base::wire::tunnel::messages::{self, FailureId};
+use ray_relay_ray::ray::registry::TaskOf;
 
 /// How long one head may take to say what tasks are called.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -13,9 +13,9 @@ use tokio::sync::{Notify, broadcast};
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::ray::registry::{Location, Names, RayNode, Running, TaskOf, What};
 use ray_relay_base::wire::text::base32;
 use ray_relay_base::wire::tunnel::messages::{FailedTask, FailureId, MOST_FAILED};
+use ray_relay_ray::ray::registry::{Location, Names, RayNode, Running, TaskOf, What};
 
 /// Of all agents together.
 const MOST: usize = 16_384;

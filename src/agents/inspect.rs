@@ -10,10 +10,10 @@ use tokio::time::{Instant, timeout_at};
 use super::failures::Failed;
 use super::link::Link;
 use super::{Agents, NoAgentReason, NoStream, Tunnel};
-use crate::ray::look::{LARGEST, Look};
 use ray_relay_base::wire::tunnel::messages::{
     FailureId, FromRelay, Hooked, Inspect, Inspection, Listening, Refusal, Sentence, read,
 };
+use ray_relay_ray::ray::look::{LARGEST, Look};
 
 /// How much longer than the agent the relay waits: so that a sentence comes where nothing else does.
 const LONGER: Duration = Duration::from_millis(500);

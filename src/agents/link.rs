@@ -12,10 +12,10 @@ use tokio::time::{Instant, timeout};
 use super::end::AgentLinkEnd;
 use super::table::AgentProcess;
 use crate::identity::Principal;
-use crate::ray::registry::RayNode;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::messages::{Announce, FromRelay, HoldRow, Name, Sentence};
 use ray_relay_base::wire::tunnel::text::Hex;
+use ray_relay_ray::ray::registry::RayNode;
 
 /// How long an agent that another claims to be may take to show that it is there.
 const PROBED: Duration = Duration::from_secs(3);

@@ -57,14 +57,14 @@ use self::peers::RelayPeers;
 use self::revoked::SeenRevocations;
 use self::table::Table;
 use crate::audit::Audit;
-use ray_relay_base::config::{Config, PostMortem, UpstreamPath};
 use crate::identity::{Authenticator, Principal};
-use crate::ray::registry::Registry;
 use crate::telemetry::Metrics;
+use ray_relay_base::config::{Config, PostMortem, UpstreamPath};
 use ray_relay_base::wire::counted::Counted;
 use ray_relay_base::wire::tunnel::awaited::Awaited;
 use ray_relay_base::wire::tunnel::messages::Replica;
 use ray_relay_base::wire::tunnel::text::Hex;
+use ray_relay_ray::ray::registry::Registry;
 
 /// Streams that one agent may have at a time.
 const STREAMS: usize = 256;

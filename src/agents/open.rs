@@ -15,7 +15,6 @@ use super::table::{AgentProcess, Instance};
 use super::tunnel::Tunnel;
 use super::{Agents, Socket};
 use crate::identity::{Principal, PrincipalEnded};
-use crate::ray::registry::{Breakpoint, Holder, Kind};
 use crate::telemetry::metrics::StreamOutcome;
 use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::tunnel::awaited::Expected;
@@ -24,6 +23,7 @@ use ray_relay_base::wire::tunnel::messages::{
     StreamId, Subject,
 };
 use ray_relay_base::wire::tunnel::text::Hex;
+use ray_relay_ray::ray::registry::{Breakpoint, Holder, Kind};
 
 /// What an agent is asked to dial.
 #[derive(Debug)]

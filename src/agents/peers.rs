@@ -1,7 +1,7 @@
 //! What sessions of other relays hold, by the word of the agents that both are linked with, or of the relays themselves
 //! where they are on this machine.
 //!
-//! What they say goes into the registry as it comes ([`RemoteHolds`](crate::hold::RemoteHolds)): the breakpoint is shown and
+//! What they say goes into the registry as it comes ([`RemoteHolds`](ray_relay_ray::hold::RemoteHolds)): the breakpoint is shown and
 //! refused like one that is held here. A worker that this relay did not list when it was taken, because Ray no longer has it
 //! as paused, is asked for here.
 
@@ -19,10 +19,10 @@ use tracing::{debug, info};
 use super::Agents;
 use super::end::AgentLinkEnd;
 use super::way::{NoRoute, WorkerRoute};
-use crate::hold::{Holder, RayNode, RemoteHold};
 use crate::identity::PrincipalEnded;
-use crate::ray::registry::{Breakpoint, Snapshot};
 use ray_relay_base::wire::tunnel::messages::{FromRelay, HoldRow, LetRun, Replica};
+use ray_relay_ray::hold::{Holder, RayNode, RemoteHold};
+use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
 
 /// How long after a failed search a worker is asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);

@@ -17,12 +17,12 @@ use super::link::Link;
 use super::{Agents, NoStream, Socket, Tunnel};
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::ray::registry::RayNode;
 use ray_relay_base::wire::tunnel::awaited::{Awaited, Expected};
 use ray_relay_base::wire::tunnel::messages::{
     self, ArrivalId, FromRelay, Hex, Meeting, Name, RendezvousId, Sentence,
 };
 use ray_relay_base::wire::tunnel::reverse::RendezvousName;
+use ray_relay_ray::ray::registry::RayNode;
 
 /// Rendezvous of one principal.
 const OF_ONE: usize = 16;

@@ -18,10 +18,10 @@ use super::Agents;
 use super::end::AgentLinkEnd;
 use super::link::Link;
 use crate::audit::{Entry, EntryKind};
-use crate::hold::{RemoteHold, RemoteHolds};
 use crate::identity::revocation::{Revocation, RevocationSeal, RevokeError, time};
 use ray_relay_base::wire::tunnel::messages::{FromRelay, LetRun, MOST_ROWS, Parked, Revocations};
 use ray_relay_base::wire::tunnel::text::{Hex, Text};
+use ray_relay_ray::hold::{RemoteHold, RemoteHolds};
 
 /// Lines of one message.
 const LINES: usize = MOST_ROWS;

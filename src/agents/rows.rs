@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 use super::Agents;
 use super::link::Link;
-use ray_relay_base::config::UpstreamPath;
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::ray::registry::{BreakpointId, RayNode};
+use ray_relay_base::config::UpstreamPath;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::messages::{self, Replica};
+use ray_relay_ray::ray::registry::{BreakpointId, RayNode};
 
 /// One live Ray node.
 #[derive(Debug, Serialize)]

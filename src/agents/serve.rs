@@ -15,15 +15,15 @@ use super::link::{Link, LinkCommand, words};
 use super::table::ClaimOutcome;
 use super::{Agents, Carrier, Newcomer, NoStream, Socket, trust};
 use crate::audit::{Entry, EntryKind};
-use crate::hold::Holder;
 use crate::identity::Principal;
-use crate::ray::registry::RayNode;
 use crate::telemetry::metrics::LinkEnd;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::link::ControlLink;
 use ray_relay_base::wire::tunnel::messages::{
     Announce, FromAgent, FromRelay, Hex, HoldRow, Node, PROTOCOL, PostMortem, Refusal,
 };
+use ray_relay_ray::hold::Holder;
+use ray_relay_ray::ray::registry::RayNode;
 
 /// The deadline from the connection to the announcement.
 const ANNOUNCED: Duration = Duration::from_secs(10);

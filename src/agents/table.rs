@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use super::end::AgentLinkEnd;
 use super::link::Link;
 use super::{INSPECTIONS, STREAMS, WAITING};
-use crate::ray::registry::RayNode;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::messages::Name;
 use ray_relay_base::wire::tunnel::text::Hex;
+use ray_relay_ray::ray::registry::RayNode;
 
 /// How long no agent speaks for a node that two claimed.
 const CONTESTED: Duration = Duration::from_secs(60);

@@ -27,18 +27,18 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::testing::{AuditSpy, spied};
-use ray_relay_base::config::Config;
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::http::serve_connection;
 use crate::identity::Authenticator;
 use crate::identity::testing::{authenticator, token_of};
-use crate::ray::registry::RayNode;
+use ray_relay_base::config::Config;
 use ray_relay_base::wire::tunnel::messages::{
     Announce, FromAgent, FromRelay, Open, PROTOCOL, PostMortem, StreamGreeting, StreamId,
 };
 use ray_relay_base::wire::tunnel::text::Hex;
 use ray_relay_base::wire::tunnel::{self, LINK_PATH, LINK_PROTOCOL, SECRET_HEADER, STREAM_PATH};
+use ray_relay_ray::ray::registry::RayNode;
 
 /// The deadline of whatever a test waits for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use crate::policy::{Access, NodeVoice};
-use crate::ray::registry::RayNode;
 use ray_relay_base::wire::tunnel::messages::{Announce, MOST_ROWS};
+use ray_relay_ray::ray::registry::RayNode;
 
 /// Of the nodes that are `live` those that the agent stands on, by what it announced, and may speak for: its credential names
 /// them, or it connects from their address.

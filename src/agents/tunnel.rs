@@ -13,9 +13,9 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Carrier;
 use super::table::AgentProcess;
-use crate::debugger::Tunnelled;
 use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
+use ray_relay_debugger::debugger::Tunnelled;
 
 /// Bytes to and from a worker's debugger. Once the agent's credential is no longer good, or its node contested, it is broken
 /// in both directions. That the agent has gone reads as an error, unlike the end of the debugger's connection.

@@ -11,11 +11,11 @@ use super::Agents;
 use super::link::Link;
 use super::table::Lost;
 use ray_relay_base::config::{UpstreamPath, is_loopback_host};
-use crate::hold::KEPT;
-use crate::ray::registry::{Breakpoint, Holder, Kind, RayNode};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::tunnel::messages::Name;
+use ray_relay_ray::hold::KEPT;
+use ray_relay_ray::ray::registry::{Breakpoint, Holder, Kind, RayNode};
 
 /// How long agents are asked which of their nodes a legacy breakpoint is on.
 const LOCATED: Duration = Duration::from_secs(2);

@@ -4,7 +4,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 
 use ray_relay_base::config::Config;
-use crate::keeper::Keeper;
+use ray_relay_debugger::keeper::Keeper;
 
 /// What the relay needs besides connections: its log, keys and revocations, the heads that it polls, recordings, and the
 /// runtime's own.
@@ -42,7 +42,7 @@ pub(crate) fn raise() -> bool {
     setrlimit(Resource::Nofile, limit).is_ok()
 }
 
-/// Has at most `there` files open at a time, also where connections [are kept](crate::keeper); whether anything is lowered for
+/// Has at most `there` files open at a time, also where connections [are kept](ray_relay_debugger::keeper); whether anything is lowered for
 /// that.
 fn lower(config: &mut Config, there: usize, is_kept: bool) -> bool {
     let connections = &mut config.listen.max_connections;

@@ -10,9 +10,9 @@ use tracing::{info, warn};
 
 use super::essential::Essential;
 use crate::context::Context;
-use crate::keeper::LeftConnection;
 use crate::upstream::park;
 use crate::upstream::restored::Restored;
+use ray_relay_debugger::keeper::LeftConnection;
 
 /// How long the Ray heads may take to know the workers before clients are served all the same.
 const CLAIMED: Duration = Duration::from_secs(15);

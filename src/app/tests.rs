@@ -1,9 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use ray_relay_base::config::Auth;
 use crate::identity::Generated;
 use crate::identity::keys::Algorithm;
+use ray_relay_base::config::Auth;
 
 #[tokio::test]
 async fn a_wrong_key_file_is_told_before_the_port_is_taken() {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tracing::error;
 
 use super::{Entry, EntryKind, Running};
-use ray_relay_base::config::OnFailure;
 use crate::identity::Principal;
+use ray_relay_base::config::OnFailure;
 
 /// The shortest time between two errors in the log about lines that are not written.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(1);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::identity::Principal;
-use crate::ray::registry::Breakpoint;
 use crate::telemetry::request::RequestId;
+use ray_relay_ray::ray::registry::Breakpoint;
 
 /// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

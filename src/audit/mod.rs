@@ -41,9 +41,9 @@ use self::owed::Owed;
 use self::restraint::{RefusalCounts, Restrained, SUM_UP_EVERY};
 use self::sink::Sink;
 use self::writer::{Writer, WriterJob};
+use crate::telemetry::Metrics;
 use ray_relay_base::config::{self, AuditSync, OnFailure};
 use ray_relay_base::key_mode::{Holds, warn_if_open};
-use crate::telemetry::Metrics;
 
 /// Lines that wait for the thread; a waiter beyond that waits for a place.
 const QUEUE: usize = 1024;

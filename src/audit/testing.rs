@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::sink::{LineSink, Sink};
 use super::{Audit, EntryKind, Hashing};
-use ray_relay_base::config;
 use crate::telemetry::Metrics;
+use ray_relay_base::config;
 
 /// A line as it was written, without what chains it to the others.
 #[derive(Debug, Clone)]

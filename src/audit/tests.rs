@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use self::chain::Hash;
 use super::*;
-use ray_relay_base::config::{AuditSink, SyslogAddress};
-use crate::dap::testing::paused;
 use crate::identity::Principal;
-use crate::ray::registry::{Breakpoint, BreakpointId, Names, Snapshot};
+use ray_relay_base::config::{AuditSink, SyslogAddress};
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Names, Snapshot};
+use ray_relay_ray::ray::testing::paused;
 
 struct Log {
     dir: tempfile::TempDir,

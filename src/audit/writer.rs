@@ -18,8 +18,8 @@ use super::sink::Sink;
 use super::sink::file::LogFile;
 use super::time::rfc3339;
 use super::{Entry, EntryKind};
-use ray_relay_base::config::OnFailure;
 use crate::telemetry::Metrics;
+use ray_relay_base::config::OnFailure;
 
 /// Lines that share one flush at most.
 const BATCH: usize = 256;
@@ -135,8 +135,7 @@ impl Writer {
             behind = take(job, &mut lines, &mut waiters);
         }
         if !lines.is_empty() {
-            #[cfg(feature = "fault-injection")]
-            crate::fault::strike("audit");
+            ray_relay_base::fault::strike("audit");
             let result = self.write(&lines);
             for waiter in waiters {
                 // A task that has given up has counted itself.

@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::failure::{Exit, Failure};
 use crate::app::validate;
-use ray_relay_base::config::{Auth, Flags, Problems, Resolved, Sources, shown};
 use crate::identity::Authenticator;
 use crate::policy::Policy;
+use ray_relay_base::config::{Auth, Flags, Problems, Resolved, Sources, shown};
 
 /// `check-config`
 #[derive(Debug, Args)]

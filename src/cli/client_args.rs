@@ -82,7 +82,7 @@ pub struct LaunchConfigArgs {
     pub editor: Editor,
     /// Attach to this breakpoint alone, by its id in `ray-relay list`
     #[arg(long, add = tasks(), value_name = "ID")]
-    pub breakpoint: Option<crate::ray::registry::BreakpointId>,
+    pub breakpoint: Option<ray_relay_ray::ray::registry::BreakpointId>,
     /// Make the file that VS Code or Zed reads in this folder, where there is none
     #[arg(long)]
     pub write: bool,
@@ -299,7 +299,7 @@ pub struct ReleaseArgs {
 pub struct DapArgs {
     /// Attach to this breakpoint, where the editor names none
     #[arg(long, add = tasks(), value_name = "ID")]
-    pub breakpoint: Option<crate::ray::registry::BreakpointIdPrefix>,
+    pub breakpoint: Option<ray_relay_ray::ray::registry::BreakpointIdPrefix>,
     /// Attach to the task of this name, where the editor names none
     #[arg(long, value_name = "NAME")]
     pub task: Option<String>,

@@ -12,11 +12,11 @@ use super::relay_client::RelayError;
 use super::relay_dial::dial;
 use super::worker_session::{Which, WorkerSessionError as SessionError, relay_block};
 use super::{DapArgs, Failure};
-use crate::pdb::Lost;
 use ray_relay_base::wire::dap::codec::{Frames, frame, parse};
 use ray_relay_base::wire::dap::message::Request;
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::json::put;
+use ray_relay_debugger::pdb::Lost;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -2,9 +2,9 @@
 
 use super::failure::{Exit, Fails, Failure};
 use crate::app;
-use ray_relay_base::config::{Log, LogFormat};
 use crate::demo::{DemoArgs, DemoError};
 use crate::telemetry::logging;
+use ray_relay_base::config::{Log, LogFormat};
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::failure::{Exit, Fails, Failure};
 use crate::deploy::{DeployArgs, DeployError};
-use crate::ray::head::HeadError;
+use ray_relay_ray::ray::head::HeadError;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

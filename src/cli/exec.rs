@@ -22,13 +22,13 @@ use super::release::called;
 use super::worker_session::{
     OPENS_DEBUGGER, Which, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
-use ray_relay_base::config::units::format_duration;
 use crate::group::kept::pieces_of;
 use crate::listing::row::Row;
+use ray_relay_base::config::units::format_duration;
 use ray_relay_base::memory::Account;
-use crate::pdb::{After, Options, Piece, Prompt, PromptEnd};
-use crate::ray::registry::BreakpointId;
 use ray_relay_base::wire::text::replaced;
+use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd};
+use ray_relay_ray::ray::registry::BreakpointId;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -6,10 +6,10 @@ use clap::{Args, ValueHint};
 
 use super::failure::Failure;
 use crate::app;
-use ray_relay_base::config::{Log, LogFormat};
-use crate::keeper::serve;
-use ray_relay_base::shutdown::Signals;
 use crate::telemetry::logging;
+use ray_relay_base::config::{Log, LogFormat};
+use ray_relay_base::shutdown::Signals;
+use ray_relay_debugger::keeper::serve;
 
 pub(super) const AFTER_HELP: &str = "\
 Example:

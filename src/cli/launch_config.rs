@@ -15,7 +15,7 @@ use super::failure::{Exit, Fails};
 use super::relay_client::RelayClient;
 use super::terminal::say;
 use super::{Editor, Failure, LaunchConfigArgs, RelayArgs, RelayUrl};
-use crate::ray::registry::BreakpointId;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -53,9 +53,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-pub use ray_relay_base::config::Flags;
 pub use crate::listing::select::{BadChoice, Filter, Order};
-pub use ray_relay_base::wire::relay_url::RelayUrl;
 pub use audit::AuditArgs;
 pub use check_config::CheckConfigArgs;
 pub use client_args::{
@@ -70,6 +68,8 @@ pub use help::HelpArgs;
 pub use kube::KubeArgs;
 pub use man::ManArgs;
 pub use members::MembersArgs;
+pub use ray_relay_base::config::Flags;
+pub use ray_relay_base::wire::relay_url::RelayUrl;
 pub use relay_args::RelayArgs;
 pub use relay_tls::RelayTlsArgs;
 pub use relay_token::RelayTokenArgs;

@@ -16,10 +16,10 @@ use super::relay_client::RelayError;
 use super::relay_tls::RelayTlsArgs;
 use super::relay_token::RelayTokenArgs;
 use crate::app::validate;
-use ray_relay_base::config::{Flags, Gcs, LogFormat, Sources, words_of};
 use crate::node::{self, RelayAccess, Settings};
 use crate::telemetry::logging;
 use crate::tls::Pin;
+use ray_relay_base::config::{Flags, Gcs, LogFormat, Sources, words_of};
 use ray_relay_base::wire::relay_url::is_this_machine;
 use ray_relay_base::wire::text::replaced;
 

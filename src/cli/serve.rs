@@ -2,8 +2,8 @@
 
 use super::failure::{Exit, Fails, Failure};
 use crate::app::{self, validate};
-use ray_relay_base::config::{Flags, Sources};
 use crate::telemetry::logging;
+use ray_relay_base::config::{Flags, Sources};
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

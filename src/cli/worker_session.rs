@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::RelayArgs;
 use super::failure::{Exit, Fails};
 use super::relay_client::RelayError;
-use crate::pdb::{Lost, PromptEnd, PromptError};
-use crate::ray::registry::{BreakpointId, names_worker};
 use ray_relay_base::wire::text::replaced;
+use ray_relay_debugger::pdb::{Lost, PromptEnd, PromptError};
+use ray_relay_ray::ray::registry::{BreakpointId, names_worker};
 
 /// What is printed while the relay opens a debugger in a task that runs.
 pub(super) const OPENS_DEBUGGER: &str =

@@ -24,15 +24,17 @@ use tokio_util::either::Either;
 use tracing::{Instrument as _, debug, info};
 
 use crate::agents::Socket;
-use ray_relay_base::config;
 use crate::connection;
 use crate::connection::summary::Summary;
 use crate::identity::{Principal, Renewal};
-use ray_relay_base::memory::Memory;
 use crate::session::shares::{QuotaExceeded, QuotaPermit, Quotas};
+use ray_relay_base::config;
+use ray_relay_base::memory::Memory;
 use ray_relay_base::shutdown::Shutdown;
 use ray_relay_base::wire::resumed::messages::{LinkId, LinkSecret, Opener, ResumeMessage};
-use ray_relay_base::wire::resumed::{Cut, DOUBTED, DOWN, LinkHandle, LinkedStream, Phase, UP, carry};
+use ray_relay_base::wire::resumed::{
+    Cut, DOUBTED, DOWN, LinkHandle, LinkedStream, Phase, UP, carry,
+};
 use ray_relay_base::wire::tunnel::messages::{Replica, written};
 
 /// How long a link may be without a transport before a client has connected at its end.

@@ -6,8 +6,8 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::identity::testing::somebody;
-use ray_relay_base::wire::peer_stream::PeerStream as _;
 use ray_relay_base::memory::Memory;
+use ray_relay_base::wire::peer_stream::PeerStream as _;
 
 struct Scene {
     links: Arc<Links>,

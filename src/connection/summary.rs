@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 use tracing::{debug, info};
 
 use crate::identity::Principal;
-use crate::ray::registry::Breakpoint;
 use crate::telemetry::metrics::{Editor, Outcome, Protocol, Route};
 use crate::telemetry::request::RequestId;
 use crate::telemetry::traces::{Trace, Traces};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::text::shortened;
+use ray_relay_ray::ray::registry::Breakpoint;
 
 /// The longest text of a client, in characters.
 const LONGEST: usize = 300;

@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::source_folder::WORDS;
 use crate::identity::Secret;
-use crate::ray::registry::{Breakpoint, BreakpointId};
 use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::dap::names::Command;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 
 /// File in which Ray suspends the thread. Under `justMyCode` debugpy treats it as library code and the
 /// breakpoint never stops; this rule in front of the client's own makes it count as the user's.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use ray_relay_base::config::units::parse_duration;
 use crate::policy::Pattern;
-use crate::ray::registry::{Breakpoint, BreakpointId, BreakpointIdPrefix};
 use crate::session::refusal::SessionRefusal;
 use crate::telemetry::request::RequestId;
+use ray_relay_base::config::units::parse_duration;
 use ray_relay_base::wire::text::{one_line, shortened};
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, BreakpointIdPrefix};
 
 /// The keys of `rayRelay` that are for people, for the error that names the nearest one.
 const KEYS: [&str; 14] = [
@@ -316,7 +316,7 @@ mod tests {
         let mut selector = read_selector(&json!({"rayRelay": {"all": "mine"}})).unwrap();
         assert!(selector.all && selector.mine);
         assert!(read_selector(&json!({"rayRelay": {"all": "theirs"}})).is_err());
-        let mut own = crate::dap::testing::paused("step", 1);
+        let mut own = ray_relay_ray::ray::testing::paused("step", 1);
         let unknown = own.clone();
         own.names_mut().submitter = Some("ann".to_owned());
         // The user who asks is not known.

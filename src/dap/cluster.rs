@@ -35,7 +35,6 @@ use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, Snapshot};
 use crate::session::audit::SessionAudit;
 use crate::session::parks::{is_own, longest, with_parked};
 use crate::session::{GroupRoot, within};
@@ -47,6 +46,7 @@ use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_base::wire::text::shortened;
+use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
 
 /// How long the client may take to configure before children are announced all the same.
 const CONFIGURE_PATIENCE: Duration = Duration::from_secs(10);

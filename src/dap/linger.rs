@@ -14,12 +14,12 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::refusal::hang_up;
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::ray::registry::Breakpoint;
 use crate::session::{Attached, WorkerEnd};
 use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
 use ray_relay_base::wire::dap::message::{Request, notice};
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_ray::ray::registry::Breakpoint;
 
 /// How long a client that was told of the end may take to say goodbye.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -11,11 +11,11 @@ pub use super::verdict::Action;
 use super::view_filter::{ViewFilter, attach, narrowed};
 use super::wall;
 use crate::identity::Principal;
-use crate::pdb::ComparisonKey;
 use crate::policy::{Rights, Scope};
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 use ray_relay_base::wire::dap::texts::look_through;
+use ray_relay_debugger::pdb::ComparisonKey;
 
 /// Whether a message is captured, by its type and its command or event.
 pub type Captures = fn(MessageType, &[u8]) -> bool;

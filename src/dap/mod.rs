@@ -23,8 +23,6 @@ pub mod rewrite;
 mod route;
 pub mod selection;
 mod source_folder;
-#[cfg(test)]
-pub(crate) mod testing;
 mod verdict;
 pub mod view_filter;
 mod waiting;
@@ -48,8 +46,8 @@ use crate::context::Context;
 use crate::session::Session;
 use crate::session::authenticate::{Authenticated, PresentedCredential, Purpose};
 use crate::session::refusal::SessionRefusal;
-use ray_relay_base::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind};
+use ray_relay_base::shutdown::DRAINING;
 use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
 use ray_relay_base::wire::dap::message::{Request, notice};
 use ray_relay_base::wire::dap::names::Command;

@@ -8,13 +8,13 @@ use super::client::DebugClient;
 use super::refusal::close_with;
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::ray::registry::BreakpointId;
 use crate::session::Session;
 use crate::session::refusal::SessionRefusal;
 use crate::telemetry::metrics::{Outcome, RefusalKind};
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::{RefusalCode, Request};
 use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// The `initialize` message of a client.
 pub(super) struct Initialize {

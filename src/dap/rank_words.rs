@@ -8,8 +8,8 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::ray::registry::Names;
 use ray_relay_base::wire::json::{list_mut, put};
+use ray_relay_ray::ray::registry::Names;
 
 /// The name of each behind `ray.`, the variable of the environment that has it, and what torch tells it by.
 const WORDS: [(&str, &str, Option<&str>); 3] = [
@@ -109,7 +109,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::pdb::testing::printed;
+    use ray_relay_debugger::pdb::testing::printed;
 
     fn ranked(rank: Option<u32>) -> Names {
         Names {

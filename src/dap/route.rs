@@ -25,7 +25,6 @@ use super::{ClientOpening, commands, refused, waiting, worker};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::recording::Protocol;
 use crate::session::authenticate::Authenticated;
 use crate::session::live::Begun;
@@ -34,10 +33,11 @@ use crate::session::refusal::SessionRefusal;
 use crate::session::state::SessionState;
 use crate::session::{Denied, GroupMember, Permit, Session, audit, authorise, visible, within};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::park::{Resumed, promise, usual};
+use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 
 /// A session that is ready to run, and its span.
 pub(super) type Ready<'a, S> = (Box<ActiveSession<'a, S>>, Span);

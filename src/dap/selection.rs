@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use super::attach_selector::{AttachSelector, fits, names};
-use crate::ray::registry::{
-    AmbiguousPrefix, Breakpoint, BreakpointId, BreakpointIdPrefix, Holder, Snapshot,
-};
 use crate::session::refusal::{SessionRefusal, inventory};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::text::shortened;
+use ray_relay_ray::ray::registry::{
+    AmbiguousPrefix, Breakpoint, BreakpointId, BreakpointIdPrefix, Holder, Snapshot,
+};
 
 /// How a client can be asked to open further sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

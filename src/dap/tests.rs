@@ -31,14 +31,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use super::testing::{assert_not_dialled, listening, paused};
 use super::*;
 use crate::audit::Audit;
-use ray_relay_base::config::Config;
 use crate::connection::summary::Summary;
 use crate::identity::{Authenticator, Principal};
-use crate::ray::registry::Breakpoint;
+use ray_relay_base::config::Config;
 use ray_relay_base::wire::dap::{codec, message};
+use ray_relay_ray::ray::registry::Breakpoint;
+use ray_relay_ray::ray::testing::{assert_not_dialled, listening, paused};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -12,7 +12,6 @@ use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::ray::registry::{BreakpointId, Snapshot};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Permit, within};
 use crate::telemetry::metrics::Outcome;
@@ -20,6 +19,7 @@ use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::{Request, notice};
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_ray::ray::registry::{BreakpointId, Snapshot};
 
 /// How long a client may wait; a forgotten window does not hold a connection for good.
 const PATIENCE: Duration = Duration::from_secs(12 * 3600);
@@ -47,7 +47,12 @@ where
     let what = selector
         .task
         .as_deref()
-        .map(|task| format!(" in \"{}\"", ray_relay_base::wire::text::shortened(task, 60)))
+        .map(|task| {
+            format!(
+                " in \"{}\"",
+                ray_relay_base::wire::text::shortened(task, 60)
+            )
+        })
         .unwrap_or_default();
     let waits = notice(&format!("waiting for the next breakpoint{what}"), false);
     client.send(&waits).await.map_err(|_| Outcome::Client)?;

@@ -2,7 +2,7 @@
 //!
 //! [`ActiveSession`] owns the session; `run` waits for what befalls it, and what passes is judged in `from_client` and
 //! `from_worker`. Whatever ends it, the worker is detached and the task runs on, unless the client was allowed to end it and did.
-//! The connection to the worker is not closed here: [`crate::debugger::Worker`] leads it to its end, at whatever await this future
+//! The connection to the worker is not closed here: [`ray_relay_debugger::debugger::Worker`] leads it to its end, at whatever await this future
 //! is dropped.
 
 mod at_agent;
@@ -42,7 +42,6 @@ use super::client::{Goodbye, Quirks};
 use super::linger::Linger;
 use super::message_filter::MessageFilter;
 use crate::context::Context;
-use crate::debugger::Worker;
 use crate::session::live::{Begun, Live};
 use crate::session::parks::{ParkShare, ParkSlot};
 use crate::session::state::SessionState;
@@ -55,6 +54,7 @@ use ray_relay_base::wire::dap::message::{Request, with_bare_failure};
 use ray_relay_base::wire::dap::splice::{Side, Splice};
 use ray_relay_base::wire::dap::stands::Stands;
 use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_debugger::debugger::Worker;
 
 /// How long the head is asked why a worker died before the client is told that it did: Ray writes it down within 0.1 s,
 /// where it knows. What it says later is told later.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::cluster::ClusterError;
 use super::venv;
 use crate::app;
-use crate::ray::head::{HeadConfigError, HeadError};
+use ray_relay_ray::ray::head::{HeadConfigError, HeadError};
 
 /// Why the demo ended early. `Display` is a sentence with the next step.
 #[derive(Debug, thiserror::Error)]

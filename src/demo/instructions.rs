@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::path::Path;
 
 use crate::app::Running;
-use crate::ray::registry::Snapshot;
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::Snapshot;
 
 /// Prints the list of breakpoints and the next steps to standard output. `folder` holds the
 /// sample job, where there is one.

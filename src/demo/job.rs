@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::DemoError;
-use crate::ray::head::HeadError;
-use crate::ray::jobs::Jobs;
 use ray_relay_base::wire::zip::{self, ZipEntry};
+use ray_relay_ray::ray::head::HeadError;
+use ray_relay_ray::ray::jobs::Jobs;
 
 const SOURCE: &str = include_str!("demo_job.py");
 const FILE: &str = "demo_job.py";

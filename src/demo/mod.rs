@@ -26,9 +26,9 @@ use self::processes::ProcessGroup;
 use self::stop::StopListener;
 use self::submitted::{Submitted, stops_before};
 use crate::app::{self, Running};
-use ray_relay_base::config::{self, Config};
-use crate::ray::jobs::Jobs;
 use crate::telemetry::progress::PreparationClock;
+use ray_relay_base::config::{self, Config};
+use ray_relay_ray::ray::jobs::Jobs;
 
 /// Sessions get this long to end; their tasks end with the cluster anyway.
 const DRAIN: Duration = Duration::from_secs(3);

@@ -11,9 +11,9 @@ use super::DemoError;
 use super::cluster::last_lines;
 use super::job::BREAKPOINTS;
 use crate::app::Running;
-use crate::ray::jobs::Jobs;
-use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::telemetry::progress::PreparationClock;
+use ray_relay_ray::ray::jobs::Jobs;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 
 /// The deadline of the head's first answer; a head that gives none refuses the job too.
 const POLLED_DEADLINE: Duration = Duration::from_secs(5);
@@ -200,7 +200,7 @@ fn without_colours(line: &str) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::dap::testing::paused;
+    use ray_relay_ray::ray::testing::paused;
 
     #[test]
     fn breakpoints_of_other_jobs_do_not_count() {

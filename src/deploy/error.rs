@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::ray::head::{HeadConfigError, HeadError};
 use ray_relay_base::wire::text::replaced;
+use ray_relay_ray::ray::head::{HeadConfigError, HeadError};
 
 /// Why a deployment came to nothing. `Display` is a sentence with the next step.
 #[derive(Debug, thiserror::Error)]

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::listing::text;
-use crate::ray::jobs::JobState;
 use ray_relay_base::wire::human_time::moment;
 use ray_relay_base::wire::text::{one_line, replaced};
+use ray_relay_ray::ray::jobs::JobState;
 
 /// Begins each line of the driver's output that is JSON for this program.
 const MARK: &str = "@ray-relay ";

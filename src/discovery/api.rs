@@ -19,11 +19,11 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use ray_relay_base::dial::kube::{ApiServer, KubeAnswer, Unread};
 use crate::discovery::pace::WATCH;
 use crate::discovery::ray_cluster::{RayCluster, RayClusterObject};
-use crate::ray::registry::TlsPems;
+use ray_relay_base::dial::kube::{ApiServer, KubeAnswer, Unread};
 use ray_relay_base::wire::text::percent_encoded;
+use ray_relay_ray::ray::registry::TlsPems;
 
 /// Largest page of RayClusters, and largest change of one: etcd keeps no object of more than 1.5 MiB.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;

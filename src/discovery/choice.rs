@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use ray_relay_base::config::{Cluster, ClusterDiscovery, is_host_label};
 use crate::discovery::ray_cluster::{ClusterPhase, RayCluster};
-use crate::ray::registry::LeftOut;
+use ray_relay_base::config::{Cluster, ClusterDiscovery, is_host_label};
 use ray_relay_base::wire::text::one_line;
+use ray_relay_ray::ray::registry::LeftOut;
 
 /// Longest text of the API server's that is shown.
 const SHOWN: usize = 80;

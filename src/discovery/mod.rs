@@ -26,12 +26,14 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use ray_relay_base::config::{Cluster, ClusterDiscovery, Config};
 use crate::identity::{SetupError, api_server};
-use crate::ray::registry::{API_SERVER, FoundCluster, FoundHead, LeftOut, Registry, Search};
 use api::RayClusterApi;
 use choice::{Chosen, choose};
 use ray_cluster::RayCluster;
+use ray_relay_base::config::{Cluster, ClusterDiscovery, Config};
+use ray_relay_ray::ray::registry::{
+    API_SERVER, FoundCluster, FoundHead, LeftOut, Registry, Search,
+};
 use tokens::Tokens;
 
 /// Between two looks at what there is: a cluster's status changes several times while it comes up.

@@ -9,8 +9,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::discovery::api::{ApiError, RayClusterApi};
 use crate::discovery::pace::BACKOFF;
-use crate::ray::head::GivenToken;
-use crate::ray::registry::GivenTls;
+use ray_relay_ray::ray::head::GivenToken;
+use ray_relay_ray::ray::registry::GivenTls;
 
 /// Between two looks at one Secret at least: a head that restarts refuses its new token too, for a while.
 const SPACING: Duration = Duration::from_secs(2);

@@ -2,8 +2,8 @@
 
 use super::lists::{DEBUGPY_BY_DEFAULT, TOLD, answers, release};
 use super::{ChainLink, Fault, Finding, said_and_next};
-use crate::ray::head::HeadError;
-use crate::ray::registry::Examined;
+use ray_relay_ray::ray::head::HeadError;
+use ray_relay_ray::ray::registry::Examined;
 
 /// What `head` answers, and what that says of breakpoints in its cluster.
 pub(crate) fn findings(head: &Examined) -> Vec<Finding> {

@@ -5,7 +5,7 @@ use crate::listing::fold::answers::{self, Answers};
 use crate::listing::fold::text::stacks as as_tree;
 use crate::listing::fold::told;
 use crate::listing::fold::who::Names;
-use crate::ray::look::Frame;
+use ray_relay_ray::ray::look::Frame;
 
 /// What one task has answered to one command.
 #[derive(Debug)]

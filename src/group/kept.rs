@@ -2,8 +2,8 @@
 
 use tokio::sync::mpsc;
 
-use crate::pdb::{Piece, shows_stack};
-use crate::ray::look::Frame;
+use ray_relay_debugger::pdb::{Piece, shows_stack};
+use ray_relay_ray::ray::look::Frame;
 
 /// How what the relay says of itself begins.
 pub(crate) const NOTICE: &str = "ray-relay: ";

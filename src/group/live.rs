@@ -11,8 +11,8 @@ use tokio::time::sleep;
 use super::OPENING;
 use super::kept::KeptOutput;
 use super::members::{MeantTasks, ready};
-use crate::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError};
 use ray_relay_base::wire::text::replaced;
+use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError};
 
 /// How long a task that is to run on may keep those waiting that have stopped after it.
 pub(super) const IN_ORDER: Duration = Duration::from_millis(250);

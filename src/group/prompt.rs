@@ -17,7 +17,7 @@ use super::live::{LineDone, LivePrompt, Opened, ended};
 use super::members::MeantTasks;
 use crate::listing::fold::ranks::Ranks;
 use crate::listing::fold::told;
-use crate::pdb::{self, After, Interrupt, PromptEnd};
+use ray_relay_debugger::pdb::{self, After, Interrupt, PromptEnd};
 
 /// Those at the prompt, and to whom of them commands go.
 pub(crate) struct PromptGroup<'a, S> {

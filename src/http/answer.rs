@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::identity::{Principal, PrincipalEnded};
-use crate::ray::head::StreamedBodyError;
 use crate::telemetry::request::RequestId;
+use ray_relay_ray::ray::head::StreamedBodyError;
 
 /// The header of every answer that has the id of its request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

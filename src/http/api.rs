@@ -20,11 +20,11 @@ use crate::agents::SessionElsewhere;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::listing::json::seconds;
-use ray_relay_base::memory::MemoryUse;
 use crate::policy::{RelayScope, Scope};
-use crate::ray::registry::Snapshot;
 use crate::session::{SessionRow, newer};
+use ray_relay_base::memory::MemoryUse;
 use ray_relay_base::wire::tunnel::messages::Replica;
+use ray_relay_ray::ray::registry::Snapshot;
 
 /// A session of this relay.
 #[derive(Debug, Serialize)]

@@ -14,7 +14,7 @@ use crate::audit::{Entry, EntryKind, Unavailable};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::ray::registry::BreakpointId;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Refuses for want of a permission, with a record of it.
 pub(crate) async fn deny(

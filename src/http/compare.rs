@@ -28,11 +28,11 @@ use crate::group::members::MeantTasks;
 use crate::listing::fold::compared::Compared;
 use crate::listing::fold::differences::{NO_THREAD, Stands};
 use crate::listing::json::JsonRow;
-use crate::pdb::{ComparisonKey, SnapshotLimits};
 use crate::policy::Scope;
-use crate::ray::registry::BreakpointId;
 use crate::session::visible;
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_debugger::pdb::{ComparisonKey, SnapshotLimits};
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 16 * 1024;

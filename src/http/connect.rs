@@ -16,7 +16,9 @@ use crate::connect::{LinkRefusal, Links};
 use crate::identity::Principal;
 use crate::session::shares::QuotaExceeded;
 use ray_relay_base::wire::resumed::messages::Opener;
-use ray_relay_base::wire::resumed::{CONNECT_PROTOCOL, OPENER_HEADER, RECEIVED_HEADER, REPLICA_HEADER};
+use ray_relay_base::wire::resumed::{
+    CONNECT_PROTOCOL, OPENER_HEADER, RECEIVED_HEADER, REPLICA_HEADER,
+};
 use ray_relay_base::wire::tunnel::stream_config;
 
 /// A link, or one more transport of it.

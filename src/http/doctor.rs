@@ -17,10 +17,10 @@ use crate::doctor::{ChainLink, Fault, Finding, head, lists};
 use crate::identity::Principal;
 use crate::listing::json as rows;
 use crate::policy::Scope;
-use crate::ray::registry::Examined;
 use crate::session::within;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::json::list_mut;
+use ray_relay_ray::ray::registry::Examined;
 
 /// How long one examination may take, those before it included.
 const PATIENCE: Duration = Duration::from_secs(20);

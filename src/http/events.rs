@@ -31,11 +31,11 @@ use crate::identity::{Principal, PrincipalEnded};
 use crate::listing::json::Rest;
 use crate::listing::shared::SharedRows;
 use crate::policy::{Granted, Scope};
-use crate::ray::head::StreamedBodyError;
-use crate::ray::registry::{BreakpointId, Change, Event, Snapshot};
 use crate::session::shares::{QuotaExceeded, QuotaPermit};
 use crate::session::{may_list, within};
 use crate::telemetry::metrics::RefusalKind;
+use ray_relay_ray::ray::head::StreamedBodyError;
+use ray_relay_ray::ray::registry::{BreakpointId, Change, Event, Snapshot};
 
 /// How often an otherwise silent stream says that it is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);

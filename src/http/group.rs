@@ -13,11 +13,11 @@ use super::answer::{self, Body};
 use super::exchange::Post;
 use super::refusal::HttpRefusal;
 use super::{audit, body};
-use crate::ray::registry::BreakpointId;
 use crate::session::audit::of_group;
 use crate::session::authenticate::RequestDetails as _;
 use crate::session::visible;
 use ray_relay_base::wire::text::{one_line, shortened};
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 256 * 1024;

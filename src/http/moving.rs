@@ -81,8 +81,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stranger_that_does_not_read_is_not_waited_for() {
-        let guard =
-            Admission::new(8, &ray_relay_base::memory::Memory::new(1 << 30)).admit([127, 0, 0, 1].into());
+        let guard = Admission::new(8, &ray_relay_base::memory::Memory::new(1 << 30))
+            .admit([127, 0, 0, 1].into());
         let (near, _far) = duplex(64);
         let mut stream = Moving::new(near, guard.place());
         let began = Instant::now();

@@ -5,7 +5,7 @@ use tokio::io::DuplexStream;
 
 use super::exchange::Exchange;
 use crate::identity::Principal;
-use crate::pdb::PromptError;
+use ray_relay_debugger::pdb::PromptError;
 
 /// A connection of `principal`, as if it came from where that of `exchange` does. `None`: the relay is ending.
 pub(super) async fn dial(exchange: &Exchange<'_>, principal: &Principal) -> Option<DuplexStream> {

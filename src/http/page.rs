@@ -17,8 +17,8 @@ use hyper::{Response, StatusCode};
 
 use super::answer::{self, Body};
 use super::{hop, origin};
-use ray_relay_base::config::Config;
 use crate::manual;
+use ray_relay_base::config::Config;
 
 /// What the document may load, and what may be done with it. Forms go to dashboards, too, with the ticket of the person who goes there.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";

@@ -19,16 +19,16 @@ use super::answer::{self, Body};
 use super::exchange::{Exchange, Post};
 use super::refusal::HttpRefusal;
 use super::{audit, body, own_connection};
-use ray_relay_base::config::units::{format_duration, parse_duration};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::listing::json::seconds;
-use crate::pdb::{After, Options, Prompt, PromptError};
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId, Kind, SERVE_NOTE, Snapshot};
 use crate::session::{Authorized, Denied, authorise, parks};
-use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::park::usual;
+use ray_relay_base::config::units::{format_duration, parse_duration};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_debugger::pdb::{After, Options, Prompt, PromptError};
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Kind, SERVE_NOTE, Snapshot};
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 1024;
@@ -227,10 +227,10 @@ async fn ending(ctx: &Context, id: BreakpointId) -> Ending {
 mod tests {
     use super::*;
     use crate::audit::Audit;
-    use ray_relay_base::config::Config;
-    use crate::dap::testing::paused;
     use crate::identity::Authenticator;
-    use crate::ray::registry::Holder;
+    use ray_relay_base::config::Config;
+    use ray_relay_ray::ray::registry::Holder;
+    use ray_relay_ray::ray::testing::paused;
 
     /// Who is told that a task runs on or stays looks at it no more.
     #[tokio::test(start_paused = true)]

@@ -12,11 +12,11 @@ use crate::audit::Unavailable;
 use crate::connection::admission::Crowded;
 use crate::context::Context;
 use crate::identity::{AuthError, PrincipalEnded};
-use ray_relay_base::memory::Short;
 use crate::policy::Scope;
 use crate::session::authenticate::NotAuthenticated;
 use crate::session::shares::QuotaExceeded;
 use crate::telemetry::metrics::RefusalKind;
+use ray_relay_base::memory::Short;
 
 /// When who was told that there is no memory may ask again, in seconds.
 pub(super) const ASK_AGAIN: u64 = 5;

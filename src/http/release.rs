@@ -18,9 +18,9 @@ use super::{audit, body};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::ray::registry::{BreakpointId, Holder};
 use crate::release::{CLIENT, force, release};
 use crate::session::{Authorized, Denied, authorise, authorise_end};
+use ray_relay_ray::ray::registry::{BreakpointId, Holder};
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 64 * 1024;

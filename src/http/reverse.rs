@@ -14,7 +14,9 @@ use super::refusal::HttpRefusal;
 use super::tunnel::{self, Handshake};
 use crate::identity::Principal;
 use crate::reverse;
-use ray_relay_base::wire::tunnel::reverse::{REVERSE_PROTOCOL, REVERSE_STREAM_PROTOCOL, RendezvousName};
+use ray_relay_base::wire::tunnel::reverse::{
+    REVERSE_PROTOCOL, REVERSE_STREAM_PROTOCOL, RendezvousName,
+};
 use ray_relay_base::wire::tunnel::{link_config, stream_config};
 
 /// The link of a rendezvous, or a stream.

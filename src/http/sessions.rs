@@ -15,9 +15,9 @@ use super::exchange::Post;
 use super::refusal::HttpRefusal;
 use super::{audit, body};
 use crate::identity::Principal;
-use crate::ray::registry::Breakpoint;
 use crate::session::newer;
 use ray_relay_base::wire::tunnel::messages::Replica;
+use ray_relay_ray::ray::registry::Breakpoint;
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 1024;

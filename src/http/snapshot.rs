@@ -24,15 +24,8 @@ use super::refusal::HttpRefusal;
 use super::{audit, body, own_connection};
 use crate::connection::summary::Summary;
 use crate::context::Context;
-use crate::hold::LOOK_CLIENT;
 use crate::identity::Principal;
-use ray_relay_base::memory::{self, Account, Taken};
-use crate::pdb::{
-    PromptError, Rendering, SnapshotLimits, Visible, read_snapshot, snapshot, snapshot_expression,
-    visit,
-};
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Kind, Location, Snapshot};
 use crate::recording::{Direction, Protocol};
 use crate::session::live::Begun;
 use crate::session::refusal::SessionRefusal;
@@ -43,8 +36,15 @@ use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
 use crate::upstream::park::takes_in;
 use crate::visibility::{Visibility, thread_name};
+use ray_relay_base::memory::{self, Account, Taken};
 use ray_relay_base::wire::dap::codec::weight;
 use ray_relay_base::wire::prefixed::Prefixed;
+use ray_relay_debugger::pdb::{
+    PromptError, Rendering, SnapshotLimits, Visible, read_snapshot, snapshot, snapshot_expression,
+    visit,
+};
+use ray_relay_ray::hold::LOOK_CLIENT;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, Kind, Location, Snapshot};
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 1024;

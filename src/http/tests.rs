@@ -45,15 +45,15 @@ use super::serve_connection;
 use crate::advertise;
 use crate::audit::testing::{AuditLine, AuditSpy, spied};
 
-use ray_relay_base::config::{self, Config};
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
-use crate::dap::testing::paused;
 use crate::identity::testing::{authenticator, principal, revoke, token_of, token_until};
 use crate::identity::{Authenticator, Principal};
-use crate::ray::registry::{Breakpoint, BreakpointId, Registry};
 use crate::session::SessionRow;
+use ray_relay_base::config::{self, Config};
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Registry};
+use ray_relay_ray::ray::testing::paused;
 
 /// A paused worker of the cluster `default`.
 pub(crate) fn breakpoint(worker_id: &str) -> Breakpoint {

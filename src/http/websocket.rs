@@ -39,8 +39,8 @@ use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
 use super::{guard, hop};
 use crate::identity::Principal;
-use ray_relay_base::memory::{Account, Short};
 use crate::telemetry::metrics::{Direction, Editor, Metrics, Outcome, SessionProtocol};
+use ray_relay_base::memory::{Account, Short};
 use ray_relay_base::wire::counted::Counted;
 
 /// Largest message and frame. Ray's log tail sends what a log grew by in a second; its own client
@@ -115,7 +115,7 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<HeaderValue, HttpRefusal> {
 }
 
 /// The handshake towards the head.
-fn ask(request: Request<Incoming>, key: &str) -> Request<crate::ray::head::RequestBody> {
+fn ask(request: Request<Incoming>, key: &str) -> Request<ray_relay_ray::ray::head::RequestBody> {
     let (mut parts, _) = request.into_parts();
     hop::strip_request(&mut parts.headers);
     parts.headers.remove(SEC_WEBSOCKET_EXTENSIONS);

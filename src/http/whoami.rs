@@ -11,9 +11,9 @@ use super::query;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::{RelayScope, Scope, Scopes};
-use crate::ray::registry::BreakpointId;
 use crate::session::may_list;
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// What is told to `principal` of itself.
 pub(super) async fn answer(

@@ -27,7 +27,7 @@ use super::setup::Parts;
 use super::ticket::Opens;
 use super::verifier::VerifyError;
 use ray_relay_base::config::{Auth, Problems};
-use crate::ray::registry::{Breakpoint, BreakpointId};
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 
 /// How often the list of revocations is looked at: sessions end within a second of a change.
 const LOOK_AT_REVOCATIONS: Duration = Duration::from_millis(250);

@@ -10,7 +10,7 @@ use super::keys::KeyRing;
 use super::kubernetes::Reviewer;
 use super::kubernetes::places::Places;
 use ray_relay_base::config::Config;
-use crate::ray::registry::Snapshot;
+use ray_relay_ray::ray::registry::Snapshot;
 
 /// Issuers of tokens beside those whose keys are in the files of `[auth]`.
 #[derive(Default)]

@@ -10,9 +10,9 @@ use super::keys::{SECRET_PREFIX, read_secret};
 use super::revocation::{LiveRevocations, RevocationSeal};
 use super::signing::random_secret;
 use super::ticket::Tickets;
+use crate::policy::PolicyFile;
 use ray_relay_base::config::{Auth, Problem, Problems};
 use ray_relay_base::key_mode::{Holds, warn_if_open};
-use crate::policy::PolicyFile;
 use ray_relay_base::wire::watched_file::read_bounded;
 
 /// What comes of them.

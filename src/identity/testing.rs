@@ -12,8 +12,8 @@ use super::keys::Algorithm;
 use super::principal::VerifiedIdentity;
 use super::revocation::{Revocation, RevocationList, Revoked};
 use super::{Authenticator, CredentialId, Generated, Issuers, Principal, Secret, SigningKey};
-use ray_relay_base::config::{Auth, Config};
 use crate::policy::{Access, Rule};
+use ray_relay_base::config::{Auth, Config};
 
 /// The key file of every relay that [`authenticator`] makes.
 pub(crate) const KEY: &str =

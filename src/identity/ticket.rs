@@ -20,7 +20,7 @@ use super::refusal::CredentialRefusal;
 use super::revocation::{seconds, time};
 use super::secret::Secret;
 use super::signing::SigningKey;
-use crate::ray::registry::BreakpointId;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// How long a ticket for a breakpoint is good for.
 pub(super) const LIFETIME: Duration = Duration::from_secs(120);

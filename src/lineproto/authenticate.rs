@@ -12,12 +12,12 @@ use crate::identity::{AuthError, Secret};
 use crate::lineproto::input::{ClientInput, Typed};
 use crate::lineproto::output::Out;
 use crate::lineproto::telnet::{ECHO_OFF, ECHO_ON};
-use crate::ray::registry::names_worker;
 use crate::session::Session;
 use crate::session::authenticate::{
     Authenticated, Authentication, NotAuthenticated, PresentedCredential, Purpose,
 };
 use crate::telemetry::metrics::{Outcome, RefusalKind};
+use ray_relay_ray::ray::registry::names_worker;
 
 /// What a person is told first who has to show a token. `ray-relay debug` knows by it that it talks to a relay, and to
 /// no worker that wants to hear one.

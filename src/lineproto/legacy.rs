@@ -9,11 +9,11 @@ use bytes::BytesMut;
 use tokio::io::AsyncRead;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::debugger::legacy::LegacySession;
 use crate::lineproto::input::{ClientInput, TOO_LONG, Typed};
 use crate::lineproto::output::{Out, WorkerOutput};
 use crate::lineproto::session::Log;
-use crate::pdb::resumes;
+use ray_relay_debugger::debugger::legacy::LegacySession;
+use ray_relay_debugger::pdb::resumes;
 
 /// Typed lines that wait for the prompt to read them, in bytes.
 const PENDING: usize = 64 << 10;

@@ -2,7 +2,7 @@
 //!
 //! Called by the listener with a connection whose first bytes are text. In the order of its life: `authenticate` asks who
 //! that is, `session` shows the list and gets the permit, `session::attached` is a session with
-//! a worker, `prompt` runs [`crate::pdb`] on a debugpy breakpoint, `legacy` relays the socket of a legacy one, after which
+//! a worker, `prompt` runs [`ray_relay_debugger::pdb`] on a debugpy breakpoint, `legacy` relays the socket of a legacy one, after which
 //! `session::following` may wait for its next stop. `several` is one prompt for many. `input` reads lines, `output` writes.
 //!
 //! Invariants: nothing of any breakpoint is said, and no worker is reached, before a person is authenticated and has picked
@@ -33,8 +33,8 @@ use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
 use crate::session::state::SessionState;
-use ray_relay_base::shutdown::DRAINING;
 use crate::telemetry::metrics::{Editor, Outcome, SessionProtocol};
+use ray_relay_base::shutdown::DRAINING;
 
 /// How long the last words may take to reach the client.
 const FLUSH: Duration = Duration::from_millis(700);

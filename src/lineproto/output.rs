@@ -9,8 +9,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use ray_relay_base::memory::{Account, MemoryUse, Taken};
 use crate::recording::{CaptureTee, Direction};
+use ray_relay_base::memory::{Account, MemoryUse, Taken};
 
 /// Pieces on their way to the client. The longest value that the prompt prints makes one.
 const QUEUE: usize = 16;

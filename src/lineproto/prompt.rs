@@ -1,4 +1,4 @@
-//! The pdb prompt on a debugpy breakpoint: [`crate::pdb`], with a client's lines and the worker's connection.
+//! The pdb prompt on a debugpy breakpoint: [`ray_relay_debugger::pdb`], with a client's lines and the worker's connection.
 //!
 //! What is typed while the task runs is done when it has stopped, in its order; only a line that leaves does not wait for
 //! a stop that may never come. A client that is lost while the task stands leaves the prompt as it is.
@@ -10,16 +10,16 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use crate::debugger::Worker;
-use crate::debugger::unattended::TerminalPrompt;
 use crate::lineproto::input::{ClientInput, TOO_LONG, Typed};
 use crate::lineproto::output::{Out, WorkerOutput};
 use crate::lineproto::session::Log;
 use ray_relay_base::memory::Account;
-use crate::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError, resumes};
-use crate::session::TaskEnd;
 use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::prefixed::Prefixed;
+use ray_relay_debugger::debugger::Worker;
+use ray_relay_debugger::debugger::unattended::TerminalPrompt;
+use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError, resumes};
+use ray_relay_ray::ray::task_end::TaskEnd;
 
 /// What a session of the relay's own for a person at a terminal is called.
 pub(super) const CLIENT: &str = "ray-relay terminal";

@@ -23,7 +23,6 @@ pub(super) use self::log::Log;
 pub(super) use self::parked::ParkedSession;
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
-use crate::debugger::unattended::Taker;
 use crate::identity::Principal;
 use crate::lineproto::authenticate::{Errand, words_of_all};
 use crate::lineproto::input::{ClientInput, Typed};
@@ -33,15 +32,16 @@ use crate::listing::json;
 use crate::listing::menu::Menu;
 use crate::listing::select::ListSelection;
 use crate::policy::Scope;
-use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId, BreakpointIdPrefix};
 use crate::session::authenticate::Authenticated;
 use crate::session::refusal::SessionRefusal;
 use crate::session::state::SessionState;
 use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, leaving, visible};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::park::{self, Resumed, Terms};
+use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::text::replaced;
+use ray_relay_debugger::debugger::unattended::Taker;
+use ray_relay_ray::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId, BreakpointIdPrefix};
 
 /// A connection that has said nothing: a browser's, for a page that it may want later.
 const SILENT: Duration = Duration::from_secs(60);

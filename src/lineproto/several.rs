@@ -12,8 +12,8 @@ use crate::group::prompt::PromptGroup;
 use crate::lineproto::input::{ClientInput, TOO_LONG, Typed};
 use crate::lineproto::output::Out;
 use crate::lineproto::prompt::{AHEAD, HINT, INTERRUPT_TIMEOUT, leave_at, lets_run};
-use crate::pdb::PromptEnd;
 use ray_relay_base::wire::text::replaced;
+use ray_relay_debugger::pdb::PromptEnd;
 
 /// What a client types that has no key for it.
 const INTERRUPT: &str = "interrupt";

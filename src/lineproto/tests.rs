@@ -21,13 +21,13 @@ use tokio::task::JoinHandle;
 
 use crate::audit::EntryKind;
 use crate::audit::testing::{AuditSpy, spied};
-use ray_relay_base::config::Config;
 use crate::connection::summary::Summary;
-use crate::dap::testing::{assert_not_dialled, listening, paused, paused_in_pdb};
 use crate::identity::testing::{authenticator, revoke, token_of};
 use crate::identity::{Authenticator, Principal};
 use crate::lineproto::*;
-use crate::ray::registry::{Breakpoint, Kind};
+use ray_relay_base::config::Config;
+use ray_relay_ray::ray::registry::{Breakpoint, Kind};
+use ray_relay_ray::ray::testing::{assert_not_dialled, listening, paused, paused_in_pdb};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// With a paused clock: beyond every deadline of the relay's.

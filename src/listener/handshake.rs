@@ -15,7 +15,6 @@ use super::detect::{Detection, ENOUGH, detect};
 use super::pydevd;
 use super::refusal::{self, HandshakeRefusal, Speaks, TLS_ALERT};
 use super::wire::ClientWire;
-use ray_relay_base::config::TlsMode;
 use crate::connect::ArrivedStream;
 use crate::connection::ConnectionInfo;
 use crate::connection::on_wake::WakeForwarder;
@@ -23,9 +22,10 @@ use crate::context::Context;
 use crate::identity::{AuthError, Authenticator, Principal};
 use crate::telemetry::metrics::{Handshake, Protocol, RefusalKind};
 use crate::tls::{Certificate, Tls};
+use crate::{dap, http, lineproto};
+use ray_relay_base::config::TlsMode;
 use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_base::wire::tcp;
-use crate::{dap, http, lineproto};
 
 const UNKNOWN_ANSWER: &[u8] =
     b"ray-relay: these bytes are neither HTTP nor the debug adapter protocol.\r\n";

@@ -111,8 +111,7 @@ pub async fn run(
         loop {
             admission.settled().await;
             let (stream, peer) = accept(&listener, &context).await;
-            #[cfg(feature = "fault-injection")]
-            crate::fault::strike("listener");
+            ray_relay_base::fault::strike("listener");
             let guard = admission.admit(peer.ip());
             let (serving, tls) = (context.clone(), tls.clone());
             // Owned by the tracker; ends by its own deadlines and by `abort`.

@@ -28,9 +28,9 @@ use tokio_rustls::client::TlsStream;
 
 use crate::app::{self, Running};
 use ray_relay_base::config::{self, Config, TlsMode};
-use crate::dap::testing::{listed, paused};
-use crate::tls::testing::{Authority, Client, Files};
+use ray_relay_base::dial::testing::{Authority, Client, Files};
 use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
+use ray_relay_ray::ray::testing::{listed, paused};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::text::{first_of, text};
-use crate::ray::registry::API_SERVER;
+use ray_relay_ray::ray::registry::API_SERVER;
 
 /// How clusters are looked for, where they are.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::ray::registry::{
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::{
     Breakpoint, BreakpointId, Change, Holder, Kind, Location, Reason, Resources, Search, Snapshot,
     State,
 };
-use ray_relay_base::timestamp::Timestamp;
 
 /// One breakpoint as clients see it: in the list and in events.
 #[derive(Debug, Serialize)]

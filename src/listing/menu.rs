@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::NOTHING_KNOWN;
 use super::row::{List, Row};
 use super::table::{self, Extras};
-use crate::ray::registry::BreakpointIdPrefix;
+use ray_relay_ray::ray::registry::BreakpointIdPrefix;
 
 /// What can be picked, in the order of the list.
 #[derive(Debug, Default)]

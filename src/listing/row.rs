@@ -12,10 +12,10 @@ use serde_json::Value;
 use super::discovery::Discovery;
 use super::holds::told;
 use super::text::{first_of, text};
-use crate::ray::registry::SERVE;
 use ray_relay_base::wire::debugger::Kind;
 use ray_relay_base::wire::human_time::{span, utc};
 use ray_relay_base::wire::text::replaced;
+use ray_relay_ray::ray::registry::SERVE;
 
 /// A snapshot older than this is worth a word.
 const OLD: f64 = 5.0;

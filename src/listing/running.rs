@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::json::seconds;
 use crate::policy::Pattern;
-use crate::ray::registry::{BreakpointId, Location, Resources, Running};
+use ray_relay_ray::ray::registry::{BreakpointId, Location, Resources, Running};
 
 /// Whether `running` is what a person calls so: by its name, its function or class, its actor's name, or its task's id.
 pub(crate) fn is_called(running: &Running, pattern: &Pattern) -> bool {

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::json::JsonRow;
 use super::row::Row;
 use crate::policy::Pattern;
-use crate::ray::registry::{Breakpoint, Reason};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::json::{list_mut, put};
 use ray_relay_base::wire::text::replaced;
+use ray_relay_ray::ray::registry::{Breakpoint, Reason};
 
 /// A column that can be sorted by, and looked into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,9 +17,9 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::json::{self, JsonRow, Rest};
-use crate::ray::registry::{Breakpoint, Change, Event};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::gzip::GzipPrefix;
+use ray_relay_ray::ray::registry::{Breakpoint, Change, Event};
 
 /// How long the rows of a list are given out as they are: so far behind `waiting_seconds` may be.
 const FRESH: Duration = Duration::from_secs(1);

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::fold::ranks::ranges;
 use super::json::seconds;
-use crate::ray::registry::{Breakpoint, Running, Snapshot, State, What};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::text::replaced;
+use ray_relay_ray::ray::registry::{Breakpoint, Running, Snapshot, State, What};
 
 /// Groups of a job that are told of one by one.
 const GROUPS: usize = 32;
@@ -135,9 +135,9 @@ fn group(group: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dap::testing::{paused, snapshot};
-    use crate::ray::registry::Names;
     use ray_relay_base::timestamp::testing::at;
+    use ray_relay_ray::ray::registry::Names;
+    use ray_relay_ray::ray::testing::{paused, snapshot};
 
     fn running(n: u8, job: &str, rank: Option<u32>, what: What) -> Running {
         Running {

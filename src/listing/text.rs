@@ -118,8 +118,8 @@ pub(crate) fn beside(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ray_relay_base::wire::text::replaced;
     use proptest::prelude::*;
+    use ray_relay_base::wire::text::replaced;
 
     #[test]
     fn wide_characters_are_measured() {

@@ -25,8 +25,8 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, info};
 
 use super::agent::Agent;
-use crate::ray::look::{LARGEST, Look};
 use ray_relay_base::wire::tunnel::messages::{FailedTask, Hex, Name, Node, Sentence};
+use ray_relay_ray::ray::look::{LARGEST, Look};
 
 /// The name of the folder, before the beginning of the node's id; and of the socket in it.
 const FOLDER: &str = "ray-relay-node-";

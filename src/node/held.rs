@@ -9,9 +9,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::keeping::ParkedDebugger;
 use super::look::Refused;
-use crate::hold::{HoldId, NoPlace, NodeHolds};
 use ray_relay_base::timestamp::unix_ms;
 use ray_relay_base::wire::tunnel::messages::{HoldRow, LetRun, Open, ParkTerms, Refusal, Replica};
+use ray_relay_ray::hold::{HoldId, NoPlace, NodeHolds};
 
 /// The table. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -183,10 +183,10 @@ impl Drop for WorkerHold {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::hold::{EACH, FAMILY};
     use ray_relay_base::wire::tunnel::messages::{
         FromAgent, Hex, Kind, LARGEST, MOST_KEPT, MOST_ROWS, WorkerTaker, written,
     };
+    use ray_relay_ray::hold::{EACH, FAMILY};
 
     fn open(worker: &str, session: Option<&str>) -> Open {
         Open {

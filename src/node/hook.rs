@@ -13,8 +13,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::door::{directory, inside};
 use super::processes::Resident;
-use crate::ray::look::LARGEST;
 use ray_relay_base::wire::text::one_line;
+use ray_relay_ray::ray::look::LARGEST;
 
 mod present;
 

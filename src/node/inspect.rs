@@ -19,12 +19,12 @@ use super::hook::{self, NoAnswer, Request};
 use super::look::Refused;
 use super::processes::Resident;
 use super::stream::{stream_for, tell_refused};
-use crate::ray::look::{self, Look};
 use ray_relay_base::wire::text::one_line;
 use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::tunnel::messages::{
     FromAgent, Hooked, Inspect, Inspection, Listening, Refusal, StreamGreeting, read, written,
 };
+use ray_relay_ray::ray::look::{self, Look};
 
 /// How long anything may take at most, whatever a relay says.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -15,10 +15,10 @@ use tracing::info;
 use super::Agent;
 use super::held::{HeldRequest, WorkerHold};
 use super::look::Refused;
-use crate::debugger::at_node::Attended;
-use crate::debugger::unattended::{Taker, UnattendedEvent};
-use crate::debugger::waiting::{AfterWaiting, Waiting};
 use ray_relay_base::wire::tunnel::messages::{ParkTerms, Refusal};
+use ray_relay_debugger::debugger::at_node::Attended;
+use ray_relay_debugger::debugger::unattended::{Taker, UnattendedEvent};
+use ray_relay_debugger::debugger::waiting::{AfterWaiting, Waiting};
 
 /// The longest time that a relay may have a worker kept.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);

@@ -17,9 +17,9 @@ use tracing::warn;
 use super::machine;
 use super::processes::{self, Processes, SocketOwner};
 use ray_relay_base::config;
-use crate::ray::head::HeadConfigError;
-use crate::ray::registry::{Attributed, Attribution, AttributionError, RayNode, Resident};
 use ray_relay_base::wire::tunnel::messages::{FailedTask, HoldRow, Open, Refusal, Sentence};
+use ray_relay_ray::ray::head::HeadConfigError;
+use ray_relay_ray::ray::registry::{Attributed, Attribution, AttributionError, RayNode, Resident};
 
 /// The deadline of one question to Ray.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -14,9 +14,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 pub(super) use self::residents::{Resident, Session};
-use crate::ray::registry::Owner;
-use ray_relay_base::wire::proc_net::{KernelSocket, LONGEST_TABLE, SocketState, TABLES, listeners, sockets};
+use ray_relay_base::wire::proc_net::{
+    KernelSocket, LONGEST_TABLE, SocketState, TABLES, listeners, sockets,
+};
 use ray_relay_base::wire::text::one_line;
+use ray_relay_ray::ray::registry::Owner;
 
 /// Bytes of a process's command line, or of its status, that are read.
 const LONGEST_TEXT: u64 = 16 << 10;

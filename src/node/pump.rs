@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_util::io::poll_read_buf;
 
-use crate::debugger::at_node::Attended;
 use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::turn::{SEALED_TURN, yield_turn};
+use ray_relay_debugger::debugger::at_node::Attended;
 
 /// Less room than this is not read into.
 const ROOM: usize = SEALED_TURN / 4;

@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::processes::Resident;
-use crate::ray::look::{Look, py_spy::LARGEST};
 use ray_relay_base::wire::text::one_line;
+use ray_relay_ray::ray::look::{Look, py_spy::LARGEST};
 
 /// How many run at a time: each stops its process for a moment, and takes a core.
 const AT_A_TIME: usize = 4;

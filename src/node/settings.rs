@@ -8,8 +8,8 @@ use hyper::header::HeaderValue;
 use rustls::ClientConfig;
 
 use ray_relay_base::config;
-use crate::ray::head::HeadConfigError;
 use ray_relay_base::wire::relay_url::RelayUrl;
+use ray_relay_ray::ray::head::HeadConfigError;
 
 /// What an agent runs with.
 pub struct Settings {

@@ -22,8 +22,6 @@ use super::held::WorkerHold;
 use super::keeping::{KeepingTerms, ParkedDebugger, WorkerHandle};
 use super::look::{DialTarget, Refused};
 use super::pump::{DebuggerStream, Pump, PumpEnd};
-use crate::debugger::at_node::{self, Attended};
-use crate::debugger::settled;
 use ray_relay_base::dial::Stream;
 use ray_relay_base::dial::websocket::Socket;
 use ray_relay_base::wire::dap::codec::frame;
@@ -32,6 +30,8 @@ use ray_relay_base::wire::tunnel::messages::{
     DialFailure, FromAgent, Hex, Open, Refusal, Replica, StreamGreeting, StreamId, read, written,
 };
 use ray_relay_base::wire::tunnel::{self, ByteStream, handshake};
+use ray_relay_debugger::debugger::at_node::{self, Attended};
+use ray_relay_debugger::debugger::settled;
 
 /// The deadline of the dial to one address of the debugger.
 const DIAL: Duration = Duration::from_secs(10);

@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use crate::agents::Failed;
 use ray_relay_base::config::{self, NoticeEvent, NoticeForm, Placeholder};
-use crate::ray::registry::{Breakpoint, Holder, Location};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::text::{hex, one_line, replaced};
+use ray_relay_ray::ray::registry::{Breakpoint, Holder, Location};
 
 /// One notice, as it is posted however often that is tried.
 #[derive(Debug, Clone)]

@@ -16,10 +16,10 @@ use tokio::time::timeout;
 use super::delivery::{Outcome, Post};
 use super::message::Notice;
 use crate::audit::chain::hmac_key;
+use crate::identity::{read_bounded, trusting};
 use ray_relay_base::config::{self, Fault, RawValue, web_address};
 use ray_relay_base::dial::http::{self, HttpClient};
 use ray_relay_base::dial::{Connector, Proxies};
-use crate::identity::{read_bounded, trusting};
 use ray_relay_base::wire::text::{hex, innermost_cause};
 
 /// From the beginning of an attempt to the status of the answer.

@@ -15,11 +15,11 @@ use tracing::warn;
 use super::message::Notice;
 use super::queue::Queue;
 use crate::agents::Failed;
-use ray_relay_base::config::{self, NoticeEvent};
-use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Registry, Snapshot, State};
 use crate::release::auto;
 use crate::session::parks::is_parked;
+use ray_relay_base::config::{self, NoticeEvent};
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, Registry, Snapshot, State};
 
 /// Looks at the list in the time after which something is told, and the bounds of the pause between two.
 const LOOKS: u32 = 20;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::breakpoint_selector::{BreakpointSelector, Pattern};
 use super::grants::Grants;
 use super::scope::{RelayScope, Scope, Scopes};
-use crate::ray::registry::{Breakpoint, Running};
+use ray_relay_ray::ray::registry::{Breakpoint, Running};
 
 /// What sessions under a rule are obliged to: which text they show, whether they are recorded, how long they last.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

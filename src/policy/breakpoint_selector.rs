@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ray::registry::{Breakpoint, Names, Running};
+use ray_relay_ray::ray::registry::{Breakpoint, Names, Running};
 
 /// A name in which `*` stands for anything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,7 +170,7 @@ mod tests {
             tasks: vec![Pattern::new("square")],
             ..BreakpointSelector::default()
         };
-        let mut breakpoint = crate::dap::testing::paused("square", 1);
+        let mut breakpoint = ray_relay_ray::ray::testing::paused("square", 1);
         assert!(selector.fits(&breakpoint));
         breakpoint.stop = 2;
         breakpoint.names_mut().provisional = true;
@@ -185,7 +185,7 @@ mod tests {
             nodes: vec![Pattern::new(node)],
             ..BreakpointSelector::default()
         };
-        let mut breakpoint = crate::dap::testing::paused("square", 1);
+        let mut breakpoint = ray_relay_ray::ray::testing::paused("square", 1);
         (breakpoint.node_id, breakpoint.node_ip) = ("ab12".into(), [10, 0, 0, 7].into());
         assert!(on("ab12").fits(&breakpoint) && on("10.0.0.*").fits(&breakpoint));
         assert!(!on("ab13").fits(&breakpoint) && !on("10.0.0.8").fits(&breakpoint));

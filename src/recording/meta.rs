@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use crate::identity::Principal;
-use crate::ray::registry::Breakpoint;
+use ray_relay_ray::ray::registry::Breakpoint;
 
 /// Which protocol the messages are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

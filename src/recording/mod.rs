@@ -25,9 +25,9 @@ use self::meta::CaptureProgress;
 pub use self::meta::{Meta, Protocol};
 pub use self::tee::CaptureTee;
 use self::writer::Writer;
-use ray_relay_base::config::{self, OnFailure};
 use crate::telemetry::Metrics;
 pub use crate::telemetry::metrics::Direction;
+use ray_relay_base::config::{self, OnFailure};
 
 /// Messages that wait for the disk.
 const QUEUE: usize = 4096;

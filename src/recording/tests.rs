@@ -8,9 +8,9 @@ use proptest::prelude::*;
 
 use super::format::{RecordedLine, read_header, read_line};
 use super::*;
-use crate::dap::testing::paused;
 use crate::identity::Principal;
-use crate::ray::registry::Snapshot;
+use ray_relay_ray::ray::registry::Snapshot;
+use ray_relay_ray::ray::testing::paused;
 
 struct Given {
     dir: tempfile::TempDir,

@@ -14,13 +14,13 @@ use tracing::{info, warn};
 
 use super::{CLIENT, release};
 use crate::audit::{Entry, EntryKind};
-use ray_relay_base::config::Release;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId, Holder, JobOf, Snapshot, Standing};
 use crate::session::authorise;
+use ray_relay_base::config::Release;
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, JobOf, Snapshot, Standing};
 
 /// The longest pause between looks; each change of the list is one too.
 const LOOK: Duration = Duration::from_secs(30);

@@ -16,12 +16,12 @@ use tracing::{debug, info};
 
 use super::no_such_breakpoint;
 use crate::context::Context;
-use crate::ray::head::HeadError;
-use crate::ray::jobs::Jobs;
-use crate::ray::registry::{Breakpoint, Holder, Kind};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit};
 use ray_relay_base::wire::text::shortened;
+use ray_relay_ray::ray::head::HeadError;
+use ray_relay_ray::ray::jobs::Jobs;
+use ray_relay_ray::ray::registry::{Breakpoint, Holder, Kind};
 
 /// What the relay calls itself as the holder meanwhile.
 pub const CLIENT: &str = "ray-relay release --force";

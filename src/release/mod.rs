@@ -6,7 +6,7 @@
 pub mod auto;
 pub mod force;
 
-pub use crate::debugger::let_run::CLIENT;
+pub use ray_relay_debugger::debugger::let_run::CLIENT;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::context::Context;
-use crate::debugger::let_run::let_run;
-use crate::ray::registry::{Breakpoint, Holder, Kind};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit, leaving, parks};
 use crate::upstream;
 use crate::upstream::LetRunError;
+use ray_relay_debugger::debugger::let_run::let_run;
+use ray_relay_ray::ray::registry::{Breakpoint, Holder, Kind};
 
 /// How long a legacy prompt may take to accept `continue`.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -10,14 +10,14 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::audit::testing::{AuditSpy, spied};
-use ray_relay_base::config::Config;
-use crate::dap::testing::{assert_not_dialled, listed, paused, paused_in_pdb};
 use crate::identity::{Authenticator, Principal};
 use crate::policy::Scope;
-use crate::ray::registry::Breakpoint;
 use crate::session::authorise;
+use ray_relay_base::config::Config;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::event;
+use ray_relay_ray::ray::registry::Breakpoint;
+use ray_relay_ray::ray::testing::{assert_not_dialled, listed, paused, paused_in_pdb};
 
 pub(super) fn relay(adapt: impl FnOnce(&mut Config)) -> (Arc<Context>, AuditSpy) {
     let mut config = Config::default();

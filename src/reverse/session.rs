@@ -17,17 +17,17 @@ use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::{Rights, Scope};
-use crate::ray::registry::Breakpoint;
 use crate::session::audit::{SessionAudit, denied};
 use crate::session::limits::{Due, Limits};
 use crate::session::state::SessionState;
 use crate::session::{Authorized, Session, authorise};
-use ray_relay_base::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use ray_relay_base::shutdown::QUIET;
 use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::tunnel::join::{ByteCount, ClosedSide, join};
 use ray_relay_base::wire::tunnel::messages::{Sentence, StreamId};
 use ray_relay_base::wire::tunnel::reverse::{self, RendezvousName, ToPerson};
+use ray_relay_ray::ray::registry::Breakpoint;
 
 /// The deadline for the command to reach its debugger and to open the stream.
 const OPENED: Duration = Duration::from_secs(15);

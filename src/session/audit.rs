@@ -11,10 +11,10 @@ use tracing::error;
 
 use crate::audit::{Audit, Entry, EntryKind, Unavailable};
 use crate::identity::Principal;
-use crate::ray::registry::{Breakpoint, BreakpointId};
 use crate::session::Session;
 use crate::telemetry::metrics::Outcome;
 use crate::telemetry::request::RequestId;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 
 /// How long one line may take: meanwhile the session that it is of stands still.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -15,10 +15,10 @@ use crate::audit::{Audit, Entry, EntryKind};
 use crate::connection::ConnectionInfo;
 use crate::connection::admission::Crowded;
 use crate::identity::{AuthError, Authenticator, Opens, Principal, PrincipalEnded, Secret};
-use crate::ray::registry::BreakpointId;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::RefusalKind;
 use crate::telemetry::request::RequestId;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// A credential as a client sends it, which is not checked yet.
 #[derive(Debug, Clone, Default)]

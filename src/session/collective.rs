@@ -9,55 +9,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::limits::{Limit, LimitStep, remaining};
-use crate::ray::registry::Breakpoint;
 use ray_relay_base::wire::human_time::span;
-
-/// Who lets a task run for so long has let it get to the collective: those who wait then wait anew. Who steps has not.
-const REACHED: Duration = Duration::from_secs(10);
-
-/// Since when the task of a session stands, shared by what lets it run and what counts.
-#[derive(Debug, Clone)]
-pub(super) struct StandClock(watch::Sender<Stand>);
-
-#[derive(Debug, Clone, Copy)]
-enum Stand {
-    Since(Instant),
-    /// It was let run, and what it stood since before.
-    Runs(Option<Instant>, Instant),
-}
-
-impl StandClock {
-    /// Of a task that stands since `first_seen`; `None`: it runs.
-    pub(super) fn new(first_seen: Option<Instant>) -> Self {
-        let runs = || Stand::Runs(None, Instant::now());
-        Self(watch::Sender::new(
-            first_seen.map_or_else(runs, Stand::Since),
-        ))
-    }
-
-    /// The program was let run.
-    pub(super) fn resumed(&self) {
-        self.0.send_if_modified(|stand| {
-            if let Stand::Since(at) = *stand {
-                *stand = Stand::Runs(Some(at), Instant::now());
-                return true;
-            }
-            false
-        });
-    }
-
-    /// The program has stopped.
-    pub(super) fn stopped(&self) {
-        self.0.send_if_modified(|stand| {
-            let Stand::Runs(before, resumed) = *stand else {
-                return false;
-            };
-            let short = before.filter(|_| resumed.elapsed() < REACHED);
-            *stand = Stand::Since(short.unwrap_or_else(Instant::now));
-            true
-        });
-    }
-}
+use ray_relay_ray::ray::registry::Breakpoint;
+use ray_relay_ray::ray::stand_clock::{Stand, StandClock};
 
 /// Until when others wait for the task of a session.
 #[derive(Debug)]
@@ -84,7 +38,7 @@ impl CollectiveWait {
         Some(Self {
             timeout: names.collective_timeout?,
             job: names.job_id.clone()?,
-            stands: clock.0.subscribe(),
+            stands: clock.watch(),
             limit: None,
             told: false,
         })
@@ -148,7 +102,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::dap::testing::paused;
+    use ray_relay_ray::ray::testing::paused;
 
     const MINUTE: Duration = Duration::from_secs(60);
 

@@ -27,7 +27,7 @@ pub use self::leaving::{GroupTask, Stop};
 use self::leaving::{Members, One, all_leave};
 pub use self::tasks::GroupTasks;
 use crate::identity::Principal;
-use crate::ray::registry::BreakpointId;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// How long a family waits for its parent to come again: an editor reconnects within a second or two.
 const RESTART_PATIENCE: Duration = Duration::from_secs(10);

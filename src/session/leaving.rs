@@ -11,9 +11,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::SessionTable;
 use crate::identity::Principal;
-use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Registry};
 use crate::session::liveness::{LivenessProbe, Reply};
 use ray_relay_base::wire::proc_net;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, Registry};
 
 /// How long a breakpoint is waited for that is about to be free: longer than the longest look takes, and than a debugger that has
 /// nothing to finish.

@@ -18,13 +18,14 @@ use super::audit::SessionAudit;
 use super::collective::CollectiveWait;
 use super::limits::Limits;
 use super::refusal::SessionRefusal;
-use super::{Attached, Denied, Permit, Session, TaskEnd};
+use super::{Attached, Denied, Permit, Session};
 use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::identity::Principal;
 use crate::recording::{CaptureStore, CaptureTee, Meta, Protocol};
-use ray_relay_base::shutdown::Shutdown;
 use crate::telemetry::metrics::Outcome;
+use ray_relay_base::shutdown::Shutdown;
+use ray_relay_ray::ray::task_end::TaskEnd;
 
 /// The pause between two attempts to put something on record.
 pub(crate) const RECORD_AGAIN: Duration = Duration::from_secs(1);

@@ -22,7 +22,6 @@ pub mod refusal;
 pub(crate) mod shares;
 pub mod state;
 pub mod table;
-pub mod task_end;
 mod visible;
 pub mod worker_end;
 
@@ -31,6 +30,5 @@ pub use family::{ChildEnding, Families, FromFamily, GroupMember, GroupRoot, Init
 pub use parks::Parks;
 pub use permit::{Attached, Permit};
 pub use table::{Session, SessionRow, SessionTable};
-pub use task_end::TaskEnd;
 pub use visible::{may, may_list, newer, sees, visible, within};
 pub use worker_end::WorkerEnd;

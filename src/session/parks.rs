@@ -25,13 +25,13 @@ pub(crate) use self::share::ParkShare;
 use self::subprocesses::Subprocesses;
 use super::{Attached, Authorized};
 use crate::agents::WorkerRoute;
-use crate::debugger::unattended::Taker;
-use crate::hold::NoPlace;
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot, State};
 use crate::session::refusal::SessionRefusal;
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_debugger::debugger::unattended::Taker;
+use ray_relay_ray::hold::NoPlace;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot, State};
 
 /// Workers that are parked at a time: of what each debugger says meanwhile 32 KiB are kept.
 pub(crate) const MOST: usize = 1024;

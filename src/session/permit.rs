@@ -10,18 +10,20 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{Span, error_span};
 
-use super::collective::{CollectiveWait, StandClock};
-use super::{SessionTable, TaskEnd};
+use super::SessionTable;
+use super::collective::CollectiveWait;
 use crate::agents::WorkerRoute;
 use crate::identity::Principal;
 use crate::policy::Rights;
-use crate::ray::registry::{
-    Breakpoint, Claim, ClaimError, Holder, Lease, Location, Registry, State,
-};
 use crate::session::parks::{Offer, over};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Denied};
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::{
+    Breakpoint, Claim, ClaimError, Holder, Lease, Location, Registry, State,
+};
+use ray_relay_ray::ray::stand_clock::StandClock;
+use ray_relay_ray::ray::task_end::TaskEnd;
 
 /// How long after it has appeared the name of a breakpoint is waited for: a task's row appears up to a second after it stops,
 /// and the registry asks once more where it may have seen the row of an earlier task.

@@ -1,10 +1,10 @@
 //! Why a client gets no session, in sentences that its editor or terminal shows.
 
 use crate::agents::{Agents, NoRoute};
-use crate::ray::registry::{Breakpoint, ClaimError, Holder, Snapshot, State};
 use crate::telemetry::metrics::RefusalKind;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
+use ray_relay_ray::ray::registry::{Breakpoint, ClaimError, Holder, Snapshot, State};
 
 /// Why there is none: `Display` is for the client.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

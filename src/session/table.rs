@@ -13,7 +13,6 @@ use tracing::Span;
 
 use crate::connection::summary::Summary;
 use crate::identity::Principal;
-use crate::ray::registry::{Breakpoint, BreakpointId, Holder};
 use crate::session::liveness::{Liveness, LivenessProbe};
 use crate::session::parks::ParkView;
 use crate::session::state::SessionState;
@@ -21,6 +20,7 @@ use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{Direction, Editor, OpenGuard, Outcome, SessionProtocol};
 use crate::telemetry::request::RequestId;
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder};
 
 /// One live session, as `/relay/v1/sessions` shows it.
 #[derive(Debug, Clone, Serialize)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, Search, Snapshot};
+use ray_relay_ray::ray::registry::{Breakpoint, Search, Snapshot};
 
 /// What lets a person know that a breakpoint exists.
 const SEEING: [Scope; 3] = [Scope::List, Scope::View, Scope::Terminal];
@@ -106,10 +106,10 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::dap::testing::{paused, snapshot};
     use crate::identity::testing;
     use crate::policy::{BreakpointSelector, Pattern, Rule};
     use crate::session::authorise;
+    use ray_relay_ray::ray::testing::{paused, snapshot};
 
     fn somebody(scopes: &str, jobs: &[&str]) -> Principal {
         let rule = Rule {

@@ -2,7 +2,7 @@
 
 use super::permit::Attached;
 use crate::agents::Agents;
-use crate::ray::registry::{Breakpoint, BreakpointId, Kind, Snapshot};
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Kind, Snapshot};
 
 /// The end of a worker of which Ray says why.
 pub struct WorkerEnd {
@@ -70,8 +70,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::ray::registry::State;
     use ray_relay_base::timestamp::Timestamp;
+    use ray_relay_ray::ray::registry::State;
 
     #[test]
     fn an_end_that_was_meant_to_be_reads_as_one() {
@@ -79,7 +79,7 @@ mod tests {
             (true, "its job is over", "has ended: its job is over"),
             (false, "it was killed", "is gone: it was killed"),
         ] {
-            let mut breakpoint = crate::dap::testing::paused("step", 1);
+            let mut breakpoint = ray_relay_ray::ray::testing::paused("step", 1);
             breakpoint.state = State::Died {
                 at: Timestamp::now(),
                 why: why.into(),

@@ -21,7 +21,7 @@ pub use super::labels::{
 };
 use ray_relay_base::config::NoticeEvent;
 use ray_relay_base::memory;
-use crate::ray::registry::{Breakpoint, Change, Observer, PollOutcome, Snapshot};
+use ray_relay_ray::ray::registry::{Breakpoint, Change, Observer, PollOutcome, Snapshot};
 
 /// One family of one of Prometheus' types: name and help; for a histogram its buckets, in seconds.
 macro_rules! family {
@@ -431,7 +431,7 @@ impl Drop for OpenGuard {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::ray::registry::ClusterStatus;
+    use ray_relay_ray::ray::registry::ClusterStatus;
 
     #[test]
     fn families_appear_with_their_values() {

@@ -10,8 +10,6 @@ mod material;
 mod pin;
 mod reload;
 mod server;
-#[cfg(test)]
-pub(crate) mod testing;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -27,9 +25,9 @@ pub use material::Material;
 pub use pin::{BadPin, Pin};
 
 use self::reload::WatchedFiles;
-use ray_relay_base::config::{self, Fault, TlsMode};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Reload;
+use ray_relay_base::config::{self, Fault, TlsMode};
 
 /// How often the files are looked at. Changed ones are taken at the second look at which they are the same, so that a
 /// certificate and a key that are written one after the other are not read in between.

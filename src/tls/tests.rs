@@ -6,9 +6,9 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio_rustls::{TlsConnector, client, server};
 
-use super::testing::{Authority, Client, Files as TestFiles, Pair, certificate};
 use super::*;
 use ray_relay_base::config::{ClientAuth, TlsVersion};
+use ray_relay_base::dial::testing::{Authority, Client, Files as TestFiles, Pair, certificate};
 
 fn faults(config: &config::Tls) -> Vec<Fault> {
     Material::load(config).err().unwrap_or_default()

@@ -15,17 +15,17 @@ use tracing::{Instrument as _, debug};
 use super::error::ConnectError;
 use crate::agents::{Agents, NoAgentReason, NoStream, OpenRequest, WorkerRoute};
 use crate::context::Context;
-use crate::debugger::kept::{KeptConnection, Stored};
-use crate::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
-use crate::keeper::Keeper;
-use ray_relay_base::memory::Account;
-use crate::ray::registry::{self, Breakpoint};
 use crate::session::Permit;
 use crate::session::refusal::SessionRefusal;
+use ray_relay_base::memory::Account;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::tcp;
 use ray_relay_base::wire::tunnel::messages::{DialFailure, ParkTerms, Subject, WorkerTaker};
+use ray_relay_debugger::debugger::kept::{KeptConnection, Stored};
+use ray_relay_debugger::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
+use ray_relay_debugger::keeper::Keeper;
+use ray_relay_ray::ray::registry::{self, Breakpoint};
 
 /// How long a dial whose session has given up is still waited for.
 const DIAL: Duration = Duration::from_secs(30);

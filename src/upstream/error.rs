@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::agents::NoAgentReason;
-use crate::ray::registry::BreakpointId;
 use ray_relay_base::wire::dap::conversation::Closed;
 use ray_relay_base::wire::text::shortened;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Why the worker's debugger was not reached. `Display` names no address: it is for the client.
 #[derive(Debug, thiserror::Error)]

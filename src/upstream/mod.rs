@@ -1,4 +1,4 @@
-//! The way to a worker's [debugger](crate::debugger), opened for a session's permit and never for a look.
+//! The way to a worker's [debugger](ray_relay_debugger::debugger), opened for a session's permit and never for a look.
 //!
 //! [`connect`] makes a [`Worker`], by `dialling` or by having the agent of the worker's node dial; `tenancy` gives the
 //! breakpoint back when that is left, and looks after the task. `park` keeps a debugger without a client, and `restored` goes on
@@ -28,18 +28,18 @@ use tracing::Instrument as _;
 
 use crate::agents::NoStream;
 use crate::context::Context;
-use crate::debugger::kept::Stored;
-use crate::debugger::legacy::LegacySession;
-use crate::debugger::unattended::IdleConnection;
-use crate::debugger::{PROBE_AFTER, Stream, Worker};
 use crate::identity::Principal;
 use crate::identity::revocation::seconds;
-use crate::keeper::Keeper;
-use crate::ray::registry::Kind;
 use crate::session::Permit;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::tcp;
 use ray_relay_base::wire::tunnel::messages::{Credential, ParkTerms, Subject};
+use ray_relay_debugger::debugger::kept::Stored;
+use ray_relay_debugger::debugger::legacy::LegacySession;
+use ray_relay_debugger::debugger::unattended::IdleConnection;
+use ray_relay_debugger::debugger::{PROBE_AFTER, Stream, Worker};
+use ray_relay_debugger::keeper::Keeper;
+use ray_relay_ray::ray::registry::Kind;
 
 /// The deadline for a debugger to be over the session before: longer than its goodbye takes from the answer on.
 const SETTLED: Duration = Duration::from_secs(2);

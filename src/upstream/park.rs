@@ -28,10 +28,7 @@ pub(crate) use self::taking::{
 pub(crate) use self::terms::{Stay, keeps, promise, reserve, share, takes_in, task_of, usual};
 use super::let_subprocesses_run;
 use crate::context::Context;
-use crate::debugger::unattended::{Unattended, UnattendedEvent};
-use crate::debugger::waiting::{AfterWaiting, Waiting};
 use crate::identity::Principal;
-use crate::ray::registry::Holder;
 use crate::session::Session;
 use crate::session::live::{Live, RECORD_AGAIN, SessionEvent, Signal};
 use crate::session::parks::{Busy, HandedOver, Offer, ParkCommand, ParkId, ParkSlot, ParkView};
@@ -39,6 +36,9 @@ use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_debugger::debugger::unattended::{Unattended, UnattendedEvent};
+use ray_relay_debugger::debugger::waiting::{AfterWaiting, Waiting};
+use ray_relay_ray::ray::registry::Holder;
 
 /// How long the head is asked why a worker is gone.
 const WHY: Duration = Duration::from_millis(250);

@@ -19,20 +19,20 @@ use tracing::{info, warn};
 use super::tenancy::Tenancy;
 use crate::agents::WorkerRoute;
 use crate::context::Context;
-use crate::debugger::kept::{KeptConnection, Stored};
-use crate::debugger::legacy::LegacySession;
-use crate::debugger::unattended::{Unattended, keeping};
-use crate::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
 use crate::identity::{CarriedIdentity, Principal};
-use crate::keeper::{KeptSlot, LeftConnection};
-use ray_relay_base::memory::Account;
-use crate::ray::registry::{
-    Breakpoint, BreakpointId, ClaimError, EnteredBreakpoint, Holder, Registry,
-};
 use crate::session::{Authorized, Permit, parks};
+use ray_relay_base::memory::Account;
 use ray_relay_base::timestamp::{Timestamp, unix_ms};
 use ray_relay_base::wire::tcp;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
+use ray_relay_debugger::debugger::kept::{KeptConnection, Stored};
+use ray_relay_debugger::debugger::legacy::LegacySession;
+use ray_relay_debugger::debugger::unattended::{Unattended, keeping};
+use ray_relay_debugger::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
+use ray_relay_debugger::keeper::{KeptSlot, LeftConnection};
+use ray_relay_ray::ray::registry::{
+    Breakpoint, BreakpointId, ClaimError, EnteredBreakpoint, Holder, Registry,
+};
 
 /// How long Ray is asked for the worker of a session that is not to be kept.
 const FOUND: Duration = Duration::from_secs(5);

@@ -11,10 +11,10 @@ use super::dialling::{Dialling, greet};
 use super::tenancy::{LetRunError, Tenancy};
 use crate::agents::Agents;
 use crate::context::Context;
-use crate::debugger::let_run::let_subprocess_run;
-use ray_relay_base::memory::Account;
-use crate::ray::registry::Breakpoint;
 use crate::telemetry::metrics::Outcome;
+use ray_relay_base::memory::Account;
+use ray_relay_debugger::debugger::let_run::let_subprocess_run;
+use ray_relay_ray::ray::registry::Breakpoint;
 
 /// The deadline of the first message of a debugger.
 const GREETING: Duration = Duration::from_secs(10);

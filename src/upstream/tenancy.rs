@@ -11,10 +11,10 @@ use tracing::debug;
 use super::dialling::{Dialling, greet};
 use super::error::ConnectError;
 use crate::agents::Needed;
-use crate::debugger::Tenant;
-use crate::debugger::let_run::{NotLetRun, touch};
 use ray_relay_base::memory::Account;
-use crate::ray::registry::{Lease, ReleasedWorker, WorkerLocation};
+use ray_relay_debugger::debugger::Tenant;
+use ray_relay_debugger::debugger::let_run::{NotLetRun, touch};
+use ray_relay_ray::ray::registry::{Lease, ReleasedWorker, WorkerLocation};
 
 /// When a task is looked after, counted from the goodbye. It may come to its next stop while the goodbye is on its way, and
 /// then stand still with no client attached and Ray not knowing, in no list (debugpy 1.8.0 to 1.8.22: about 1 in 110 quick

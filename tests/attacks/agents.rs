@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
-use ray_relay_base::wire::tunnel::messages::{Announce, FromAgent, FromRelay, Hex, PROTOCOL, written};
+use ray_relay_base::wire::tunnel::messages::{
+    Announce, FromAgent, FromRelay, Hex, PROTOCOL, written,
+};
 use ray_relay_base::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, link_config};
 use serde_json::json;
 use tokio::net::TcpStream;

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ray_relay::audit::{Audit, Entry, EntryKind};
-use ray_relay_base::config;
 use ray_relay::identity::Principal;
 use ray_relay::telemetry::Metrics;
+use ray_relay_base::config;
 use serde_json::Value;
 
 use super::support::{err, interrupt, out, ray_relay, run};

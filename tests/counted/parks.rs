@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ray_relay::app::{self, Running};
 use ray_relay_base::config::{self, Config};
-use ray_relay::ray::registry::{Names, Registry};
 use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_ray::ray::registry::{Names, Registry};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;

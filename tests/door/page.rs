@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ray_relay::ray::registry::BreakpointId;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 use super::browser::{Browser, chromium};
 use super::paused::paused;

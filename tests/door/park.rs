@@ -10,7 +10,7 @@ use tokio::process::Command;
 use super::debugger::debugger;
 use super::paused::paused;
 use super::support::*;
-use ray_relay::ray::registry::BreakpointId;
+use ray_relay_ray::ray::registry::BreakpointId;
 use serde_json::Value;
 
 async fn ray_relay(relay: SocketAddr, words: &[&str]) -> Output {

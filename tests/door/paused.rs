@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
 use tokio::net::TcpListener;
 
 /// A paused worker whose debugger's part the test plays.

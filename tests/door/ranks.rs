@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ray_relay::app::Running;
-use ray_relay::ray::registry::{Breakpoint, BreakpointId};
 use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use ray_relay::debugger::settled;
-use ray_relay::pdb::{PromptEnd, SnapshotLimits, snapshot};
+use ray_relay_debugger::debugger::settled;
+use ray_relay_debugger::pdb::{PromptEnd, SnapshotLimits, snapshot};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 

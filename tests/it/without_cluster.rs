@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use ray_relay::app::{self, Running};
 use ray_relay_base::config::{Config, Gcs};
-use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::TcpStream;

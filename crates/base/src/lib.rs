@@ -11,6 +11,7 @@
 //! | [`memory`] | how much memory there is, and who has taken how much of it |
 //! | [`timestamp`] | a time to show and a time to measure by |
 //! | [`shutdown`] | the stages of the end |
+//! | [`fault`] | panics on demand, in builds for tests |
 //! | [`key_mode`] | who may read a file with a key |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
@@ -21,6 +22,7 @@
 
 pub mod config;
 pub mod dial;
+pub mod fault;
 pub mod key_mode;
 pub mod memory;
 pub mod shutdown;

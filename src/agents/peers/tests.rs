@@ -6,14 +6,14 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::agents::tests::node;
 use crate::audit::testing::spied;
-use ray_relay_base::config::Config;
 use crate::context::Context;
-use crate::dap::testing::paused;
 use crate::identity::Authenticator;
-use crate::ray::registry::{BreakpointId, Change, ClaimError, Kind, State};
 use crate::session::refusal::SessionRefusal;
+use ray_relay_base::config::Config;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::text::Hex;
+use ray_relay_ray::ray::registry::{BreakpointId, Change, ClaimError, Kind, State};
+use ray_relay_ray::ray::testing::paused;
 
 const OTHER: Replica = Hex([9; 8]);
 
@@ -159,7 +159,7 @@ async fn the_word_of_a_link_that_broke_stands_for_a_quarter_of_a_minute() {
     scene.says(2, [scene.held("7")]).await;
     scene.ends(2, AgentLinkEnd::Broken).await;
     scene.says(3, [scene.held("7")]).await;
-    tokio::time::sleep(2 * crate::hold::KEPT).await;
+    tokio::time::sleep(2 * ray_relay_ray::hold::KEPT).await;
     assert!(scene.holder().is_some());
     scene.ends(3, AgentLinkEnd::Broken).await;
     scene.says(4, []).await;
@@ -217,7 +217,7 @@ async fn a_legacy_breakpoint_of_an_old_ray_is_known_by_its_port() {
     breakpoint.kind = Kind::Pdb;
     (breakpoint.node_id, breakpoint.worker_id) = ("".into(), "".into());
     breakpoint.node_ip = [127, 0, 0, 1].into();
-    breakpoint.registered = Some(Arc::new(crate::ray::registry::Registered {
+    breakpoint.registered = Some(Arc::new(ray_relay_ray::ray::registry::Registered {
         key: "RAY_PDB_1".to_owned(),
         title: "ray::square".to_owned(),
         read: Instant::now(),

@@ -5,8 +5,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::inspecting::{asked, told};
 use super::*;
-use crate::ray::registry::Registry;
 use ray_relay_base::wire::tunnel::messages::{FailedTask, Failures, Inspection, PostMortem};
+use ray_relay_ray::ray::registry::Registry;
 
 const PEOPLE: &str = r#"
 [[rule]]

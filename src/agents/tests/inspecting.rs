@@ -5,8 +5,8 @@ use serde_json::json;
 use super::*;
 use crate::agents::WorkerAt;
 use crate::agents::inspect::NotInspected;
-use crate::ray::look::{LARGEST, Look, Source};
 use ray_relay_base::wire::tunnel::messages::{Inspect, Inspection, Refusal};
+use ray_relay_ray::ray::look::{LARGEST, Look, Source};
 
 const AT: WorkerAt<'static> = WorkerAt {
     cluster: "default",

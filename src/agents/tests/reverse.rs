@@ -3,17 +3,19 @@
 use super::*;
 use crate::agents::reverse::{NotMet, chosen};
 use crate::audit::EntryKind;
-use crate::dap::testing::paused;
 use crate::identity::testing::revoke;
-use ray_relay_base::wire::tunnel::messages::{Meeting, RendezvousArrival, RendezvousId, read, written};
+use ray_relay_base::wire::tunnel::messages::{
+    Meeting, RendezvousArrival, RendezvousId, read, written,
+};
 use ray_relay_base::wire::tunnel::reverse::{
     self, FromPerson, REVERSE_PATH, REVERSE_PROTOCOL, REVERSE_STREAM_PROTOCOL, STREAM, ToPerson,
 };
+use ray_relay_ray::ray::testing::paused;
 
 type Socket = WebSocketStream<TcpStream>;
 
 /// The worker of `square` on node `a1`.
-fn worker() -> crate::ray::registry::Breakpoint {
+fn worker() -> ray_relay_ray::ray::registry::Breakpoint {
     let mut worker = paused("square", 1);
     (worker.node_id, worker.node_ip) = ("a1".into(), [10, 0, 0, 1].into());
     worker.names_mut().job_id = Some("01000000".to_owned());

@@ -7,10 +7,10 @@ use super::inspecting::{asked, told};
 use super::*;
 use crate::audit::EntryKind;
 use crate::connection::summary::Summary;
-use crate::dap::testing::paused;
-use crate::ray::registry::Registry;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::tunnel::messages::Inspection;
+use ray_relay_ray::ray::registry::Registry;
+use ray_relay_ray::ray::testing::paused;
 
 const PEOPLE: &str = r#"
 [[rule]]

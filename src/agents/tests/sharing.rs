@@ -1,9 +1,9 @@
 //! What two relays tell each other through an agent.
 
 use super::*;
-use ray_relay_base::config::Auth;
 use crate::identity::Issuers;
 use crate::identity::testing::{authenticator_with, principal, revoke};
+use ray_relay_base::config::Auth;
 use ray_relay_base::wire::tunnel::messages::Revocations;
 
 /// A relay that shares the ticket key that is made of `secret` with others.
@@ -122,7 +122,7 @@ async fn without_the_same_secret_nothing_is_said_or_believed() {
 async fn a_ticket_of_one_relay_is_good_at_the_others_and_not_with_another_secret() {
     let (one, other, foreign) = (sharing('a').await, sharing('a').await, sharing('b').await);
     let person = principal(&one.context.auth, "person").await;
-    let breakpoint = crate::dap::testing::paused("square", 1);
+    let breakpoint = ray_relay_ray::ray::testing::paused("square", 1);
     let ticket = one.context.auth.issue_ticket(&person, &breakpoint).unwrap();
     let peer = [127, 0, 0, 1].into();
     let (who, id) = other.context.auth.ticket(&ticket, peer).unwrap();

@@ -5,10 +5,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 use crate::agents::end::AgentLinkEnd;
 use crate::agents::{NoStream, OpenRequest, Tunnel, WorkerRoute};
-use crate::dap::testing::paused;
 use crate::identity::testing::revoke;
-use crate::ray::registry::Breakpoint;
 use ray_relay_base::wire::tunnel::messages::{self, HoldRow, Parked, Refusal};
+use ray_relay_ray::ray::registry::Breakpoint;
+use ray_relay_ray::ray::testing::paused;
 
 fn breakpoint() -> Breakpoint {
     let mut breakpoint = paused("square", 1);

@@ -4,7 +4,7 @@
 use super::resolve;
 use ray_relay_base::config::testing::given;
 use ray_relay_base::config::{ClientAuth, Flags, Problem, Resolved, Sources, TlsMode};
-use crate::tls::testing::{Authority, Files};
+use ray_relay_base::dial::testing::{Authority, Files};
 
 /// What is wrong with `file` as the configuration file.
 fn problems(file: &str) -> Vec<Problem> {

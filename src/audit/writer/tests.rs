@@ -126,7 +126,7 @@ fn what_waits_together_shares_one_write() {
         for mut waiter in waiters {
             waiter.try_recv().unwrap().unwrap();
         }
-        let text = metrics.render(&crate::ray::registry::Snapshot::default());
+        let text = metrics.render(&ray_relay_ray::ray::registry::Snapshot::default());
         assert!(text.contains("ray_relay_audit_lines_total 102\n"), "{text}");
         assert!(
             text.contains(&format!("ray_relay_audit_write_seconds_count {writes}\n")),

@@ -30,7 +30,7 @@ pub(super) struct ShowArgs {
     job: Option<String>,
     /// About this breakpoint
     #[arg(long, value_name = "ID")]
-    breakpoint: Option<crate::ray::registry::BreakpointId>,
+    breakpoint: Option<ray_relay_ray::ray::registry::BreakpointId>,
     /// Of this kind: authentication, decision, session_began, command, session_parked,
     /// session_ended, administration, agent, audit
     #[arg(long, value_name = "ACTION", value_parser = action)]

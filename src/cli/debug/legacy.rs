@@ -13,8 +13,8 @@ use super::input::Typed;
 use super::{DebugArgs, Terminal, dial};
 use crate::cli::failure::Failure;
 use crate::lineproto::{Enter, TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
-use crate::pdb::{COMMANDS_PROMPT, PROMPT};
 use ray_relay_base::wire::text::escaped;
+use ray_relay_debugger::pdb::{COMMANDS_PROMPT, PROMPT};
 
 /// What the relay and pdb end a question with.
 const QUESTIONS: [&str; 4] = [PROMPT, COMMANDS_PROMPT, TOKEN, ">>> "];
@@ -185,11 +185,11 @@ mod tests {
 
     use super::*;
     use crate::audit::testing::spied;
-    use ray_relay_base::config::Config;
     use crate::connection::ConnectionInfo;
     use crate::connection::summary::Summary;
     use crate::context::Context;
     use crate::identity::testing::{authenticator, token_of};
+    use ray_relay_base::config::Config;
 
     fn entering() -> Enter {
         Enter {

@@ -24,13 +24,13 @@ use super::worker_session::{
     OPENS_DEBUGGER, Which, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
 use super::{DebugArgs, Failure, terminal};
-use ray_relay_base::dial::Stream;
 use crate::listing::browse::{Browse, BrowseStep};
 use crate::listing::menu::Menu;
 use crate::listing::select::ListSelection;
-use crate::pdb::{After, Options, Piece, Prompt, PromptEnd};
-use crate::ray::registry::BreakpointIdPrefix;
+use ray_relay_base::dial::Stream;
 use ray_relay_base::wire::text::replaced;
+use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd};
+use ray_relay_ray::ray::registry::BreakpointIdPrefix;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

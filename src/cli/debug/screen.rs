@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal};
 
 use super::python;
 use crate::cli::terminal::say;
-use crate::pdb::Piece;
 use crate::telemetry::logging::colours;
+use ray_relay_debugger::pdb::Piece;
 
 /// Longest line that is coloured, in bytes.
 const LONGEST: usize = 1000;

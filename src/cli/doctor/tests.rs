@@ -21,12 +21,12 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::app::{self, Running};
 use crate::cli::{KubeArgs, RelayTlsArgs, RelayTokenArgs};
-use ray_relay_base::config::{ClientAuth, Config, Gcs};
 use crate::doctor::Severity;
 use crate::identity::testing::{KEY, foreign_token, token_of, token_until};
-use crate::ray::registry::FoundCluster;
-use crate::tls::testing::{Authority, Files, Pair};
+use ray_relay_base::config::{ClientAuth, Config, Gcs};
+use ray_relay_base::dial::testing::{Authority, Files, Pair};
 use ray_relay_base::wire::human_time::utc;
+use ray_relay_ray::ray::registry::FoundCluster;
 
 /// A server that answers each request as `answer` says, by its path.
 async fn server(

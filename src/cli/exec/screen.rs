@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use crate::group::kept::{KeptOutput, NOTICE};
-use crate::pdb::Piece;
-use crate::ray::registry::SERVE_NOTE;
+use ray_relay_debugger::pdb::Piece;
+use ray_relay_ray::ray::registry::SERVE_NOTE;
 
 /// See the module.
 pub(in crate::cli) enum Screen {

@@ -20,10 +20,10 @@ use crate::cli::terminal::say;
 use crate::cli::worker_session::WorkerSessionError as SessionError;
 use crate::cli::{Failure, SnapshotArgs};
 use crate::listing::row::Row;
-use crate::pdb::SnapshotLimits;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::json::take;
 use ray_relay_base::wire::text::replaced;
+use ray_relay_debugger::pdb::SnapshotLimits;
 
 /// Tasks that are looked at at a time: as many as a relay lets one person.
 const AT_ONCE: usize = 4;

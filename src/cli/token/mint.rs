@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::input::{TokenError, read_key_file};
 use crate::cli::failure::Failure;
-use ray_relay_base::config::units::parse_duration;
 use crate::identity::{CannotSign, Claims, Expectations, Jws, Secret, SigningKey};
+use ray_relay_base::config::units::parse_duration;
 use ray_relay_base::wire::human_time::{moment, span};
 use ray_relay_base::wire::text::replaced;
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::dap::testing::paused;
+use ray_relay_ray::ray::testing::paused;
 
 #[test]
 fn rays_own_breakpoint_survives_just_my_code() {

@@ -22,13 +22,13 @@ use super::rounds::Rounds;
 use super::standing::{ALL, Said, places, refusal};
 use super::together::StopsTogether;
 use crate::dap::source_folder;
-use crate::pdb::ComparisonKey;
-use crate::ray::registry::{BreakpointId, Registry, Snapshot};
 use crate::session::GroupRoot;
 use crate::session::audit::SessionAudit;
 use crate::session::family::{GroupTask, GroupTasks, Report, Wish};
 use ray_relay_base::wire::dap::message::{Request, event, notice};
 use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_debugger::pdb::ComparisonKey;
+use ray_relay_ray::ray::registry::{BreakpointId, Registry, Snapshot};
 
 /// Requests that are answered at a time.
 const MOST: usize = 16;

@@ -14,13 +14,13 @@ use crate::dap::attach_selector::{AttachSelector, fits};
 use crate::dap::selection::ChildSessions;
 use crate::dap::source_folder;
 use crate::identity::Secret;
-use crate::ray::registry::{Breakpoint, BreakpointId, List, Snapshot, State};
 use crate::session::GroupRoot;
 use crate::session::family::Stop;
 pub(super) use crate::session::permit::NAME_PATIENCE;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::message::{Request, event, notice, request};
 use ray_relay_base::wire::dap::names::{Command, Event, Reverse};
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, List, Snapshot, State};
 
 /// Children at once: each is a session in a person's window.
 pub(super) const MAX_CHILDREN: usize = 32;

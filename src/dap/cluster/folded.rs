@@ -10,9 +10,9 @@ use crate::listing::fold::answers::{Answers, fold};
 use crate::listing::fold::told;
 use crate::listing::fold::who::{Names, Who, identified};
 use crate::listing::json::JsonRow;
-use crate::ray::registry::{Breakpoint, Snapshot};
 use crate::session::family::{Answer, GroupTask};
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
 
 /// Tasks with what each has to say, in the order of their groups and ranks.
 pub(super) struct Folded<T> {

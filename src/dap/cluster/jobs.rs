@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use crate::ray::registry::Registry;
+use ray_relay_ray::ray::registry::Registry;
 
 /// Jobs that are asked after at once, and jobs that are remembered.
 const MAX: (usize, usize) = (8, 1_000);

@@ -16,11 +16,8 @@ use tokio::time::Instant;
 
 use crate::connection::summary::Summary;
 use crate::context::Context;
-use crate::hold::LOOK_CLIENT;
 use crate::identity::Principal;
-use crate::pdb;
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, Kind};
 use crate::recording::{Direction, Protocol};
 use crate::session::family::Stop;
 use crate::session::live::Begun;
@@ -29,6 +26,9 @@ use crate::session::{Permit, authorise, leaving};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream;
 use ray_relay_base::wire::prefixed::Prefixed;
+use ray_relay_debugger::pdb;
+use ray_relay_ray::hold::LOOK_CLIENT;
+use ray_relay_ray::ray::registry::{Breakpoint, Kind};
 
 /// Processes that are asked at a time.
 const MAX_AT_A_TIME: usize = 8;

@@ -79,8 +79,8 @@ mod tests {
 
     use super::*;
     use crate::dap::attach_selector::read_selector;
-    use crate::dap::testing::paused;
     use crate::identity::Principal;
+    use ray_relay_ray::ray::testing::paused;
 
     /// The task of session `session` in `job`, which has stopped so often, and so often by itself.
     fn task(session: u64, job: &str, stands: bool, (stops, breaks): (u64, u64)) -> GroupTask {

@@ -5,11 +5,11 @@
 use serde_json::{Value, json};
 
 use super::folded::{Folded, latest};
-use crate::ray::registry::Snapshot;
 use crate::session::family::{Answer, GroupTask};
 use ray_relay_base::wire::dap::message::Request;
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::text::escaped;
+use ray_relay_ray::ray::registry::Snapshot;
 
 /// The thread that stands for all, its one frame, and the list of where each stands.
 pub(super) const ALL: u64 = 1;

@@ -7,11 +7,11 @@ use super::*;
 use crate::dap::attach::RelayEndpoint;
 use crate::dap::attach_selector::{AttachSelector, read_selector};
 use crate::dap::selection::ChildSessions;
-use crate::dap::testing::{paused, snapshot};
 use crate::identity::Secret;
-use crate::ray::registry::{Holder, State};
 use crate::session::{Families, Initiator};
 use ray_relay_base::timestamp::testing::at;
+use ray_relay_ray::ray::registry::{Holder, State};
+use ray_relay_ray::ray::testing::{paused, snapshot};
 
 impl Announcer {
     /// What is announced of these, long after they stopped.

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use super::jobs::JobName;
 use crate::dap::attach_selector::{AttachSelector, fits};
 use crate::identity::Principal;
-use crate::ray::registry::{Breakpoint, Snapshot};
 use crate::session::family::Stop;
+use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
 
 /// Jobs whose others are looked for at a time; more stop as they would without.
 const MOST: usize = 8;
@@ -151,8 +151,8 @@ mod tests {
 
     use super::*;
     use crate::dap::attach_selector::read_selector;
-    use crate::dap::testing::{paused, snapshot};
     use crate::identity::testing::{authenticator, principal};
+    use ray_relay_ray::ray::testing::{paused, snapshot};
 
     const NONE: (&[Stop], &[Stop]) = (&[], &[]);
 

@@ -10,11 +10,11 @@ use super::AttachFlow;
 use crate::advertise::Resolved;
 use crate::dap::attach::RelayEndpoint;
 use crate::dap::selection::Hint;
-use crate::ray::registry::BreakpointId;
 use crate::session::visible;
 use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
 use ray_relay_base::wire::dap::message::Request;
 use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Longest wait for a breakpoint that the client's address names and the list does not have yet.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);

@@ -7,7 +7,6 @@ use tokio::time::sleep;
 use super::AttachFlow;
 use crate::dap::attach_selector::{AttachSelector, fits};
 use crate::dap::{ClientOpening, cluster, refused};
-use crate::ray::registry::Breakpoint;
 use crate::session::audit::SessionAudit;
 use crate::session::refusal::SessionRefusal;
 use crate::session::shares::QuotaExceeded;
@@ -16,6 +15,7 @@ use crate::session::{GroupMember, Initiator};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_ray::ray::registry::Breakpoint;
 
 /// After which time those sessions of the same person are looked after that no family has taken back in.
 const SETTLED: Duration = Duration::from_secs(2);

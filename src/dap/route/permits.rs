@@ -7,12 +7,12 @@ use crate::dap::attach_selector::AttachSelector;
 use crate::dap::client::DebugClient;
 use crate::dap::selection::Hint;
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId};
 use crate::session::parks::ParkId;
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Denied, Permit, authorise};
 use crate::upstream::owner;
 use crate::upstream::park::{self, Resumed};
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 
 impl AttachFlow<'_> {
     /// Recognised a moment ago, and then there may have been a wait.

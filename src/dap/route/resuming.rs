@@ -5,12 +5,12 @@ use crate::dap::ClientOpening;
 use crate::dap::attach_selector::{AttachSelector, fits};
 use crate::dap::client::DebugClient;
 use crate::dap::selection::{AttachAnswer, Hint};
-use crate::debugger::unattended::Taker;
 use crate::policy::Scope;
-use crate::ray::registry::Breakpoint;
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Permit, leaving};
 use crate::upstream::park::{self, Resumed, Terms};
+use ray_relay_debugger::debugger::unattended::Taker;
+use ray_relay_ray::ray::registry::Breakpoint;
 
 impl AttachFlow<'_> {
     /// [`Self::choose`], and again where what is asked for may be on its way back from a session that is over, or from one of

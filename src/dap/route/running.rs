@@ -13,13 +13,15 @@ use crate::dap::attach_selector::AttachSelector;
 use crate::listing::running::is_called;
 use crate::listing::text::first_of;
 use crate::policy::{Pattern, Scope, Scopes};
-use crate::ray::registry::{Breakpoint, BreakpointId, Running, RunningIn, RunningQuery, State};
 use crate::session::audit;
 use crate::session::refusal::SessionRefusal;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::notice;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_base::wire::text::shortened;
+use ray_relay_ray::ray::registry::{
+    Breakpoint, BreakpointId, Running, RunningIn, RunningQuery, State,
+};
 
 /// How long the heads may take to say what runs.
 pub(super) const ASKED: Duration = Duration::from_secs(20);

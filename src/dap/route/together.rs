@@ -20,8 +20,8 @@ use crate::dap::cluster::{JobName, Joined, StopsTogether};
 use crate::dap::selection::{AttachAnswer, ChildSessions, Hint};
 use crate::listing::text::first_of;
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId, Running, RunningQuery, State, What};
 use crate::session::audit::SessionAudit;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Running, RunningQuery, State, What};
 
 /// Debuggers that are opened at a time.
 const AT_A_TIME: usize = 8;

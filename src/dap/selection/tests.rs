@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::dap::attach_selector::read_selector;
-use crate::dap::testing::{paused, snapshot};
-use crate::ray::registry::{Holder, State};
 use ray_relay_base::timestamp::testing::at;
 use ray_relay_base::wire::tunnel::text::Hex;
+use ray_relay_ray::ray::registry::{Holder, State};
+use ray_relay_ray::ray::testing::{paused, snapshot};
 
 fn now() -> Timestamp {
     at(1_000_100)

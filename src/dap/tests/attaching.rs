@@ -1,7 +1,7 @@
 //! The way to a worker: what comes before `attach`, and workers that do not answer it.
 
 use super::*;
-use crate::ray::registry::Change;
+use ray_relay_ray::ray::registry::Change;
 
 #[tokio::test]
 async fn what_comes_before_attach_is_answered_and_bounded() {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::identity::testing::{authenticator, principal, revoke, token_of};
-use crate::ray::registry::BreakpointId;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Who may do what.
 const POLICY: &str = r#"

@@ -37,7 +37,7 @@ async fn a_breakpoint_is_free_at_the_answer_to_the_goodbye_and_dialled_when_its_
     drop(debugger);
     let_go(&mut dap).await;
     let mut lists = context.registry.watch();
-    let free = |list: &Arc<crate::ray::registry::Snapshot>| {
+    let free = |list: &Arc<ray_relay_ray::ray::registry::Snapshot>| {
         list.find(id).is_some_and(|row| row.is_paused())
     };
     timeout(PATIENCE, lists.wait_for(free))

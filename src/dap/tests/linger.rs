@@ -1,7 +1,7 @@
 //! What a client gets whose worker is gone, or whose goodbye is its own.
 
 use super::*;
-use crate::ray::registry::Holder;
+use ray_relay_ray::ray::registry::Holder;
 
 /// Attached, in a worker that is listed in `context`.
 async fn attached(

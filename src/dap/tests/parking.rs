@@ -15,9 +15,9 @@ use super::*;
 use crate::audit::EntryKind;
 use crate::audit::testing::{AuditSpy, spied};
 use crate::identity::testing::{authenticator, token_of};
-use crate::ray::registry::{BreakpointId, Snapshot};
 use crate::session::state::SessionState;
 use ray_relay_base::wire::dap::kept::MOST;
+use ray_relay_ray::ray::registry::{BreakpointId, Snapshot};
 
 /// Who may do what: everybody but `eve` debugs, who administers.
 const POLICY: &str = r#"

@@ -139,7 +139,7 @@ async fn refusals_are_on_record_with_what_was_asked_for() {
     let relay = relay(audit, |_| {});
     let worker = worker(&relay).await;
     let id = worker.breakpoint.id;
-    let unknown = crate::ray::registry::BreakpointId::derive("default", "nothing");
+    let unknown = ray_relay_ray::ray::registry::BreakpointId::derive("default", "nothing");
     for arguments in [
         with_token("wrong"),
         json!({"rayRelay": {"breakpoint": id, "token": token_of("ben")}}),

@@ -5,11 +5,11 @@ use crate::audit::EntryKind;
 use crate::audit::testing::spied;
 use crate::identity::CarriedIdentity;
 use crate::identity::testing::{authenticator, principal, token_of};
-use crate::keeper::{LeftConnection, testing};
-use crate::ray::registry::BreakpointId;
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
+use ray_relay_debugger::keeper::{LeftConnection, testing};
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// What the relay before has written down of a session with `breakpoint`, which is kept for so many milliseconds.
 fn stored(breakpoint: &Breakpoint, keeps_ms: u64, configured: bool) -> Value {
@@ -82,7 +82,7 @@ fn take_up(context: &Arc<Context>, left: LeftConnection) {
 
 async fn until(context: &Context, id: BreakpointId, word: &str) {
     let mut lists = context.registry.watch();
-    let is_it = |list: &Arc<crate::ray::registry::Snapshot>| {
+    let is_it = |list: &Arc<ray_relay_ray::ray::registry::Snapshot>| {
         list.find(id).map(|row| row.state.word()) == Some(word)
     };
     let waited = timeout(PATIENCE, lists.wait_for(is_it)).await;
@@ -152,7 +152,7 @@ async fn one_whose_time_is_over_or_that_was_not_configured_is_left_in_order() {
         let_go(&mut debugger).await;
         drop(debugger);
         let mut lists = context.registry.watch();
-        let is_free = |list: &Arc<crate::ray::registry::Snapshot>| {
+        let is_free = |list: &Arc<ray_relay_ray::ray::registry::Snapshot>| {
             list.find(id).is_none_or(|row| row.holder().is_none())
         };
         timeout(PATIENCE, lists.wait_for(is_free))

@@ -3,8 +3,8 @@
 use tokio::io::AsyncReadExt as _;
 
 use super::*;
-use crate::ray::registry::Reason;
 use ray_relay_base::wire::dap::mappings;
+use ray_relay_ray::ray::registry::Reason;
 
 #[tokio::test]
 async fn no_address_of_the_cluster_reaches_the_client() {
@@ -188,7 +188,7 @@ async fn a_worker_that_ray_does_not_list_may_stand_already_and_is_continued() {
     let context = context(|_| {});
     let worker = Worker::listen().await;
     context.registry.insert(Breakpoint {
-        state: crate::ray::registry::State::Unlisted,
+        state: ray_relay_ray::ray::registry::State::Unlisted,
         ..worker.breakpoint.clone()
     });
     let named = json!({"rayRelay": {"breakpoint": worker.breakpoint.id}});

@@ -10,15 +10,15 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 use super::*;
 use crate::agents::tests::{Scene, StandIn, dialled};
-use ray_relay_base::config::UpstreamPath;
-use crate::hold::LOOK_CLIENT;
 use crate::identity::testing::{principal, revoke, token_of};
+use ray_relay_base::config::UpstreamPath;
 use ray_relay_base::wire::dap::message::RefusalCode;
 use ray_relay_base::wire::tunnel::messages::{
     Credential, FromAgent, FromRelay, HoldRow, Kind as TunnelKind, LetRun, Open, ParkTerms, Parked,
     Refusal, StreamGreeting, read, written,
 };
 use ray_relay_base::wire::tunnel::text::Hex;
+use ray_relay_ray::hold::LOOK_CLIENT;
 
 /// A relay that reaches workers through agents alone, one of them for `a1`, and a worker there.
 async fn scene() -> (Scene, StandIn, Worker) {

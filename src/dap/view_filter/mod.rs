@@ -27,15 +27,15 @@ use self::values::Values;
 use super::messages::{self, FromWorker};
 pub use super::verdict::FIRST_OWN_SEQ;
 use super::verdict::{Action, pass};
-use crate::debugger::unattended::OWN_SEQ;
 use crate::identity::Principal;
-use crate::pdb::ComparisonKey;
 use crate::policy::{Rights, Scope, Scopes};
 use crate::visibility::Visibility;
 use ray_relay_base::wire::dap::message::{Request, event, notice};
 use ray_relay_base::wire::dap::names::{Event, Reverse};
 use ray_relay_base::wire::dap::peek::MessageType;
 use ray_relay_base::wire::dap::texts::Front;
+use ray_relay_debugger::debugger::unattended::OWN_SEQ;
+use ray_relay_debugger::pdb::ComparisonKey;
 
 /// Requests whose answers are waited for, of each kind; more are refused.
 const MAX_PENDING: usize = 256;

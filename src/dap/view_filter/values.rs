@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::Request;
 use crate::dap::verdict::{Action, ask};
-use crate::pdb::{ComparisonKey, Open, Opened, OpenedValue};
 use crate::visibility::Visibility;
+use ray_relay_debugger::pdb::{ComparisonKey, Open, Opened, OpenedValue};
 
 /// Questions that are asked at the same time.
 const MAX_PENDING: usize = 256;

@@ -8,9 +8,9 @@ use std::ops::RangeInclusive;
 use serde_json::{Map, Value, json};
 
 use crate::dap::attach::{Pass, RelayEndpoint, way_back};
-use crate::ray::registry::BreakpointId;
 use ray_relay_base::wire::dap::message::{KEPT_SUBPROCESS, event, request};
 use ray_relay_base::wire::dap::names::{Command, Event, Reverse};
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Numbers that a kernel gives a process: Linux none above `PID_MAX_LIMIT`.
 const PROCESSES: RangeInclusive<u64> = 1..=1 << 22;

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::fields::names_file;
 use super::*;
 use crate::dap::attach::{Pass, RelayEndpoint};
-use crate::ray::registry::BreakpointId;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Any JSON whose texts and keys fit these patterns.
 pub(in crate::dap) fn json_of(

@@ -12,10 +12,10 @@ use tokio_util::sync::ReusableBoxFuture;
 use super::{ActiveSession, HALF_CLOSED};
 use crate::dap::attach_selector::OnClose;
 use crate::dap::rewrite::is_set;
-use crate::ray::registry::{BreakpointId, Snapshot};
 use crate::telemetry::metrics::Outcome;
 use ray_relay_base::wire::dap::message::Request;
 use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_ray::ray::registry::{BreakpointId, Snapshot};
 
 /// How long behind the goodbye of a subprocess its task may be parked, which takes [`HALF_CLOSED`] from its own.
 const MOMENT: Duration = Duration::from_secs(1);

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::{ActiveSession, LET_GO};
 use crate::dap::linger::{Linger, Unexplained};
-use crate::debugger::unattended::OWN_SEQ;
 use crate::session::live::{Closing, SessionEnd, SessionEvent};
 use crate::session::{ChildEnding, FromFamily, GroupMember};
 use crate::telemetry::metrics::Outcome;
@@ -17,6 +16,7 @@ use ray_relay_base::wire::dap::message::{Request, event, notice, request, task_e
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::dap::splice::Side;
 use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_debugger::debugger::unattended::OWN_SEQ;
 
 /// Why a session ends whose client asked for it by ending another.
 const PARENT_ENDED: &str = "the cluster session that opened it has ended";
@@ -147,7 +147,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
 
     /// Takes along, before a goodbye, what debugpy 1.8 keeps when its client leaves: the function breakpoints, at which the
     /// task would stop with no client there, and the path mappings, which the next person would meet. The goodbye waits until
-    /// those are forgotten, as for every evaluation ([`crate::debugger::Worker`]).
+    /// those are forgotten, as for every evaluation ([`ray_relay_debugger::debugger::Worker`]).
     pub(super) fn leave_nothing_behind(&mut self) {
         if !self.splice.worker().is_attached() {
             return;
@@ -168,7 +168,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     }
 
     /// The client has closed its half without a goodbye: one is said behind all that it asked, so that it has its answers.
-    /// A worker that is not attached yet is left as it is, to [`crate::debugger::Worker`].
+    /// A worker that is not attached yet is left as it is, to [`ray_relay_debugger::debugger::Worker`].
     pub(super) fn say_goodbye(&mut self) {
         if self.splice.worker().is_attached() {
             self.leave_nothing_behind();

@@ -16,7 +16,6 @@ use crate::dap::messages::{self, FromClient};
 use crate::dap::wall::Child;
 use crate::dap::{capabilities, commands, rank_words, rewrite, source_folder};
 use crate::policy::Scope;
-use crate::ray::registry::SERVE_NOTE;
 use crate::telemetry::metrics::Outcome;
 use ray_relay_base::wire::dap::codec::{frame, parse};
 use ray_relay_base::wire::dap::message::{Request, event, notice, request};
@@ -24,6 +23,7 @@ use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::dap::splice::Side;
 use ray_relay_base::wire::json::{at, put};
 use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_ray::ray::registry::SERVE_NOTE;
 
 const NO_TERMINATE: &str = "ending a worker process takes the permission `terminate`, or `debug` on a relay with dap.allow_terminate on; disconnect instead, and the task runs on";
 

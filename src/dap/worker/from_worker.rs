@@ -11,7 +11,6 @@ use crate::dap::linger::gone;
 use crate::dap::message_filter::Action;
 use crate::dap::messages::{FromWorker, OfWorker};
 use crate::dap::{rewrite, wall};
-use crate::debugger::unattended::OWN_SEQ;
 use crate::session::state::SessionState;
 use crate::session::worker_end::{agent_lost, unexplained, was_intended};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -22,6 +21,7 @@ use ray_relay_base::wire::dap::splice::Side;
 use ray_relay_base::wire::json::{put, take};
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_base::wire::text::{one_line, shortened};
+use ray_relay_debugger::debugger::unattended::OWN_SEQ;
 
 /// Requests to the client that a worker's debugger is told of that they are refused. debugpy puts none that is.
 const MAX_REFUSED: u8 = 16;

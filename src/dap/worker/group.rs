@@ -11,8 +11,6 @@ use super::pausing::Pausing;
 use super::questions::{Halt, Question, Then};
 use super::source_folder::FolderAsker;
 use crate::dap::wall;
-use crate::debugger::unattended::OWN_SEQ;
-use crate::pdb::{console_answer, console_expression};
 use crate::policy::Scope;
 use crate::session::family::{Asked, Wish};
 use ray_relay_base::wire::dap::codec::parse;
@@ -22,6 +20,8 @@ use ray_relay_base::wire::dap::splice::Side;
 use ray_relay_base::wire::json::{list_mut, put};
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_base::wire::text::{escaped, shortened};
+use ray_relay_debugger::debugger::unattended::OWN_SEQ;
+use ray_relay_debugger::pdb::{console_answer, console_expression};
 
 /// Characters of what a breakpoint logs that the lead's client is shown.
 const LONGEST_LOG: usize = 2000;

@@ -7,9 +7,9 @@ use tokio::task::yield_now;
 
 use crate::dap::message_filter::MessageFilter;
 use crate::dap::{source_folder, wall};
-use crate::debugger::Worker;
 use ray_relay_base::wire::dap::splice::{Side, Splice, SpliceEvent};
 use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_debugger::debugger::Worker;
 
 /// Bytes that are looked through before everybody else has a turn.
 const TURN: usize = 64 * 1024;

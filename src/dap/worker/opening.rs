@@ -15,7 +15,6 @@ use crate::dap::message_filter::MessageFilter;
 use crate::dap::opened::in_console;
 use crate::dap::refusal::close_with;
 use crate::dap::selection::ChildSessions;
-use crate::debugger::Worker;
 use crate::session::live::Begun;
 use crate::session::parks::ParkShare;
 use crate::session::{GroupMember, Permit, WorkerEnd};
@@ -26,6 +25,7 @@ use ray_relay_base::wire::dap::message::{RefusalCode, Request, notice, request};
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::json::take;
 use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_debugger::debugger::Worker;
 
 /// The same where the client knows of the end, or waits for an answer to its `attach`.
 pub(super) const WHY_PATIENCE: Duration = Duration::from_secs(2);

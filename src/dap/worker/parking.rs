@@ -12,15 +12,14 @@ use crate::dap::attach::{fingerprint, for_worker, source_note};
 use crate::dap::attach_selector::OnClose;
 use crate::dap::message_filter::MessageFilter;
 use crate::dap::rewrite::is_set;
-use crate::debugger::unattended::{self, KeptSplice, Unattended};
 use crate::session::live::Begun;
 use crate::session::parks::{ParkShare, ParkView};
 use crate::session::state::SessionState;
 use crate::session::{GroupMember, Session, leaving};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::ConnectError;
 use crate::upstream::park::{self, Park, ResumeState, Resumed};
+use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::dap::mappings;
@@ -29,6 +28,7 @@ use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::dap::reattach::{self, Before};
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_debugger::debugger::unattended::{self, KeptSplice, Unattended};
 
 /// How long a debugger may take to take the arguments of another `attach`.
 const REATTACH_TIMEOUT: Duration = Duration::from_secs(5);

@@ -8,8 +8,8 @@ use tokio::time::sleep;
 use tokio_util::sync::ReusableBoxFuture;
 
 use crate::agents::{Agents, WorkerAt};
-use crate::ray::look::{Look, Thread};
-use crate::ray::registry::Breakpoint;
+use ray_relay_ray::ray::look::{Look, Thread};
+use ray_relay_ray::ray::registry::Breakpoint;
 
 /// How long a thread may take to come to a line of Python before it is looked at: debugpy takes half a second.
 const STOPS: Duration = Duration::from_secs(2);

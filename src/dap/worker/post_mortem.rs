@@ -4,12 +4,12 @@ use serde_json::Value;
 
 use super::{ActiveSession, Evaluating};
 use crate::dap::rewrite;
-use crate::ray::registry::Reason;
 use ray_relay_base::wire::dap::codec::frame;
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::post_mortem::pausing_monitoring;
 use ray_relay_base::wire::dap::splice::Side;
 use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_ray::ray::registry::Reason;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Whether the stop is a post-mortem, as the registry knows by now: the reason may have become known after the claim.

@@ -8,8 +8,8 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::dap::verdict::FIRST_OWN_SEQ;
-use crate::pdb::ComparisonKey;
 use crate::session::family::Answer;
+use ray_relay_debugger::pdb::ComparisonKey;
 
 /// Numbers of these requests; the filters have those behind.
 const NUMBERS: Range<u64> = FIRST_OWN_SEQ - 0x1000_0000..FIRST_OWN_SEQ;

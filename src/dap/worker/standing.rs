@@ -5,8 +5,8 @@
 use serde_json::Value;
 
 use super::ActiveSession;
-use crate::ray::registry::Location;
 use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_ray::ray::registry::Location;
 
 /// Stacks that are looked at behind a stop: the first may be one of another thread.
 const MOST: u8 = 4;

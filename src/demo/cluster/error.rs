@@ -3,7 +3,7 @@
 use std::io;
 
 use super::bounds::{PORTS, UP_DEADLINE};
-use crate::ray::head::HeadConfigError;
+use ray_relay_ray::ray::head::HeadConfigError;
 
 /// Why there is no cluster. `Display` is a sentence with the next step.
 #[derive(Debug, thiserror::Error)]

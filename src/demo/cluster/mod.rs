@@ -28,8 +28,8 @@ pub use self::error::ClusterError;
 use self::node::{DemoNode, clean, search_path};
 use super::processes::ProcessGroup;
 use super::venv::{Venv, major_minor};
-use crate::ray::jobs::Jobs;
 use crate::telemetry::progress::{PreparationClock, ProgressStep};
+use ray_relay_ray::ray::jobs::Jobs;
 
 /// How often a cluster is begun, where Ray gives up on it.
 const ATTEMPTS: usize = 3;

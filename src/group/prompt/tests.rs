@@ -12,9 +12,9 @@ use super::*;
 use crate::group::kept::KeptOutput;
 use crate::group::live::{IN_ORDER, open_all};
 use crate::group::members::Meant;
-use crate::pdb::{Options, Piece};
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::event;
+use ray_relay_debugger::pdb::{Options, Piece};
 
 /// When which of the debuggers was asked to let its task run on.
 type Log = Arc<Mutex<Vec<(usize, Duration)>>>;

@@ -19,8 +19,8 @@ use crate::identity::Principal;
 use crate::listing::json::Rest;
 use crate::listing::shared::SharedRows;
 use crate::policy::Scope;
-use crate::ray::registry::Snapshot;
 use crate::session::within;
+use ray_relay_ray::ray::registry::Snapshot;
 
 /// A shorter list is not worth compressing.
 const WORTH_COMPRESSING: usize = 1024;

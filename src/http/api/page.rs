@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::http::query;
 use crate::listing::select::Filter;
 use crate::policy::Pattern;
-use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 use ray_relay_base::timestamp::{Timestamp, unix_ms};
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 
 /// Rows of a page at most: as many as a head tells of workers.
 const MOST: usize = 10_000;

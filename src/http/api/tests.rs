@@ -1,6 +1,6 @@
 use super::*;
 use crate::listing::json::list;
-use crate::ray::registry::ClusterStatus;
+use ray_relay_ray::ray::registry::ClusterStatus;
 
 fn answered(ago: Option<u64>, trouble: Option<&str>) -> Snapshot {
     let polled = ago.and_then(|ago| Instant::now().checked_sub(Duration::from_secs(ago)));

@@ -24,11 +24,11 @@ use crate::http::refusal::ASK_AGAIN;
 use crate::http::required_access::RowAccess;
 use crate::http::rewrite::{Worker, rewrite};
 use crate::identity::Principal;
-use ray_relay_base::memory::{MemoryUse, Taken};
-use crate::ray::head::HeadBody;
-use crate::ray::registry::BreakpointId;
 use crate::session::may_list;
 use crate::telemetry::metrics::RefusalKind;
+use ray_relay_base::memory::{MemoryUse, Taken};
+use ray_relay_ray::ray::head::HeadBody;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// How long an answer that is held for rewriting may take to arrive: 10,000 rows take Ray a few
 /// seconds.

@@ -11,7 +11,7 @@ use crate::http::filter::NotAList;
 use crate::http::refusal::chain;
 use crate::http::rewrite::NotJson;
 use ray_relay_base::memory::{Short, Taken};
-use crate::ray::head::HeadBody;
+use ray_relay_ray::ray::head::HeadBody;
 
 /// How long the head is not read on while there is no memory for what it says.
 const MEMORY_PATIENCE: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::ray::registry::SUBMITTER;
+use ray_relay_ray::ray::registry::SUBMITTER;
 
 /// By which Ray is told of a function that changes runtime environments.
 const HOOK: &str = "RAY_RUNTIME_ENV_HOOK";

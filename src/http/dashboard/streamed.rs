@@ -12,7 +12,7 @@ use tracing::debug;
 use super::change::{NotChanged, broken, hold, next};
 use crate::http::rewrite::{Rewriter, Worker};
 use ray_relay_base::memory::Taken;
-use crate::ray::head::{HeadBody, StreamedBodyError};
+use ray_relay_ray::ray::head::{HeadBody, StreamedBodyError};
 
 /// Bytes of a list that are walked before its answer begins, so that a page of errors is refused with a sentence. A shorter list
 /// is walked to its end.

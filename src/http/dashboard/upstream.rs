@@ -14,8 +14,8 @@ use crate::http::route::{Which, segments, unescaped};
 use crate::http::{hop, origin};
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::ray::head::{HeadBody, HeadClient, HeadError};
 use crate::telemetry::metrics::{Asker, HeadOutcome};
+use ray_relay_ray::ray::head::{HeadBody, HeadClient, HeadError};
 
 /// The cluster that is asked for. One that the caller has nothing to do with is as unknown as one that does not exist.
 pub(crate) fn cluster(
@@ -62,7 +62,7 @@ impl Upstream {
     pub(crate) async fn send(
         &self,
         ctx: &Context,
-        request: Request<crate::ray::head::RequestBody>,
+        request: Request<ray_relay_ray::ray::head::RequestBody>,
     ) -> Result<Response<HeadBody>, Response<Body>> {
         let started = Instant::now();
         let answered = self.head.send(request).await;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::http::tests::{breakpoint, config};
-use crate::ray::registry::Registry;
+use ray_relay_ray::ray::registry::Registry;
 
 fn feed(registry: &Registry) -> Feed {
     Feed {

@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use ray_relay_base::config::Advertise;
 use hyper::Request;
+use ray_relay_base::config::Advertise;
 
 fn ask(
     method: &str,

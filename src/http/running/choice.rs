@@ -10,7 +10,7 @@ use crate::listing::row::Row;
 use crate::listing::running::is_called;
 use crate::listing::select::Filter;
 use crate::policy::Pattern;
-use crate::ray::registry::Running;
+use ray_relay_ray::ray::registry::Running;
 
 /// Longest name or pattern, in bytes.
 const LONGEST: usize = 256;

@@ -10,8 +10,8 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use crate::context::Context;
-use crate::ray::registry::Running;
 use ray_relay_base::wire::json::put;
+use ray_relay_ray::ray::registry::Running;
 
 /// How long one agent may take, and all of them.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::listing::running::IdleRow;
 use crate::policy::Scope;
-use crate::ray::registry::{Running, RunningIn};
+use ray_relay_ray::ray::registry::{Running, RunningIn};
 
 /// Actors that are reported, and those of which Ray is asked what they ran last.
 const MAX_ROWS: usize = 256;

@@ -20,9 +20,9 @@ use crate::http::query;
 use crate::identity::Principal;
 use crate::listing::standing;
 use crate::policy::Scope;
-use crate::ray::registry::Running;
 use crate::session::within;
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::Running;
 
 /// Rows of a page, where no number is asked for, and at most.
 const PAGE: usize = 1000;

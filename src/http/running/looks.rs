@@ -27,8 +27,8 @@ use crate::http::refusal::HttpRefusal;
 use crate::http::{audit, body};
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::ray::look::Look;
-use crate::ray::registry::{NoStack, Running};
+use ray_relay_ray::ray::look::Look;
+use ray_relay_ray::ray::registry::{NoStack, Running};
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 4096;

@@ -24,8 +24,8 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::listing::running::RunningRow;
 use crate::policy::Scope;
-use crate::ray::registry::{BreakpointId, Running, RunningIn, RunningQuery};
 use choice::TaskChoice;
+use ray_relay_ray::ray::registry::{BreakpointId, Running, RunningIn, RunningQuery};
 
 /// How long the heads may take to say what runs, those who asked before included.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -13,8 +13,8 @@ use super::may;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::ray::look::{Frame, Look, Source};
-use crate::ray::registry::{ObjectState, OwnedBy, Running, RunningIn};
+use ray_relay_ray::ray::look::{Frame, Look, Source};
+use ray_relay_ray::ray::registry::{ObjectState, OwnedBy, Running, RunningIn};
 
 /// Objects of one cluster that Ray is asked for: the head asks all of its workers for each.
 const MOST: usize = 4;

@@ -14,10 +14,10 @@ use crate::http::audit;
 use crate::http::exchange::Exchange;
 use crate::identity::Principal;
 use crate::listing::json::seconds;
-use ray_relay_base::memory::MemoryUse;
-use crate::ray::look::{Local, LocalStructure, Look};
-use crate::ray::registry::Running;
 use crate::visibility::{Visibility, hidden, is_identifier, thread_name, type_name, written};
+use ray_relay_base::memory::MemoryUse;
+use ray_relay_ray::ray::look::{Local, LocalStructure, Look};
+use ray_relay_ray::ray::registry::Running;
 
 /// What is answered.
 #[derive(Serialize)]

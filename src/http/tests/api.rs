@@ -4,7 +4,7 @@ use super::*;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use serde_json::Value;
 
-use crate::ray::registry::Holder;
+use ray_relay_ray::ray::registry::Holder;
 
 #[tokio::test]
 async fn the_list() {
@@ -107,8 +107,9 @@ async fn the_list_a_page_at_a_time() {
         };
         // The row on which a page ended may stand elsewhere by then.
         let last = seen.last().unwrap().parse().unwrap();
-        let mut again =
-            crate::ray::registry::Breakpoint::clone(relay.registry.snapshot().find(last).unwrap());
+        let mut again = ray_relay_ray::ray::registry::Breakpoint::clone(
+            relay.registry.snapshot().find(last).unwrap(),
+        );
         relay.registry.end(last, None);
         again.first_seen = ray_relay_base::timestamp::testing::at(99);
         relay.registry.insert(again);
@@ -152,8 +153,8 @@ fn a_filter_fits_a_breakpoint_as_it_fits_its_row() {
     use crate::listing::json::JsonRow;
     use crate::listing::row::Row;
     use crate::listing::select::Filter;
-    use crate::ray::registry::{Breakpoint, Location, Reason, State};
     use ray_relay_base::timestamp::Timestamp;
+    use ray_relay_ray::ray::registry::{Breakpoint, Location, Reason, State};
 
     let plain = breakpoint("aa01");
     let with = |change: &dyn Fn(&mut Breakpoint)| {

@@ -2,11 +2,11 @@
 
 use super::proxy::workers;
 use super::*;
-use crate::ray::registry::Snapshot;
 use crate::session::state::SessionState;
 use crate::telemetry::request::RequestId;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::text::Hex;
+use ray_relay_ray::ray::registry::Snapshot;
 use serde_json::Value;
 
 /// A paused worker of another job.

@@ -1,7 +1,7 @@
 //! Who may compare tasks that wait, and what of them.
 
 use super::*;
-use crate::dap::testing::{assert_not_dialled, listed};
+use ray_relay_ray::ray::testing::{assert_not_dialled, listed};
 
 const PATH: &str = "/relay/v1/compare";
 

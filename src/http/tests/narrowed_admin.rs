@@ -197,11 +197,11 @@ async fn a_narrowed_admin_sees_and_ends_the_sessions_there() {
 async fn a_session_is_judged_by_what_is_known_of_its_breakpoint_now() {
     let relay = relay().await;
     let mut nameless = here();
-    *nameless.names_mut() = crate::ray::registry::Names::default();
+    *nameless.names_mut() = ray_relay_ray::ray::registry::Names::default();
     let session = session_at(&relay, "ann", nameless).await;
     let holder = session.holder(&principal(&relay.ctx.auth, "ann").await, "test");
     let mut held = here();
-    held.state = crate::ray::registry::State::Attached(holder);
+    held.state = ray_relay_ray::ray::registry::State::Attached(holder);
     relay.registry.insert(held);
     let (_, told) = ask(&relay, "job", "GET", "/relay/v1/sessions", &Value::Null).await;
     assert!(told.contains(&here().id.to_string()), "{told}");

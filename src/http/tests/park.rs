@@ -1,7 +1,7 @@
 //! Who may have a task left where it is, and that no other person reaches its debugger.
 
 use super::*;
-use crate::dap::testing::{assert_not_dialled, listed};
+use ray_relay_ray::ray::testing::{assert_not_dialled, listed};
 
 async fn ask(relay: &Relay, subject: &str, body: &str) -> (u16, String) {
     refused(relay, "/relay/v1/park", subject, body).await

@@ -1,7 +1,7 @@
 //! Who may have tasks released, and what comes of it.
 
 use super::*;
-use crate::dap::testing::listening;
+use ray_relay_ray::ray::testing::listening;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 

@@ -4,8 +4,8 @@ use serde_json::{Value, json as object};
 
 use super::*;
 use crate::http::running::objects::{self, Awaits};
-use crate::ray::look::Look;
-use crate::ray::registry::RunningQuery;
+use ray_relay_ray::ray::look::Look;
+use ray_relay_ray::ray::registry::RunningQuery;
 
 /// A head at which `square` of job 1, `step` of an actor of job 2 and a driver run, and which gives stacks as `stack` says.
 async fn ray(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>) {

@@ -8,7 +8,6 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 use tracing::{debug, error, info};
 
-use ray_relay_base::config::Auth;
 use crate::identity::PrincipalEnded;
 use crate::identity::claims::Expectations;
 use crate::identity::credential_id::CredentialId;
@@ -26,6 +25,7 @@ use crate::identity::throttle::{Throttle, ThrottleLimits, ThrottleVerdict};
 use crate::identity::ticket::Tickets;
 use crate::identity::verifier::Verifier;
 use crate::policy::{Access, Policy, PolicyFile};
+use ray_relay_base::config::Auth;
 
 pub(super) struct Checks {
     pub(super) verifier: Verifier,

@@ -12,7 +12,6 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::dap::testing::paused;
 use crate::identity::jws::TICKET;
 use crate::identity::keys::KeyRing;
 use crate::identity::keys::{Algorithm, KeysUnavailable, VerificationKey};
@@ -22,6 +21,7 @@ use crate::identity::revocation::{Revoked, seconds};
 use crate::identity::signing::{Generated, SigningKey};
 use crate::identity::ticket;
 use crate::policy::Scope;
+use ray_relay_ray::ray::testing::paused;
 
 mod ended;
 mod refused;

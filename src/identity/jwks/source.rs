@@ -9,12 +9,12 @@ use hyper::{Request, StatusCode, Uri};
 use parking_lot::Mutex;
 
 use super::set::{self, MAX_SET, SetError};
-use ray_relay_base::config;
-use ray_relay_base::dial::http::{self, HttpClient, ReadBodyError};
-use ray_relay_base::dial::{Connector, Proxies};
 use crate::identity::SetupError;
 use crate::identity::authorities::trusting;
 use crate::identity::keys::VerificationKey;
+use ray_relay_base::config;
+use ray_relay_base::dial::http::{self, HttpClient, ReadBodyError};
+use ray_relay_base::dial::{Connector, Proxies};
 use ray_relay_base::wire::text::innermost_cause;
 use ray_relay_base::wire::watched_file::WatchedFile;
 

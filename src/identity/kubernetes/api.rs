@@ -12,11 +12,11 @@ use tokio::sync::Semaphore;
 use tokio::time::{Duration, sleep, timeout};
 use zeroize::Zeroizing;
 
+use crate::identity::SetupError;
+use crate::identity::authorities::{read_authorities, read_bounded};
 use ray_relay_base::config;
 use ray_relay_base::dial::Proxies;
 use ray_relay_base::dial::kube::{ApiServer, KubeAnswer, KubeconfigChoice, Unread, address, found};
-use crate::identity::SetupError;
-use crate::identity::authorities::{read_authorities, read_bounded};
 use ray_relay_base::wire::text::one_line;
 
 /// Largest answer. A review with thousands of groups stays far below.

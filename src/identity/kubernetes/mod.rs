@@ -30,12 +30,12 @@ use super::jws::unverified_expiry;
 use super::principal::VerifiedIdentity;
 use super::secret::CredentialDigest as Key;
 use super::{AuthError, Secret, SetupError};
-use ray_relay_base::config;
 use crate::policy::{BreakpointSelector, RelayScope, Scopes};
-use ray_relay_base::wire::text::hex;
 use api::TokenReviewApi;
 use memory::ExpiringCache;
 use places::Places;
+use ray_relay_base::config;
+use ray_relay_base::wire::text::hex;
 use review::Kubernetes;
 use review::{Review, ReviewApi};
 

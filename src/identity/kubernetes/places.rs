@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use ray_relay_base::config::Config;
-use crate::ray::registry::Snapshot;
+use ray_relay_ray::ray::registry::Snapshot;
 
 /// Stands for all clusters that are found while the relay runs, in whose names there is a dot.
 const ALL_FOUND: &str = "*.*";

@@ -16,14 +16,14 @@ use crate::lineproto::prompt;
 use crate::lineproto::several::{GroupOutcome, converse};
 use crate::listing::json;
 use crate::listing::select::{ListSelection, arranged};
-use ray_relay_base::memory::MemoryUse;
-use crate::pdb::Options;
-use crate::ray::registry::BreakpointId;
 use crate::session::state::SessionState;
 use crate::session::{audit, visible};
-use ray_relay_base::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use ray_relay_base::memory::MemoryUse;
+use ray_relay_base::shutdown::DRAINING;
 use ray_relay_base::wire::text::replaced;
+use ray_relay_debugger::pdb::Options;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Tasks that one prompt may be for.
 const MOST: usize = 256;

@@ -14,9 +14,7 @@ use crate::lineproto::prompt::{self, Opening};
 use crate::lineproto::session::log::Log;
 use crate::lineproto::session::reached::{ReachedWorker, SessionDebugger};
 use crate::lineproto::session::{NextPrompt, TerminalSession};
-use crate::pdb::{Lost, PromptEnd, PromptError};
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, SERVE_NOTE};
 use crate::recording::Protocol;
 use crate::session::live::{Begun, Live, SessionEnd, SessionEvent};
 use crate::session::state::SessionState;
@@ -26,6 +24,8 @@ use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
 use crate::upstream::park::{self, ResumeState, Resumed, Stay};
 use ray_relay_base::wire::human_time::span;
+use ray_relay_debugger::pdb::{Lost, PromptEnd, PromptError};
+use ray_relay_ray::ray::registry::{Breakpoint, SERVE_NOTE};
 
 /// How long the head is asked why a worker died.
 const WHY: Duration = Duration::from_secs(2);

@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::lineproto::input::Typed;
 use crate::lineproto::session::{NextPrompt, TerminalSession};
-use crate::ray::registry::Breakpoint;
 use crate::telemetry::metrics::Outcome;
+use ray_relay_ray::ray::registry::Breakpoint;
 
 /// How long its next stop is waited for.
 const FOLLOW: Duration = Duration::from_secs(300);

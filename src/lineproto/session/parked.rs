@@ -6,12 +6,12 @@ use tracing::{Instrument as _, Span};
 use super::TerminalSession;
 use super::attached::stays_for;
 use super::reached::SessionDebugger;
-use crate::debugger::unattended::Unattended;
 use crate::session::live::{Live, SessionEnd};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::park::{self, Park, ResumeState, Stay};
+use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
+use ray_relay_debugger::debugger::unattended::Unattended;
 
 /// A session that goes on without its client.
 pub(in crate::lineproto) struct ParkedSession<'a> {

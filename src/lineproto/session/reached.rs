@@ -3,15 +3,15 @@
 use tokio::time::Instant;
 
 use crate::context::Context;
-use crate::debugger::Worker;
-use crate::debugger::legacy::LegacySession;
-use crate::debugger::unattended;
 use crate::lineproto::prompt::{OpenedPrompt, Opening};
-use crate::ray::registry::Kind;
 use crate::session::Permit;
 use crate::upstream;
 use crate::upstream::park::{Origin, ResumeState, Stay, YOUR};
 use ray_relay_base::wire::prefixed::Prefixed;
+use ray_relay_debugger::debugger::Worker;
+use ray_relay_debugger::debugger::legacy::LegacySession;
+use ray_relay_debugger::debugger::unattended;
+use ray_relay_ray::ray::registry::Kind;
 
 /// The debugger of a session. Dropped, it is left in order, and the task runs on.
 pub(super) enum SessionDebugger {

@@ -13,12 +13,12 @@ use crate::lineproto::authenticate::StopRunning;
 use crate::lineproto::input::Typed;
 use crate::lineproto::output::WorkerOutput;
 use crate::lineproto::prompt::{self, OpenedPrompt, PromptOutcome};
-use crate::pdb::{Options, Prompt, PromptEnd, PromptError};
 use crate::recording::CaptureTee;
-use crate::session::TaskEnd;
 use crate::session::state::SessionState;
-use ray_relay_base::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use ray_relay_base::shutdown::DRAINING;
+use ray_relay_debugger::pdb::{Options, Prompt, PromptEnd, PromptError};
+use ray_relay_ray::ray::task_end::TaskEnd;
 
 /// What a client is told that says something else than that it leaves before there is a stop.
 const NOT_YET: &str = "the task has not stopped yet; `quit` leaves it running";

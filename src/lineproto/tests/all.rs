@@ -3,7 +3,7 @@
 use crate::connection::ConnectionInfo;
 use crate::lineproto::tests::debugpy::Debugpy;
 use crate::lineproto::tests::*;
-use crate::ray::registry::Snapshot;
+use ray_relay_ray::ray::registry::Snapshot;
 
 /// Has `relay` serve what it opens itself, as its listener does.
 fn serves_itself(relay: &Relay) {

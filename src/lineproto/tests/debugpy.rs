@@ -8,14 +8,14 @@ use tokio::time::Instant;
 use crate::lineproto::output::WorkerOutput;
 use crate::lineproto::session::Log;
 use crate::lineproto::tests::*;
-use ray_relay_base::memory::Account;
-use crate::pdb::{Prompt, PromptEnd, PromptError};
 use crate::recording::CaptureTee;
-use crate::session::TaskEnd;
 use crate::session::audit::SessionAudit;
+use ray_relay_base::memory::Account;
 use ray_relay_base::wire::dap::codec::frame;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::event;
+use ray_relay_debugger::pdb::{Prompt, PromptEnd, PromptError};
+use ray_relay_ray::ray::task_end::TaskEnd;
 
 /// A worker of which a person may pick the breakpoint.
 pub(super) struct Debugpy {

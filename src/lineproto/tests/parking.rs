@@ -3,22 +3,22 @@
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::hold::EACH;
 use crate::lineproto::tests::debugpy::{Debugpy, Worker};
 use crate::lineproto::tests::*;
 use crate::policy::Scope;
+use ray_relay_ray::hold::EACH;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::debugger::kept::Stored;
-use crate::keeper::testing::{self, KeeperPlace, KeptRelay};
-use crate::keeper::{self, LeftConnection};
-use crate::ray::registry::BreakpointId;
 use crate::session::authorise;
 use crate::session::state::SessionState;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::kept::MOST;
 use ray_relay_base::wire::dap::message::{event, request};
+use ray_relay_debugger::debugger::kept::Stored;
+use ray_relay_debugger::keeper::testing::{self, KeeperPlace, KeptRelay};
+use ray_relay_debugger::keeper::{self, LeftConnection};
+use ray_relay_ray::ray::registry::BreakpointId;
 
 pub(super) async fn until_listed(context: &Context, id: BreakpointId, word: &str) {
     let mut lists = context.registry.watch();

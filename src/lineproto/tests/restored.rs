@@ -8,20 +8,20 @@ use tokio::net::TcpSocket;
 
 use super::parking::until_listed;
 use crate::audit::testing::AuditLine as Audited;
-use crate::debugger::kept::Stored;
 use crate::identity::Principal;
-use crate::keeper::Keeper;
-use crate::keeper::testing::{self, KeptRelay};
 use crate::lineproto::tests::*;
 use crate::policy::Scope;
-use crate::ray::registry::{BreakpointId, EnteredBreakpoint, Holder};
 use crate::session::authorise;
 use crate::session::live::RECORD_AGAIN;
-use ray_relay_base::timestamp::unix_ms;
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
+use ray_relay_base::timestamp::unix_ms;
 use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
+use ray_relay_debugger::debugger::kept::Stored;
+use ray_relay_debugger::keeper::Keeper;
+use ray_relay_debugger::keeper::testing::{self, KeptRelay};
+use ray_relay_ray::ray::registry::{BreakpointId, EnteredBreakpoint, Holder};
 
 /// How long is waited for what is not to come.
 const QUIET: Duration = Duration::from_millis(400);

@@ -8,7 +8,7 @@ use tokio::io::{AsyncWriteExt, duplex};
 use tokio_rustls::TlsConnector;
 
 use super::*;
-use crate::tls::testing::{Authority, Client, Files};
+use ray_relay_base::dial::testing::{Authority, Client, Files};
 
 #[tokio::test(start_paused = true)]
 async fn silence_is_waited_for_until_the_deadline_and_is_nobody() {

@@ -4,7 +4,7 @@ use rcgen::{SanType, SerialNumber};
 
 use super::*;
 use ray_relay_base::config::ClientAuth;
-use crate::tls::testing::Pair;
+use ray_relay_base::dial::testing::Pair;
 
 /// How a client with `pair` fares: its answer, or that TLS refused it.
 async fn with_certificate(relay: &Relay, pair: Option<&Pair>) -> String {

@@ -8,13 +8,13 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::*;
 use crate::agents::tests::Scene;
-use ray_relay_base::config::UpstreamPath;
-use crate::hold::EACH;
 use crate::identity::testing::{principal, token_of};
+use ray_relay_base::config::UpstreamPath;
 use ray_relay_base::timestamp::unix_ms;
 use ray_relay_base::wire::dap::message::event;
 use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::tunnel::messages::{FromAgent, Hex, HoldRow, Kind, Parked};
+use ray_relay_ray::hold::EACH;
 
 /// What `who` is answered who looks at the breakpoint of that id.
 async fn looked(relay: SocketAddr, who: &str, id: &str) -> (String, Value) {

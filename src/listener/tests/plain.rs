@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::*;
-use crate::dap::testing::assert_not_dialled;
+use ray_relay_ray::ray::testing::assert_not_dialled;
 
 #[tokio::test]
 async fn plain_text_is_refused_in_its_own_words_where_tls_is_required() {

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::place::{Call, Place, is_library};
 use super::who::Who;
-use crate::ray::look::{Frame, Look, Thread};
 use ray_relay_base::wire::text::replaced;
+use ray_relay_ray::ray::look::{Frame, Look, Thread};
 
 /// What is looked at.
 #[derive(Debug, Clone)]

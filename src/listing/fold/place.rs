@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::known::{HOOK, IN_C, ITSELF, KNOWN, LIBRARIES, PACKAGES};
-use crate::ray::look::Frame;
+use ray_relay_ray::ray::look::Frame;
 
 /// Where a stack is: in words, and by the innermost call of code that is no library's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

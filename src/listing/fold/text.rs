@@ -8,8 +8,8 @@ use super::places::{self, Group};
 use super::tree::{self, Node};
 use super::who::Names;
 use crate::listing::text::width;
-use crate::ray::look::Frame;
 use ray_relay_base::wire::text::shortened;
+use ray_relay_ray::ray::look::Frame;
 
 /// The widest column of names; what is longer moves its own line alone.
 const WIDEST: usize = 32;

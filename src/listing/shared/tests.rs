@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::*;
-use crate::dap::testing::{paused, snapshot};
-use crate::ray::registry::{Snapshot, State};
 use ray_relay_base::timestamp::testing::ago;
+use ray_relay_ray::ray::registry::{Snapshot, State};
+use ray_relay_ray::ray::testing::{paused, snapshot};
 
 /// Breakpoints whose texts have in them what JSON escapes, and what is looked for in a row.
 fn breakpoints() -> Vec<Breakpoint> {

@@ -8,11 +8,11 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::audit::EntryKind;
-use ray_relay_base::config::explain::explained;
 use crate::policy::Scope;
 use crate::session::state::SessionState;
-use ray_relay_base::timestamp::Timestamp;
 use crate::{http, telemetry};
+use ray_relay_base::config::explain::explained;
+use ray_relay_base::timestamp::Timestamp;
 
 const PAGE: &str = "docs/reference.md";
 const LISTED: &str = "src/listing/json.rs";
@@ -414,7 +414,7 @@ fn a_row_has_the_fields_of_the_reference() {
             "{name} is in {PAGE} alone"
         );
     }
-    let list = crate::listing::json::list(&crate::ray::registry::Snapshot::default());
+    let list = crate::listing::json::list(&ray_relay_ray::ray::registry::Snapshot::default());
     let told = fields(LISTED, "ListEnd");
     for key in list
         .as_object()

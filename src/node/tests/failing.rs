@@ -12,10 +12,10 @@ use super::stand_ins::*;
 use crate::node::door;
 use crate::node::hook::tests::Hooked;
 use crate::node::hook::tests::failing::RAISES;
-use crate::ray::look::Look;
 use ray_relay_base::wire::tunnel::messages::{
     FailedTask, Failures, FromAgent, FromRelay, Hex, Inspect, Inspection, PostMortem, Refusal,
 };
+use ray_relay_ray::ray::look::Look;
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -10,8 +10,10 @@ use tokio::time::timeout;
 
 use super::stand_ins::*;
 use crate::node::hook::tests::Hooked;
-use crate::ray::look::{Look, Source};
-use ray_relay_base::wire::tunnel::messages::{FromAgent, FromRelay, Hex, Inspect, Inspection, Refusal};
+use ray_relay_base::wire::tunnel::messages::{
+    FromAgent, FromRelay, Hex, Inspect, Inspection, Refusal,
+};
+use ray_relay_ray::ray::look::{Look, Source};
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -17,7 +17,9 @@ use super::super::link::{self, AgentLink, LinkOutcome};
 use super::stand_ins::{hello, open, settings};
 use ray_relay_base::dial::{DialRoute, Proxies};
 use ray_relay_base::wire::tunnel::link_config;
-use ray_relay_base::wire::tunnel::messages::{FromAgent, FromRelay, Hex, Revocations, read, written};
+use ray_relay_base::wire::tunnel::messages::{
+    FromAgent, FromRelay, Hex, Revocations, read, written,
+};
 
 type Far = WebSocketStream<DuplexStream>;
 

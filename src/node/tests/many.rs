@@ -7,9 +7,9 @@ use tokio::io::AsyncReadExt as _;
 
 use super::stand_ins::*;
 use crate::node::hook::tests::Hooked;
-use crate::ray::look::{Look, Source};
 use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::tunnel::messages::{FromRelay, Hex, Inspect, Inspection};
+use ray_relay_ray::ray::look::{Look, Source};
 
 const WORKERS: u8 = 64;
 

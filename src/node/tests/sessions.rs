@@ -7,10 +7,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::stand_ins::*;
-use crate::dap::testing::assert_not_dialled;
 use crate::demo::cluster::free_port;
 use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::tunnel::messages::{FromAgent, FromRelay, Hex, Kind, Refusal};
+use ray_relay_ray::ray::testing::assert_not_dialled;
 
 const SOON: Duration = Duration::from_secs(10);
 

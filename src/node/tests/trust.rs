@@ -14,10 +14,10 @@ use tokio_tungstenite::accept_async;
 
 use super::super::RelayAccess;
 use super::super::connect::{Dialler, Relay, RelayDialError};
-use ray_relay_base::dial::http::{Roots, trusting};
-use ray_relay_base::dial::{DialRoute, Proxies};
 use crate::tls::Pin;
-use crate::tls::testing::{Authority, Pair};
+use ray_relay_base::dial::http::{Roots, trusting};
+use ray_relay_base::dial::testing::{Authority, Pair};
+use ray_relay_base::dial::{DialRoute, Proxies};
 use ray_relay_base::wire::relay_url::RelayUrl;
 use ray_relay_base::wire::tunnel::link_config;
 

@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::counted;
-use ray_relay_base::config::NoticeEvent;
-use crate::dap::testing::paused;
 use crate::notice::delivery::{FIRST, KEPT, LONGEST, Outcome, Post, run};
 use crate::notice::message::Notice;
 use crate::notice::queue::{MOST, Queue};
 use crate::telemetry::Metrics;
+use ray_relay_base::config::NoticeEvent;
+use ray_relay_ray::ray::testing::paused;
 
 /// A webhook that answers as it is told; what it is not told of it does not answer.
 #[derive(Default)]

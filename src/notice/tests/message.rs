@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::ann;
-use ray_relay_base::config::{self, NoticeEvent, NoticeForm};
-use crate::dap::testing::paused;
 use crate::notice::message::Notice;
-use crate::ray::registry::{Breakpoint, Holder, Location, State};
+use ray_relay_base::config::{self, NoticeEvent, NoticeForm};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::timestamp::testing::ago;
+use ray_relay_ray::ray::registry::{Breakpoint, Holder, Location, State};
+use ray_relay_ray::ray::testing::paused;
 
 fn stopped(name: &str) -> Breakpoint {
     let mut breakpoint = paused(name, 1);

@@ -10,8 +10,8 @@ use futures_util::FutureExt;
 use serde_json::Value;
 
 use super::queue::Queue;
-use crate::ray::registry::{Holder, Snapshot};
 use crate::telemetry::Metrics;
+use ray_relay_ray::ray::registry::{Holder, Snapshot};
 
 /// Ann, whose editor is there.
 fn ann() -> Holder {

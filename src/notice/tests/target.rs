@@ -10,16 +10,16 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::ann;
-use ray_relay_base::config::{self, Fault, NoticeEvent};
-use crate::dap::testing::paused;
 use crate::notice::delivery::{Outcome, Post, run};
 use crate::notice::message::Notice;
 use crate::notice::queue::Queue;
 use crate::notice::target::{ID, SIGNATURE, Target};
 use crate::telemetry::Metrics;
 use crate::telemetry::testing::Log;
+use ray_relay_base::config::{self, Fault, NoticeEvent};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::text::hex;
+use ray_relay_ray::ray::testing::paused;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -8,16 +8,16 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{ann, bodies};
-use ray_relay_base::config::{self, NoticeEvent};
-use crate::dap::testing::{paused, snapshot};
 use crate::notice::queue::Queue;
 use crate::notice::watch::Watch;
-use crate::ray::registry::{Breakpoint, Holder, Registry, Snapshot, State};
 use crate::release::CLIENT;
 use crate::telemetry::Metrics;
+use ray_relay_base::config::{self, NoticeEvent};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::timestamp::testing::ago;
 use ray_relay_base::wire::tunnel::messages::Hex;
+use ray_relay_ray::ray::registry::{Breakpoint, Holder, Registry, Snapshot, State};
+use ray_relay_ray::ray::testing::{paused, snapshot};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

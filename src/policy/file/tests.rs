@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::http::tests::breakpoint as test_breakpoint;
 use crate::policy::{BreakpointSelector, Scopes};
-use crate::ray::registry::Breakpoint;
 use crate::visibility::Visibility;
+use ray_relay_ray::ray::registry::Breakpoint;
 
 const EXAMPLE: &str = include_str!("../../../config/policy.example.toml");
 

@@ -4,9 +4,9 @@
 use super::super::tests::{debugpy, relay};
 use super::*;
 use crate::audit::testing::{AuditLine, AuditSpy};
-use crate::dap::testing::{assert_not_dialled, listed, listening, paused, paused_in_pdb};
-use crate::ray::registry::Change;
 use ray_relay_base::timestamp::testing::ago;
+use ray_relay_ray::ray::registry::Change;
+use ray_relay_ray::ray::testing::{assert_not_dialled, listed, listening, paused, paused_in_pdb};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::dap::testing::paused;
+use ray_relay_ray::ray::testing::paused;
 
 #[test]
 fn the_last_words_of_the_job_count() {

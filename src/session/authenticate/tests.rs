@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use super::*;
 use crate::audit::testing::{AuditLine, AuditSpy, spied};
-use ray_relay_base::config::Config;
 use crate::connection::admission::{Admission, Guard};
 use crate::context::Context;
-use crate::dap::testing::paused;
 use crate::identity::Issuers;
 use crate::identity::testing::{
     authenticator, authenticator_with, foreign_token, issuer_that_is_down, principal, revoke,
     token_of,
 };
+use ray_relay_base::config::Config;
+use ray_relay_ray::ray::testing::paused;
 
 const ANYBODY: &str = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"list\"]\n";
 

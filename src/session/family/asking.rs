@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::pdb::ComparisonKey;
-use crate::ray::registry::BreakpointId;
 use ray_relay_base::wire::dap::names::Command;
+use ray_relay_debugger::pdb::ComparisonKey;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Questions that wait for one session.
 pub(super) const WAITING: usize = 8;

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::asking::Asked;
-use crate::ray::registry::{Breakpoint, BreakpointId, Location};
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Location};
 
 /// How long after the last goodbye of a family another one counts as said with it: VS Code says all within a millisecond,
 /// and a network has its own pace.

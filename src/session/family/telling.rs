@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use super::GroupMember;
 use super::asking::{Report, WAITING};
 use super::leaving::{GroupTask, MemberLine, Members, One};
-use crate::ray::registry::{Breakpoint, Location};
+use ray_relay_ray::ray::registry::{Breakpoint, Location};
 
 impl GroupMember {
     /// The task of this session asks that the others of its job stop with it.

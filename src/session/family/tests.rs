@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::identity::testing::somebody;
-use crate::ray::registry::BreakpointId;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 fn founder() -> Initiator {
     Initiator {

@@ -14,8 +14,8 @@ use crate::recording::{CaptureError, Protocol};
 use crate::session::Attached;
 use crate::session::collective::CollectiveWait;
 use crate::session::limits::Due;
-use ray_relay_base::shutdown::QUIET;
 use crate::telemetry::metrics::Outcome;
+use ray_relay_base::shutdown::QUIET;
 
 /// Something may have happened: what, says [`Live::judge`].
 #[derive(Debug)]

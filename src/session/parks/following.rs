@@ -2,7 +2,7 @@
 
 use super::{ParkEntry, ParkId, Parks, holder};
 use crate::identity::Principal;
-use crate::ray::registry::{Breakpoint, Holder, Snapshot};
+use ray_relay_ray::ray::registry::{Breakpoint, Holder, Snapshot};
 
 impl ParkEntry {
     /// Whose it is, where `holder` has the worker: of a subprocess the heir's, once that person has the task.
@@ -63,9 +63,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::dap::testing::{paused, snapshot};
     use crate::identity::testing::{authenticator, principal};
-    use crate::ray::registry::State;
+    use ray_relay_ray::ray::registry::State;
+    use ray_relay_ray::ray::testing::{paused, snapshot};
 
     const ALL: &str = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"debug\"]\n";
 

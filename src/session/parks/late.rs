@@ -8,10 +8,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::identity::Principal;
-use crate::ray::registry::{Breakpoint, BreakpointId};
 use crate::session::refusal::SessionRefusal;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::{span, utc};
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 
 /// Parks of one person that are remembered.
 const EACH: usize = 64;
@@ -104,9 +104,9 @@ impl ExpiredParks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dap::testing::paused;
     use crate::identity::testing::somebody;
     use ray_relay_base::timestamp::testing::at;
+    use ray_relay_ray::ray::testing::paused;
 
     fn named(name: &str) -> Principal {
         somebody(name, [], &tokio::sync::watch::Sender::default())

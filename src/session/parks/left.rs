@@ -1,7 +1,7 @@
 //! A park, for the person who is shown it.
 
-use crate::ray::registry::Holder;
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::Holder;
 
 /// A park as it is shown, and until when it lasts.
 #[derive(Debug, Clone)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::hold::{NoPlace, PlacesOfOne};
 use crate::identity::Principal;
+use ray_relay_ray::hold::{NoPlace, PlacesOfOne};
 
 /// Places of all together.
 const ALL: usize = 4096;

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::ray::registry::BreakpointId;
+use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Subprocesses of one task that are remembered: those beyond would be opened in no window either.
 const MOST: usize = 1024;

@@ -12,7 +12,7 @@ use prometheus::{CounterVec, GaugeVec, IntGaugeVec, Opts, Registry};
 use tokio::time::Instant;
 
 use super::register::register;
-use crate::ray::registry::{Amount, Breakpoint, BreakpointId, Change, Resources, State};
+use ray_relay_ray::ray::registry::{Amount, Breakpoint, BreakpointId, Change, Resources, State};
 
 /// Jobs with series of their own, of all clusters together: who runs jobs is not to make series without end.
 const MOST_JOBS: usize = 50;
@@ -377,7 +377,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::dap::testing::paused;
+    use ray_relay_ray::ray::testing::paused;
 
     fn held() -> (Registry, HeldMetrics) {
         let registry = Registry::new();
@@ -413,7 +413,7 @@ mod tests {
         let known = known(1, "01000000", 0.5);
         // First nothing is known of it but that it waits.
         let mut new = paused("train", 1);
-        *new.names_mut() = crate::ray::registry::Names::default();
+        *new.names_mut() = ray_relay_ray::ray::registry::Names::default();
         held.changed(Change::Appeared, &new);
         advance(Duration::from_secs(2)).await;
         let text = told(&registry, &held);

@@ -77,7 +77,7 @@ fn run(traces: &Arc<Traces>) -> (CancellationToken, tokio::task::JoinHandle<()>)
 }
 
 fn counted(metrics: &Metrics, outcome: &str) -> u64 {
-    let text = metrics.render(&crate::ray::registry::Snapshot::default());
+    let text = metrics.render(&ray_relay_ray::ray::registry::Snapshot::default());
     let line = format!("ray_relay_traces_total{{outcome=\"{outcome}\"}} ");
     let found = text.lines().find_map(|l| l.strip_prefix(&line));
     found.map_or(0, |count| count.parse().unwrap())

@@ -10,12 +10,12 @@ use serde_json::Value;
 use super::terms::Stay;
 use crate::identity::Principal;
 use crate::policy::Rights;
-use crate::ray::registry::{Breakpoint, EnteredBreakpoint};
 use crate::session::Permit;
 use crate::session::live::Live;
-use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::{credential, owner};
+use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::messages::{Hex, ParkTerms};
+use ray_relay_ray::ray::registry::{Breakpoint, EnteredBreakpoint};
 
 /// Bytes of a debugger's capabilities that are remembered at most: debugpy's have some 1,500.
 const LONGEST_CAPABILITIES: usize = 16 * 1024;

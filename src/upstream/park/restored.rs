@@ -9,13 +9,13 @@ use tracing::{Instrument as _, info};
 use super::{GIVEN_BACK, Park, ResumeState, has_task_of, place};
 use crate::connection::summary::Summary;
 use crate::context::Context;
-use crate::ray::registry::{Kind, Snapshot};
 use crate::recording::Protocol;
 use crate::session::Session;
 use crate::session::live::Begun;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::restored::{Claimed, LostSession};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::{Kind, Snapshot};
 
 /// How long the task of a subprocess may take to be restored as well.
 const TASK_RESTORED: Duration = Duration::from_secs(15);

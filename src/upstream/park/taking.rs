@@ -8,17 +8,17 @@ use tokio::time::Instant;
 
 use super::ResumeState;
 use crate::context::Context;
-use crate::debugger::unattended::{IdleConnection, Taker};
 use crate::identity::Principal;
-use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::session::parks::{Offer, ParkShare, ParkView, is_own, longest, may_go_on, over};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit, Session};
-use ray_relay_base::timestamp::Timestamp;
 use crate::upstream::{ConnectError, owned, resume};
+use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::tunnel::messages::Subject;
+use ray_relay_debugger::debugger::unattended::{IdleConnection, Taker};
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 
 /// What is handed over besides the hold of the worker: the connection to its debugger, to which nothing is under way in
 /// either direction. Dropped, it is left in order.

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::context::Context;
 use crate::policy::Rights;
-use crate::ray::registry::Breakpoint;
 use crate::session::live::Live;
 use crate::session::parks::{ParkId, ParkShare, ParkSlot};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
+use ray_relay_ray::ray::registry::Breakpoint;
 
 /// Why the sessions of a person are not kept.
 const NOT_KEPT: &str = "neither the policy nor `[park] for` turns parking on";

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ray_relay::pdb::{After, Options, Piece, Prompt, PromptEnd};
+use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;

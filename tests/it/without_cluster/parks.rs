@@ -1,6 +1,6 @@
 //! A task that one kind of client has parked, and another resumes.
 
-use ray_relay::pdb::{After, Options, Piece, Prompt};
+use ray_relay_debugger::pdb::{After, Options, Piece, Prompt};
 use tokio::sync::mpsc;
 
 use super::*;

@@ -102,11 +102,7 @@ impl Connector {
         clippy::disallowed_methods,
         reason = "the address is one that the name of the server has, which this process was started with"
     )]
-    pub async fn connect_by(
-        &self,
-        route: DialRoute,
-        uri: &Uri,
-    ) -> Result<Stream, DialError> {
+    pub async fn connect_by(&self, route: DialRoute, uri: &Uri) -> Result<Stream, DialError> {
         let DialRoute::Direct(address) = route else {
             return self.connect(uri).await;
         };

@@ -38,9 +38,7 @@ pub fn behind<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Di
 }
 
 /// What went wrong in TLS, where that is behind `error`.
-pub fn tls_error<'e>(
-    error: &'e (dyn std::error::Error + 'static),
-) -> Option<&'e rustls::Error> {
+pub fn tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref() {

@@ -40,9 +40,7 @@ pub enum Roots {
 ///
 /// # Errors
 /// The cause, where the system's cannot be read.
-pub fn trusting(
-    roots: Roots,
-) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
+pub fn trusting(roots: Roots) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

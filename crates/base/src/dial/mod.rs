@@ -13,6 +13,8 @@ mod limits;
 mod no_proxy;
 mod proxy;
 mod stream;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 pub mod websocket;

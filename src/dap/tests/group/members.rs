@@ -4,7 +4,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
 use crate::identity::testing::authenticator;
-use crate::ray::registry::Snapshot;
+use ray_relay_ray::ray::registry::Snapshot;
 
 /// Who may do what. `ann` and `vic` may see the trainers alone.
 const POLICY: &str = r#"

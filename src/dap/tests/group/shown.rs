@@ -1,7 +1,7 @@
 //! What "Ray" shows of its tasks: true ranks, places, and the relay's own commands.
 
 use super::*;
-use crate::ray::registry::Snapshot;
+use ray_relay_ray::ray::registry::Snapshot;
 
 /// Two ranks of which the list knows no rank.
 fn unranked() -> [Breakpoint; 2] {

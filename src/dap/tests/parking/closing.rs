@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::dap::tests::family::{announced, configured_with, open};
-use crate::hold::EACH;
+use ray_relay_ray::hold::EACH;
 
 /// An editor of `ann`'s with a cluster session and two others, and the debuggers of their workers.
 struct Window {

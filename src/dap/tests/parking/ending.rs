@@ -3,12 +3,12 @@
 use tokio::sync::watch;
 
 use super::*;
-use crate::hold::EACH;
 use crate::identity::testing::{principal, revoke, somebody};
 use crate::policy::{Rule, Scope};
 use crate::release::release;
 use crate::session::authorise;
 use crate::session::parks::ParkId;
+use ray_relay_ray::hold::EACH;
 
 #[tokio::test]
 async fn a_park_ends_with_its_time_a_drain_a_revocation_and_the_worker() {

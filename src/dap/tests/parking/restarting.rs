@@ -8,13 +8,13 @@ use super::subprocesses::{asked_to_open, goes_on, taken_over, until_states};
 use super::*;
 use crate::identity::CarriedIdentity;
 use crate::identity::testing::principal;
-use crate::keeper::testing::{self, KeeperPlace, KeptRelay};
-use crate::keeper::{self, LeftConnection};
 use crate::policy::Scope;
-use crate::ray::registry::{ClaimError, Holder, State};
 use crate::session::authorise;
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
+use ray_relay_debugger::keeper::testing::{self, KeeperPlace, KeptRelay};
+use ray_relay_debugger::keeper::{self, LeftConnection};
+use ray_relay_ray::ray::registry::{ClaimError, Holder, State};
 
 /// How long is waited for what is not to come.
 const QUIET: Duration = Duration::from_millis(400);

@@ -1,9 +1,9 @@
 //! Leaving a task where it is, on purpose: `disconnect` with `suspendDebuggee`, VS Code's "Disconnect and Suspend".
 
 use super::*;
-use crate::hold::EACH;
 use crate::session::parks::ParkId;
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::hold::EACH;
 
 fn suspend() -> Value {
     json!({"restart": false, "suspendDebuggee": true})

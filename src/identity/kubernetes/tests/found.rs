@@ -6,7 +6,7 @@ use super::super::quiet::MOST;
 use super::super::review::User;
 use super::*;
 use crate::policy::Scope;
-use crate::ray::registry::{ClusterStatus, Snapshot};
+use ray_relay_ray::ray::registry::{ClusterStatus, Snapshot};
 
 const VERBS: &str =
     "list view debug attach terminal dashboard-read dashboard-write admin terminate node";

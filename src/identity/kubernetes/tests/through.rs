@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::*;
-use ray_relay_base::config::Config;
-use crate::dap::testing::paused;
 use crate::identity::{Authenticator, Issuers, PrincipalEnded, Withdrawn};
 use crate::policy::Scope;
+use ray_relay_base::config::Config;
+use ray_relay_ray::ray::testing::paused;
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 

@@ -67,7 +67,7 @@ ready()
             &"__main__.Wrong".into()
         )
     );
-    let look = crate::ray::look::Look::read(said["look"].to_string().as_bytes()).unwrap();
+    let look = ray_relay_ray::ray::look::Look::read(said["look"].to_string().as_bytes()).unwrap();
     let [first, cause] = &look.threads[..] else {
         panic!("{look:?}");
     };
@@ -82,12 +82,12 @@ ready()
 }
 
 /// What `list --failed` has of a task that fails so.
-fn kept(program: &str) -> Option<crate::ray::look::Look> {
+fn kept(program: &str) -> Option<ray_relay_ray::ray::look::Look> {
     let mut hooked = Hooked::runs(&format!(
         "{RAISES}ready()\nagent = listens()\n{program}\nfails(task)\nprint(heard(agent), flush=True)\nready()"
     ))?;
     let said: Value = serde_json::from_str(&hooked.goes_on()).unwrap();
-    Some(crate::ray::look::Look::read(said["look"].to_string().as_bytes()).unwrap())
+    Some(ray_relay_ray::ray::look::Look::read(said["look"].to_string().as_bytes()).unwrap())
 }
 
 #[test]

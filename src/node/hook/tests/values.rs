@@ -123,7 +123,7 @@ fn a_look_is_one_for_the_relay_too() {
     let Some(hooked) = Hooked::runs(TRAPS) else {
         return;
     };
-    let look = crate::ray::look::Look::read(hooked.look().to_string().as_bytes()).unwrap();
+    let look = ray_relay_ray::ray::look::Look::read(hooked.look().to_string().as_bytes()).unwrap();
     assert_eq!((look.pid, look.threads_cut), (hooked.pid(), 0));
     let main = &look.threads[0];
     assert!(main.is_main && main.native_id == Some(hooked.pid().into()));
@@ -220,7 +220,7 @@ ready()
     let Some(mut hooked) = Hooked::runs(program) else {
         return;
     };
-    let look = crate::ray::look::Look::read(hooked.look().to_string().as_bytes()).unwrap();
+    let look = ray_relay_ray::ray::look::Look::read(hooked.look().to_string().as_bytes()).unwrap();
     for (name, stack) in [
         ("wrapped", "wait inner wrapped"),
         ("generated", "wait inner several generated"),
@@ -274,7 +274,8 @@ ready()
     let begun = Duration::from_millis(500);
     std::thread::sleep(begun);
     for _ in 0..5 {
-        let look = crate::ray::look::Look::read(hooked.look().to_string().as_bytes()).unwrap();
+        let look =
+            ray_relay_ray::ray::look::Look::read(hooked.look().to_string().as_bytes()).unwrap();
         for (name, idle, call) in [
             ("loops", Some(false), None),
             ("receives", Some(true), Some("socket.recv")),

@@ -50,10 +50,7 @@ impl Forwarder {
     ///
     /// # Errors
     /// [`KubeError`].
-    pub async fn of(
-        cluster: Arc<KubeCluster>,
-        service: Option<String>,
-    ) -> Result<Self, KubeError> {
+    pub async fn of(cluster: Arc<KubeCluster>, service: Option<String>) -> Result<Self, KubeError> {
         let namespace = cluster.namespace().to_owned();
         let service = match service {
             Some(name) => name,

@@ -70,12 +70,7 @@ impl<W, T> Awaited<W, T> {
     }
 
     /// `answer`s for the one called `id` in place of a WebSocket, where who does is who was asked; whether it was waited for.
-    pub fn answer(
-        &self,
-        id: &StreamId,
-        is_asked: impl FnOnce(&W) -> bool,
-        answer: T,
-    ) -> bool {
+    pub fn answer(&self, id: &StreamId, is_asked: impl FnOnce(&W) -> bool, answer: T) -> bool {
         let taken = self.take_if(id, |entry| is_asked(&entry.asked));
         taken.is_some_and(|(_, deliver)| deliver.send(answer).is_ok())
     }

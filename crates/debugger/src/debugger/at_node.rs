@@ -1,0 +1,295 @@
+//! The way of an agent to a worker of its own node: for what Ray attributes, where a relay needs a permit.
+//!
+//! The session is the relay's. What the agent owes the debugger is the right end where the relay is lost on the way, so
+//! it follows what passes in a [`Worker`] of its own.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+
+use super::legacy::LegacySession;
+use super::unattended::{IdleConnection, Unattended, keeping};
+use super::worker::Worker;
+use super::{Direct, PROBE_AFTER, Stream};
+use ray_relay_base::memory::Account;
+use ray_relay_base::wire::dap::codec::{frame, put_frame};
+use ray_relay_base::wire::dap::kept::Kept;
+use ray_relay_base::wire::dap::message::notice;
+use ray_relay_base::wire::debugger::Kind;
+use ray_relay_base::wire::peer_stream::PeerStream as _;
+use ray_relay_base::wire::{read_through, tcp};
+
+/// Bytes of a message that is not heard any more that are read at once.
+const READ: usize = 16 * 1024;
+
+/// Bytes of a message that waits for its end before any of it is written.
+const LONGEST: usize = 1 << 24;
+
+/// Bytes of one message of a debugger without a relay that is looked at.
+const LARGEST: usize = 1 << 24;
+
+/// How long a debugger may take for the rest of a message that is not heard any more.
+const REST: Duration = Duration::from_secs(10);
+
+/// Dials the first of `ways` that accepts, each within `patience`: another one is tried only where nothing listens.
+///
+/// # Errors
+/// Of the last one that was tried.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "here an agent dials workers, at the addresses that Ray attributes to them"
+)]
+pub async fn dial(ways: &[SocketAddr], patience: Duration) -> io::Result<TcpStream> {
+    let mut refused = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for way in ways {
+        let dialled = timeout(patience, TcpStream::connect(way)).await;
+        match dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(stream) => {
+                tcp::tune(&stream, PROBE_AFTER)?;
+                return Ok(stream);
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => refused = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused)
+}
+
+/// A debugger of the agent's node, as long as a relay has a session with it. Dropped, it is left in order.
+#[derive(Debug)]
+pub enum Attended {
+    /// debugpy.
+    Debugpy(Box<Worker>),
+    /// The prompt of the legacy debugger.
+    Legacy(Box<LegacySession>),
+}
+
+impl Attended {
+    /// The debugger of this `kind` at the other end of `stream`, which was just made; what passes over it is followed. Its end
+    /// is said by a task of `tasks`.
+    ///
+    /// # Errors
+    /// Where the system refuses an option of the socket.
+    pub fn follow(kind: Kind, stream: TcpStream, tasks: TaskTracker) -> io::Result<Self> {
+        match kind {
+            Kind::Debugpy => {
+                tcp::bound_silence(&stream)?;
+                let mut worker = Worker::over(stream, tasks);
+                if let Some(line) = worker.line_mut() {
+                    line.ledger.stands = Some(Box::default());
+                }
+                Ok(Self::Debugpy(Box::new(worker)))
+            }
+            Kind::Pdb => {
+                let stream = Stream::Direct(Direct::new(stream));
+                Ok(Self::Legacy(Box::new(LegacySession::new(stream, &tasks))))
+            }
+        }
+    }
+
+    /// Takes what can be taken of `bytes`, cut anywhere: a relay has put its messages in order already. Nothing: what was taken
+    /// before and is not written yet.
+    ///
+    /// # Errors
+    /// Where the connection is gone.
+    pub fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Debugpy(worker) => worker.poll_forward(cx, bytes),
+            Self::Legacy(entered) => entered.poll_forward(cx, bytes),
+        }
+    }
+
+    /// Of what the relay has said, and of the `last` bytes of it, which were not taken, what was begun is said to its end, where it
+    /// is there; the rest never comes.
+    pub fn complete(&mut self, last: &[u8]) {
+        match self {
+            Self::Debugpy(worker) => {
+                worker.forget_part();
+                worker.complete(last);
+            }
+            Self::Legacy(entered) => entered.complete(last),
+        }
+    }
+
+    /// Everything that was sent is whole messages, or will be, and another client could go on.
+    pub fn can_be_kept(&mut self) -> bool {
+        match self {
+            Self::Debugpy(worker) => worker.can_be_kept(),
+            Self::Legacy(entered) => entered.stays(),
+        }
+    }
+
+    /// The same without its relay, from the next message on.
+    ///
+    /// # Errors
+    /// Itself, to be left: it does not come to the end of what it says.
+    pub async fn unattended(self) -> Result<Unattended, Self> {
+        let mut worker = match self {
+            Self::Debugpy(worker) => worker,
+            Self::Legacy(entered) => return Ok(Unattended::legacy(entered)),
+        };
+        let kept = worker.stands();
+        match timeout(REST, worker.skip_rest()).await {
+            Ok(Ok(part)) => {
+                let splice = keeping(Account::default(), *worker, part, LARGEST);
+                Ok(Unattended::splice(splice, kept))
+            }
+            Ok(Err(_)) | Err(_) => Err(Self::Debugpy(worker)),
+        }
+    }
+
+    /// For who goes on with `debugger`: itself, and, as the debugger would say it, what was said meanwhile and which threads
+    /// stand.
+    pub fn again(debugger: Unattended) -> (Self, Vec<u8>) {
+        let (line, kept) = debugger.into_line();
+        match line {
+            IdleConnection::Worker(worker) => Self::again_of(worker, kept),
+            // No agent has one.
+            IdleConnection::Prompt(mut prompt) => {
+                let worker = prompt.stream_mut().get_mut().moved();
+                Self::again_of(Box::new(worker), kept)
+            }
+            IdleConnection::Legacy(mut entered) => {
+                let said = entered.said_meanwhile();
+                (Self::Legacy(entered), said)
+            }
+        }
+    }
+
+    fn again_of(mut worker: Box<Worker>, mut kept: Kept) -> (Self, Vec<u8>) {
+        let mut frames = Vec::new();
+        let (cut, messages) = kept.messages();
+        if cut > 0 {
+            let text = format!("{cut} messages of output were dropped meanwhile");
+            frames.extend(frame(&notice(&text, false)));
+        }
+        let mut stands = Kept::of(kept.stands.cleared());
+        for message in messages {
+            put_frame(&mut frames, &message);
+        }
+        for stop in kept.stops() {
+            put_frame(&mut frames, &stop);
+            stands.stopped(&stop);
+        }
+        worker.stand(stands);
+        (Self::Debugpy(worker), frames)
+    }
+}
+
+read_through!([] Attended { Self::Debugpy(worker) => worker, Self::Legacy(entered) => entered });
+
+impl Worker {
+    /// Everything that was sent is whole messages, or will be, and another client could go on.
+    pub fn can_be_kept(&mut self) -> bool {
+        let whole = |line: &mut super::line::DebuggerConnection| line.ledger.between_messages();
+        self.stays() && self.line_mut().is_some_and(whole)
+    }
+
+    /// The threads that stand. What stops or runs from now on is for the caller to see.
+    pub fn stands(&mut self) -> Kept {
+        let stands = self.line_mut().and_then(|line| line.ledger.stands.take());
+        stands.map_or_else(Kept::default, |stands| *stands)
+    }
+
+    /// Sees again for itself which threads stand: those of `kept`, and what changes that.
+    pub fn stand(&mut self, kept: Kept) {
+        if let Some(line) = self.line_mut() {
+            line.ledger.stands = Some(Box::new(kept));
+        }
+    }
+
+    /// Reads and drops the rest of the message that the debugger is in the middle of; gives the part of a header that was
+    /// read of the next.
+    ///
+    /// # Errors
+    /// Where the connection is gone.
+    pub async fn skip_rest(&mut self) -> io::Result<Vec<u8>> {
+        let mut room = vec![0; READ];
+        loop {
+            let Some(line) = self.line_mut() else {
+                return Err(io::ErrorKind::NotConnected.into());
+            };
+            let (left, part) = line.ledger.rest();
+            if left == 0 {
+                return Ok(part.to_vec());
+            }
+            let now = left.min(READ);
+            if self.read(&mut room[..now]).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// Takes what can be taken of `bytes`, cut anywhere: a relay has put its messages in order already. No message is written
+    /// before it is whole: a debugger that has half a message of a relay that is lost could hear no other. One of more
+    /// than [`LONGEST`] bytes goes as it comes. The rest of what was begun to be written is to be [handed
+    /// over](ray_relay_base::wire::peer_stream::PeerStream::complete) at the end.
+    ///
+    /// # Errors
+    /// Where the connection is gone.
+    pub fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let Some(line) = self.line_mut() else {
+            return Poll::Ready(Ok(bytes.len()));
+        };
+        ready!(line.poll_unsent(cx))?;
+        let mut taken = bytes.len();
+        if line.part.is_empty() {
+            let whole = &bytes[..line.ledger.whole(bytes)];
+            if !whole.is_empty() {
+                let written = ready!(Pin::new(&mut line.stream).poll_write(cx, whole))?;
+                line.sent(&bytes[..written]);
+                return Poll::Ready(Ok(written));
+            }
+        } else {
+            taken = line.ledger.under_way(bytes);
+        }
+        line.part.extend_from_slice(&bytes[..taken]);
+        line.sent(&bytes[..taken]);
+        if line.ledger.between_messages() || line.part.len() > LONGEST {
+            line.unsent = std::mem::take(&mut line.part);
+        }
+        Poll::Ready(Ok(taken))
+    }
+
+    /// Forgets what has come of a message whose rest never will.
+    pub fn forget_part(&mut self) {
+        if let Some(line) = self.line_mut()
+            && !line.part.is_empty()
+        {
+            line.part = Vec::new();
+            line.ledger.forget_part();
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_next_address_is_dialled_where_nothing_listens_at_the_first() {
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let nobody = closed.local_addr().unwrap();
+        drop(closed);
+        let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let there = open.local_addr().unwrap();
+        let patience = Duration::from_secs(5);
+        let dialled = dial(&[nobody, there], patience).await.unwrap();
+        assert_eq!(dialled.peer_addr().unwrap(), there);
+        for ways in [&[nobody, nobody][..], &[nobody]] {
+            let why = dial(ways, patience).await.unwrap_err();
+            assert_eq!(why.kind(), io::ErrorKind::ConnectionRefused);
+        }
+        assert!(dial(&[], patience).await.is_err());
+    }
+}

@@ -1,0 +1,285 @@
+//! Going on with a debugger in the middle of whatever it was saying, because the process is gone that has heard the beginning.
+//!
+//! A message of debugpy's is JSON without a raw line break behind a header that ends in two, so the next header is found
+//! without knowing where the last one was. What was cut belonged to a client that is gone. A question then tells when
+//! everything that was asked in turn before is answered; what is evaluated is answered out of turn, and its answers are
+//! counted ([`super::progress::Progress`]).
+
+use std::io;
+
+use bytes::BytesMut;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::Worker;
+use ray_relay_base::wire::dap::codec::{Frames, MAX_HEADER, frame, header, parse};
+use ray_relay_base::wire::dap::kept::Kept;
+use ray_relay_base::wire::dap::message::request;
+use ray_relay_base::wire::dap::names::Command;
+
+/// `seq` of these requests: no client counts so far.
+const SEQ: u64 = 0x7fff_5679;
+
+/// Bytes of one message.
+const LARGEST: usize = 1 << 24;
+
+/// Bytes that are read at once.
+const READ: usize = 16 * 1024;
+
+/// What a header ends in.
+const END: &[u8] = b"\r\n\r\n";
+
+impl Worker {
+    /// Reads on from the next message on, and asks the debugger how far it is. Gives what it has begun to say behind the answer,
+    /// and what it has said since it was last heard, with the threads that stand.
+    ///
+    /// # Errors
+    /// It is gone, or what it says is no DAP. To be bounded by the caller.
+    pub async fn resync(&mut self) -> io::Result<(Vec<u8>, Kept)> {
+        let mut kept = self.stands();
+        // It is written down from there as well: this process may be killed before the answer is here, as the one before it was.
+        self.stand(Kept::of(kept.stands.clone()));
+        let Some(line) = self.line_mut() else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        if line.ledger.lost {
+            return Err(garbage());
+        }
+        let question = frame(&request(SEQ, Command::Threads, json!({})));
+        line.ledger.sent(&question);
+        line.stream.write_all(&question).await?;
+        let mut room = BytesMut::with_capacity(READ);
+        let rest = loop {
+            if line.stream.read_buf(&mut room).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some(at) = first_header(&room) {
+                break room.split_off(at);
+            }
+            // A header that has begun is at the end.
+            let passed = room.len().saturating_sub(MAX_HEADER);
+            _ = room.split_to(passed);
+        };
+        let mut frames = Frames::new(LARGEST);
+        frames.buffer().extend_from_slice(&rest);
+        line.received(&rest);
+        let mut is_answered = false;
+        loop {
+            while let Some(body) = frames.next_body().map_err(|_| garbage())? {
+                is_answered |= is_answer(&body);
+                kept.take(&body);
+            }
+            if is_answered {
+                break;
+            }
+            let buffer = frames.buffer();
+            let before = buffer.len();
+            if line.stream.read_buf(buffer).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let read = buffer.split_off(before);
+            line.received(&read);
+            buffer.unsplit(read);
+        }
+        if line.ledger.progress.starting {
+            // It would be answered by now: it was never sent, and the task would wait for it, attached as it is.
+            let start = frame(&request(SEQ, Command::ConfigurationDone, json!({})));
+            line.sent(&start);
+            line.stream.write_all(&start).await?;
+        }
+        let part = frames.into_rest().to_vec();
+        Ok((part, kept))
+    }
+}
+
+fn is_answer(body: &[u8]) -> bool {
+    parse(body).is_ok_and(|message| message["type"] == "response" && message["request_seq"] == SEQ)
+}
+
+fn garbage() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+/// Where the first whole header in `bytes` begins, which may be cut at their beginning.
+fn first_header(bytes: &[u8]) -> Option<usize> {
+    const FIELD: &[u8] = b"Content-Length: ";
+    let mut from = 0;
+    while let Some(end) = memchr::memmem::find(&bytes[from..], END) {
+        let end = from + end + END.len();
+        let lines = &bytes[end.saturating_sub(MAX_HEADER)..end];
+        if let Some(begin) = memchr::memmem::rfind(lines, FIELD) {
+            let begin = end - lines.len() + begin;
+            if matches!(header(&bytes[begin..], LARGEST), Ok(Some((head, _))) if begin + head == end)
+            {
+                return Some(begin);
+            }
+        }
+        from = end;
+    }
+    None
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use serde_json::Value;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::timeout;
+    use tokio_util::task::TaskTracker;
+
+    use super::*;
+    use crate::debugger::kept::Stored;
+    use crate::debugger::progress::{Attach, Progress};
+    use crate::debugger::{Direct, Stream};
+    use ray_relay_base::wire::dap::codec::put_frame;
+
+    /// A debugger that was at work for a person whose relay is gone says the rest of a message first.
+    #[tokio::test]
+    async fn it_goes_on_behind_what_was_cut_and_is_quiet_when_all_is_answered() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap());
+        let (near, far) = tokio::join!(near, listener.accept());
+        let mut debugger = far.unwrap().0;
+        let stored = Stored {
+            progress: Progress {
+                attach: Attach::Initialized,
+                configured: true,
+                evaluating: 1,
+                ..Progress::default()
+            },
+            ..Stored::of(Value::Null)
+        };
+        let written = serde_json::to_vec(&stored).unwrap();
+        let stored = serde_json::from_slice(&written).unwrap();
+        let stream = Stream::Direct(Direct::new(near.unwrap()));
+        let mut worker = Worker::restored(stream, &stored, None, TaskTracker::new());
+
+        let answers = async {
+            debugger
+                .write_all(b"ngth: 7\r\n\r\n{\"a\":1}")
+                .await
+                .unwrap();
+            let mut asked = Frames::new(LARGEST);
+            let question = loop {
+                assert!(debugger.read_buf(asked.buffer()).await.unwrap() > 0);
+                if let Some(body) = asked.next_body().unwrap() {
+                    break parse(&body).unwrap();
+                }
+            };
+            assert_eq!(question["command"], "threads");
+            let stop = json!({"seq": 9, "type": "event", "event": "stopped", "body": {"threadId": 3, "reason": "step"}});
+            let answer = json!({"seq": 10, "type": "response", "request_seq": question["seq"], "command": "threads", "success": true, "body": {"threads": []}});
+            for message in [stop, answer] {
+                debugger.write_all(&frame(&message)).await.unwrap();
+            }
+            debugger.write_all(b"Content-Le").await.unwrap();
+        };
+        let (resynced, ()) = tokio::join!(worker.resync(), answers);
+        let (part, kept) = resynced.unwrap();
+        assert!(b"Content-Le".starts_with(&part));
+        assert!(!kept.runs(), "a thread has stopped since");
+        assert!(worker.stays() && !worker.is_quiet(), "it still evaluates");
+
+        let value = json!({"seq": 11, "type": "response", "request_seq": 5, "command": "evaluate", "success": true, "body": {"result": "1"}});
+        let rest = frame(&value);
+        let rest = rest.strip_prefix(b"Content-Le").unwrap();
+        debugger.write_all(rest).await.unwrap();
+        let mut room = [0; 1024];
+        while !worker.is_quiet() {
+            assert!(worker.read(&mut room).await.unwrap() > 0);
+        }
+    }
+
+    fn success(command: &Value, request_seq: &Value) -> Vec<u8> {
+        frame(
+            &json!({"seq": 2, "type": "response", "request_seq": request_seq, "command": command, "success": true, "body": {}}),
+        )
+    }
+
+    /// The relay before has written down that it sends `configurationDone`, and was killed in that moment: it may have, or not.
+    #[tokio::test]
+    async fn a_debugger_that_was_never_told_to_start_is_told() {
+        for was_told in [true, false] {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let near = TcpStream::connect(listener.local_addr().unwrap());
+            let (near, far) = tokio::join!(near, listener.accept());
+            let mut debugger = far.unwrap().0;
+            let mut progress = Progress {
+                attach: Attach::Initialized,
+                ..Progress::default()
+            };
+            progress.starts();
+            let stored = Stored {
+                progress,
+                ..Stored::of(Value::Null)
+            };
+            let stream = Stream::Direct(Direct::new(near.unwrap()));
+            let mut worker = Worker::restored(stream, &stored, None, TaskTracker::new());
+            let mut asked = Frames::new(LARGEST);
+            let debugpy = async {
+                let mut commands = Vec::new();
+                while commands.len() < 1 + usize::from(!was_told) {
+                    assert!(debugger.read_buf(asked.buffer()).await.unwrap() > 0);
+                    while let Some(body) = asked.next_body().unwrap() {
+                        let request = parse(&body).unwrap();
+                        if was_told {
+                            let told = success(&"configurationDone".into(), &7.into());
+                            debugger.write_all(&told).await.unwrap();
+                        }
+                        let answer = success(&request["command"], &request["seq"]);
+                        debugger.write_all(&answer).await.unwrap();
+                        commands.push(request["command"].as_str().unwrap().to_owned());
+                    }
+                }
+                commands
+            };
+            let both = async { tokio::join!(worker.resync(), debugpy) };
+            let (resynced, commands) = timeout(Duration::from_secs(20), both).await.unwrap();
+            resynced.unwrap();
+            let expected = ["threads", "configurationDone"];
+            assert_eq!(commands, expected[..commands.len()], "told: {was_told}");
+            let mut room = [0; 1024];
+            while !worker.is_quiet() {
+                assert!(worker.read(&mut room).await.unwrap() > 0);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn behind_half_a_request_nothing_can_follow() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap());
+        let stored = Stored {
+            midway: true,
+            ..Stored::of(Value::Null)
+        };
+        let stream = Stream::Direct(Direct::new(near.await.unwrap()));
+        let mut worker = Worker::restored(stream, &stored, None, TaskTracker::new());
+        let why = worker.resync().await.unwrap_err();
+        assert_eq!(why.kind(), io::ErrorKind::InvalidData);
+    }
+
+    proptest! {
+        /// Wherever the process before has stopped reading, the next one goes on at a message, and loses none behind that.
+        #[test]
+        fn the_next_message_is_found_from_anywhere(
+            texts in prop::collection::vec(".{0,80}|(Content-Length: [0-9]\r\n\r\n){1,3}", 2..6),
+            cut in 0_usize..400,
+        ) {
+            let mut stream = Vec::new();
+            let mut begins = Vec::new();
+            for text in &texts {
+                begins.push(stream.len());
+                put_frame(&mut stream, Value::from(text.as_str()).to_string().as_bytes());
+            }
+            let cut = cut.min(stream.len());
+            let found = first_header(&stream[cut..]).map(|at| at + cut);
+            let next = begins.into_iter().find(|begin| *begin >= cut);
+            prop_assert_eq!(found, next);
+        }
+    }
+}

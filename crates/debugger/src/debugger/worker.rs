@@ -1,0 +1,432 @@
+//! A connection to a worker's debugger that is led to its end in the right order, whatever becomes of its user.
+//!
+//! debugpy's adapter does not survive a client that leaves at the wrong moment: one that closes while `attach` is at
+//! work, or that ends its stream right behind `disconnect`, takes the adapter with it, and the task (or the worker's next
+//! breakpoint) then waits for ever (debugpy 1.8.0 to 1.8.22, seen each time). So only [`goodbye`] closes this
+//! connection: dropping a [`Worker`], at any await of any task, hands it to a task of its own that says goodbye, and
+//! the breakpoint stays taken until that is done.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
+
+use super::kept::Stored;
+use super::line::DebuggerConnection;
+use super::progress::Attach;
+use super::protocol_tracker::ProtocolTracker;
+use super::{Direct, Stream, Tenant, goodbye};
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::tunnel::messages::ParkTerms;
+
+/// The stream to a worker's debugger. Whole messages only are to be written to it, each in one piece, or [passed](PeerStream::poll_pass).
+#[derive(Debug)]
+pub struct Worker {
+    /// `None` once it has been left.
+    line: Option<DebuggerConnection>,
+}
+
+impl Worker {
+    /// Over a connection that was just made for no session here, as an agent's are. To be called inside a runtime.
+    pub fn over(stream: TcpStream, tasks: TaskTracker) -> Self {
+        Self::new(Stream::Direct(Direct::new(stream)), None, tasks)
+    }
+
+    /// Over a connection that was just made, for `tenant`. To be called inside a runtime.
+    pub fn new(stream: Stream, tenant: Option<Box<dyn Tenant>>, tasks: TaskTracker) -> Self {
+        let stands = stream.kept().map(|_| Box::default());
+        Self {
+            line: Some(DebuggerConnection {
+                stream,
+                ledger: ProtocolTracker::that_knows(stands),
+                unsent: Vec::new(),
+                part: Vec::new(),
+                configured: None,
+                held: Vec::new(),
+                tenant,
+                kept: false,
+                tasks,
+                runtime: Handle::current(),
+            }),
+        }
+    }
+
+    /// The same of a debugger that an agent has kept: it is attached and configured.
+    pub fn resumed(stream: Stream, tenant: Option<Box<dyn Tenant>>, tasks: TaskTracker) -> Self {
+        let mut worker = Self::new(stream, tenant, tasks);
+        if let Some(line) = &mut worker.line {
+            line.ledger = ProtocolTracker::resumed();
+            // For the tenant.
+            line.sent(&[]);
+        }
+        worker
+    }
+
+    /// The same connection, which this one has no more.
+    pub fn moved(&mut self) -> Self {
+        Self {
+            line: self.line.take(),
+        }
+    }
+
+    /// There is who keeps the debugger when this end is lost, once that is told [by what](Self::keep_by).
+    pub fn has_keeper(&self) -> bool {
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.stream.has_keeper())
+    }
+
+    /// Another session has it, as `tenant` says: for the keeper of the connection beyond this process.
+    pub fn held_by(&mut self, tenant: Value) {
+        let line = self.line.as_mut();
+        if let Some(kept) = line.and_then(|line| line.stream.kept_mut()) {
+            kept.held_by(tenant);
+        }
+    }
+
+    /// Has the debugger kept by `keep` when this end is lost: by an agent, where one is in between that can, or by the keeper of
+    /// the connection beyond this process. The last word of this counts. Cancel safe.
+    pub async fn keep_by(&mut self, keep: &ParkTerms) {
+        if let Some(line) = &mut self.line {
+            line.kept = line.stream.keep_by(keep).await;
+        }
+    }
+
+    /// The debugger is kept when this end is lost on purpose: by an agent, or the keeper of the connection.
+    pub fn is_kept(&self) -> bool {
+        let beyond = |line: &DebuggerConnection| line.stream.outlives_the_end();
+        let kept =
+            |line: &DebuggerConnection| line.kept || beyond(line) && line.ledger.between_messages();
+        self.stays() && self.line.as_ref().is_some_and(kept)
+    }
+
+    /// An agent keeps the debugger, where this end may be lost by now.
+    pub fn was_kept(&self) -> bool {
+        let kept = |line: &DebuggerConnection| {
+            let ledger = &line.ledger;
+            line.kept && ledger.progress.configured && !ledger.progress.disconnect
+        };
+        self.line.as_ref().is_some_and(kept)
+    }
+
+    /// Loses this end where the debugger is kept then, and says whether it is.
+    pub fn abandon(&mut self) -> bool {
+        let is_kept = self.is_kept();
+        if is_kept && let Some(line) = self.line.take() {
+            line.stream.leave();
+        }
+        is_kept
+    }
+
+    /// The debugger has taken the attach and waits to be configured, or has been: requests to it are answered.
+    pub fn is_attached(&self) -> bool {
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.ledger.progress.attach == Attach::Initialized)
+    }
+
+    /// The debugger has answered the goodbye and everything else that it was asked.
+    pub fn owes_nothing(&self) -> bool {
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.ledger.owes_nothing())
+    }
+
+    /// An expression that a client has asked for is not answered yet.
+    pub fn evaluates(&self) -> bool {
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.ledger.progress.evaluating > 0)
+    }
+
+    /// The debugger has answered everything that it was asked.
+    pub fn is_quiet(&self) -> bool {
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.ledger.is_quiet())
+    }
+
+    /// The debugger is attached, configured and told of no goodbye, so that another client could go on with it.
+    pub fn stays(&self) -> bool {
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.ledger.stays() && line.held.is_empty())
+    }
+
+    /// The debugger was told of path mappings, which it keeps when it is left.
+    pub fn has_mappings(&self) -> bool {
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.ledger.progress.mapped)
+    }
+
+    /// The debugger is told of path mappings from here on, otherwise than by an `attach`.
+    pub fn maps(&mut self) {
+        if let Some(line) = &mut self.line {
+            line.ledger.progress.mapped = true;
+        }
+    }
+
+    /// Over a connection that another process has had, of which that has written `stored` down.
+    pub fn restored(
+        stream: Stream,
+        stored: &Stored,
+        tenant: Option<Box<dyn Tenant>>,
+        tasks: TaskTracker,
+    ) -> Self {
+        let mut worker = Self::new(stream, tenant, tasks);
+        if let Some(line) = &mut worker.line {
+            line.ledger = ProtocolTracker::restored(stored);
+            // For the tenant.
+            line.sent(&[]);
+        }
+        worker
+    }
+
+    pub(super) fn line_mut(&mut self) -> Option<&mut DebuggerConnection> {
+        self.line.as_mut()
+    }
+
+    /// Says goodbye from now on, in a task of its own. What is read afterwards is the end of the stream; what is written,
+    /// nothing.
+    pub fn leave(&mut self) {
+        if let Some(mut line) = self.line.take() {
+            if line.ledger.progress.attach == Attach::No
+                && let Some(tenant) = &mut line.tenant
+            {
+                // The debugger has nothing to do with its client yet: another client may come.
+                tenant.give_back();
+            }
+            let (tasks, runtime) = (line.tasks.clone(), line.runtime.clone());
+            tasks.spawn_on(goodbye::say(line).in_current_span(), &runtime);
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl AsyncRead for Worker {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Some(line) = &mut self.line else {
+            return Poll::Ready(Ok(()));
+        };
+        // What was held may wait to be written; its failure is read as well.
+        let _ = line.poll_unsent(cx);
+        let before = buf.filled().len();
+        let read = ready!(Pin::new(&mut line.stream).poll_read(cx, buf));
+        line.received(&buf.filled()[before..]);
+        if line.ledger.progress.evaluating == 0 && !line.held.is_empty() {
+            line.say_held();
+            let _ = line.poll_unsent(cx);
+        }
+        Poll::Ready(read)
+    }
+}
+
+/// It can be read past; what is written is always followed.
+impl PeerStream for Worker {
+    fn source(&self) -> Option<&TcpStream> {
+        let waits = |line: &&DebuggerConnection| !line.unsent.is_empty() || !line.held.is_empty();
+        let line = self.line.as_ref().filter(|line| !waits(line))?;
+        line.stream.socket()
+    }
+
+    /// Takes no more than can be written, unlike [`poll_write`](AsyncWrite::poll_write): what is left of a bulk transfer is
+    /// not copied.
+    fn poll_pass(&mut self, cx: &mut Context<'_>, messages: &[u8]) -> Poll<io::Result<usize>> {
+        let Some(line) = &mut self.line else {
+            return Poll::Ready(Ok(messages.len()));
+        };
+        ready!(line.poll_unsent(cx))?;
+        let all = messages.len();
+        let now = match line.ledger.under_way(messages) {
+            0 if line.held.is_empty() && line.ledger.up_to_goodbye(messages) == (all, all) => all,
+            0 => return Pin::new(self).poll_write(cx, messages),
+            rest => rest,
+        };
+        line.sends(&messages[..now]);
+        let written = ready!(Pin::new(&mut line.stream).poll_write(cx, &messages[..now]))?;
+        line.sent(&messages[..written]);
+        Poll::Ready(Ok(written))
+    }
+
+    fn complete(&mut self, rest: &[u8]) {
+        if let Some(line) = &mut self.line {
+            let rest = &rest[..line.ledger.under_way(rest)];
+            line.unsent.extend_from_slice(rest);
+            line.sent(rest);
+        }
+    }
+}
+
+impl AsyncWrite for Worker {
+    /// Takes all of `buf` as soon as it takes any: what cannot be written now is kept, and written before anything else, so
+    /// that no message is cut in two by its sender's end. A goodbye waits until every evaluation is answered, and is the
+    /// last word: what comes behind it is dropped.
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let Some(line) = &mut self.line else {
+            return Poll::Ready(Ok(buf.len()));
+        };
+        ready!(line.poll_unsent(cx))?;
+        let (now, all) = match line.held.is_empty() {
+            true => line.ledger.up_to_goodbye(buf),
+            false => (0, 0),
+        };
+        let (now, held) = buf[..all].split_at(now);
+        if !now.is_empty() {
+            line.sends(now);
+            let written = ready!(Pin::new(&mut line.stream).poll_write(cx, now))?;
+            line.unsent.extend_from_slice(&now[written..]);
+            line.sent(now);
+        }
+        line.held.extend_from_slice(held);
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(line) = &mut self.line else {
+            return Poll::Ready(Ok(()));
+        };
+        ready!(line.poll_unsent(cx))?;
+        Pin::new(&mut line.stream).poll_flush(cx)
+    }
+
+    /// Does nothing: a half-close would take the adapter with it. [`Self::leave`] ends the connection.
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::os::fd::AsFd as _;
+    use std::time::Duration;
+
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::debugger::Direct;
+    use crate::debugger::kept::KeptConnection;
+    use crate::debugger::progress::Progress;
+    use crate::keeper::testing as keeper;
+    use ray_relay_base::wire::dap::codec::{Frames, frame, parse};
+
+    fn request(command: &str, filler: usize) -> Value {
+        json!({"seq": 1, "type": "request", "command": command, "arguments": {"x": "y".repeat(filler)}})
+    }
+
+    #[tokio::test]
+    async fn a_message_that_could_be_written_in_part_alone_is_whole_before_the_goodbye() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap());
+        let (near, far) = tokio::join!(near, listener.accept());
+        let mut debugger = far.unwrap().0;
+        let tasks = TaskTracker::new();
+        let mut worker = Worker::over(near.unwrap(), tasks.clone());
+
+        worker
+            .write_all(&frame(&request("attach", 0)))
+            .await
+            .unwrap();
+        let large = frame(&request("setVariable", 32 << 20));
+        let mut written = 0;
+        std::future::poll_fn(|cx| {
+            while let Poll::Ready(now) = worker.poll_pass(cx, &large[written..]) {
+                written += now.unwrap();
+            }
+            Poll::Ready(())
+        })
+        .await;
+        assert!((1..large.len()).contains(&written), "{written}");
+        // What follows it was not begun, and is lost.
+        worker.complete(&[&large[written..], &frame(&request("pause", 0))].concat());
+        drop(worker);
+
+        for event in ["output", "debugpySockets", "initialized"] {
+            let event = json!({"seq": 1, "type": "event", "event": event, "body": {}});
+            debugger.write_all(&frame(&event)).await.unwrap();
+        }
+        let mut frames = Frames::new(1 << 26);
+        let mut got = Vec::new();
+        while got.len() < 3 {
+            assert!(debugger.read_buf(frames.buffer()).await.unwrap() > 0);
+            while let Some(body) = frames.next_body().unwrap() {
+                let message = parse(&body).unwrap();
+                got.push((message["command"].as_str().unwrap().to_owned(), body.len()));
+            }
+        }
+        let commands: Vec<_> = got.iter().map(|(command, _)| command.as_str()).collect();
+        assert_eq!(
+            commands,
+            ["attach", "setVariable", "setFunctionBreakpoints"]
+        );
+        drop(debugger);
+        tasks.close();
+        tasks.wait().await;
+    }
+
+    /// A process that finds less written down would say goodbye to a task that runs, and end an adapter that is at work.
+    #[tokio::test]
+    async fn what_lets_a_task_run_is_written_down_before_it_is_sent() {
+        for (command, attach, starting) in [
+            ("attach", Attach::Sent, false),
+            ("configurationDone", Attach::No, true),
+            ("evaluate", Attach::No, false),
+        ] {
+            let place = keeper::place();
+            let _keeper = keeper::keeper(&place).await;
+            let relay = keeper::relay(&place).await;
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let near = TcpStream::connect(listener.local_addr().unwrap());
+            let (near, far) = tokio::join!(near, listener.accept());
+            let (near, _debugger) = (near.unwrap(), far.unwrap());
+            let slot = relay.keeper.keep(near.as_fd()).unwrap();
+            // It takes nothing more.
+            near.writable().await.unwrap();
+            while near.try_write(&[b' '; 1 << 16]).is_ok() {}
+            let kept = KeptConnection::new(slot, Stored::of(Value::Null));
+            let stream = Stream::Direct(Direct::kept(near, kept));
+            let mut worker = Worker::new(stream, None, TaskTracker::new());
+            let message = frame(&request(command, 0));
+            let writes = timeout(Duration::from_millis(100), worker.write(&message));
+            assert!(writes.await.is_err(), "{command} is not sent");
+
+            relay.killed().await;
+            let mut next = keeper::relay(&place).await;
+            let left = next.is_left(1).await.remove(0);
+            let stored: Stored = serde_json::from_slice(&left.record).unwrap();
+            assert!(!stored.midway, "{command}");
+            let expected = Progress {
+                attach,
+                mapped: command == "attach",
+                configured: starting,
+                starting,
+                ..Progress::default()
+            };
+            assert_eq!(stored.progress, expected, "{command}");
+        }
+    }
+}

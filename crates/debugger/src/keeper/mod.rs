@@ -1,0 +1,228 @@
+//! Connections to debuggers that outlive the relay: another process holds a duplicate of each, with a record of how far it is.
+//!
+//! A debugger lets its task run on as soon as its client's connection closes, and a process that is killed closes all of
+//! its own. A connection of which another process has a duplicate stays open. [`Keeper`] gives duplicates away and
+//! takes them back when the relay starts again: from the service manager's descriptor store ([`systemd`]), or from a
+//! `ray-relay keeper` ([`process`], [`serve`]), which does nothing else. What is known of a connection is in its [`record`].
+//! A [`KeptSlot`] is one connection that is kept; its owner says when it is needed no longer.
+//!
+//! The keeper of a connection reads nothing of it and writes nothing to it.
+
+mod messages;
+mod process;
+mod record;
+pub mod serve;
+mod systemd;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use self::messages::{KeepKey, KeptPair};
+use self::process::KeeperProcess;
+use self::record::Record;
+use self::systemd::ServiceManager;
+use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
+use ray_relay_base::wire::tunnel::text::Hex;
+
+/// How long a keeper may take a connection in before that is made without it.
+const GIVEN: Duration = Duration::from_secs(1);
+
+/// Why connections are not kept although they are to be. `Display` names the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The path, or who is there, is not to be trusted.
+    #[error("listen.keeper {0}: {1}")]
+    Path(String, String),
+    /// No process listens at the path.
+    #[error(
+        "no keeper listens at listen.keeper {0}: start `ray-relay keeper {0}` first, as a service or container of its own"
+    )]
+    Nobody(String),
+    /// A process listens, and is not a keeper.
+    #[error("what listens at listen.keeper {0} does not answer as a keeper does: {1}")]
+    Silent(String, String),
+}
+
+/// Who keeps connections. One for the process.
+#[derive(Debug)]
+pub struct Keeper(Store);
+
+#[derive(Debug)]
+enum Store {
+    ServiceManager(ServiceManager),
+    Process(KeeperProcess),
+}
+
+/// A connection that another process has left, and what is known of it.
+#[derive(Debug)]
+pub struct LeftConnection {
+    /// The connection.
+    pub connection: OwnedFd,
+    /// Its record, as its last owner wrote it.
+    pub record: Vec<u8>,
+    /// Under which it is kept on.
+    pub slot: KeptSlot,
+}
+
+/// One connection that is kept, until this is dropped.
+pub struct KeptSlot {
+    keeper: Arc<Keeper>,
+    key: KeepKey,
+    record: Record,
+    /// Resolves when the keeper has it; `None`: it has.
+    given: Option<oneshot::Receiver<()>>,
+    is_left: bool,
+}
+
+impl Keeper {
+    /// The keeper at `path`; without one the service manager, where that has a place for descriptors; `None`: no process keeps
+    /// anything. With what another process has left there.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn open(
+        path: Option<&Path>,
+        passed: &mut PassedDescriptors,
+    ) -> Result<Option<(Arc<Self>, Vec<LeftConnection>)>, Error> {
+        let (store, kept) = match path {
+            Some(path) => {
+                let (process, kept) = KeeperProcess::dial(path).await?;
+                (Store::Process(process), kept)
+            }
+            None => match ServiceManager::of_this_process(passed) {
+                Some((manager, kept)) => (Store::ServiceManager(manager), kept),
+                None => return Ok(None),
+            },
+        };
+        let keeper = Arc::new(Self(store));
+        let left = kept.into_iter();
+        let left = left.filter_map(|kept| LeftConnection::new(&keeper, kept).ok());
+        let left = left.collect();
+        Ok(Some((keeper, left)))
+    }
+
+    /// Whether the service manager has a place for descriptors.
+    pub fn is_offered() -> bool {
+        systemd::places().is_some()
+    }
+
+    /// Speaks with the keeper; `leave` gets what another process leaves from now on.
+    pub async fn run(self: Arc<Self>, leave: mpsc::Sender<LeftConnection>) {
+        match &self.0 {
+            Store::ServiceManager(_) => std::future::pending().await,
+            Store::Process(process) => process.run(&self, leave).await,
+        }
+    }
+
+    /// Has `connection` kept from now on. The record says nothing yet.
+    ///
+    /// # Errors
+    /// It cannot be kept: there are too many, or the keeper is away.
+    pub fn keep(self: &Arc<Self>, connection: BorrowedFd<'_>) -> io::Result<KeptSlot> {
+        let record = Record::new()?;
+        let key = Hex(rand::random());
+        let given = match &self.0 {
+            Store::ServiceManager(manager) => {
+                manager.keep(&key, connection, record.as_fd())?;
+                None
+            }
+            Store::Process(process) => Some(process.keep(&key, connection, record.as_fd())?),
+        };
+        Ok(KeptSlot {
+            keeper: Arc::clone(self),
+            key,
+            record,
+            given,
+            is_left: false,
+        })
+    }
+
+    fn remove(&self, key: &KeepKey) {
+        match &self.0 {
+            Store::ServiceManager(manager) => manager.remove(key),
+            Store::Process(process) => process.remove(key),
+        }
+    }
+}
+
+impl LeftConnection {
+    fn new(keeper: &Arc<Keeper>, (key, connection, record): KeptPair) -> io::Result<Self> {
+        let (record, bytes) = match Record::read(record) {
+            Ok(read) => read,
+            Err(why) => {
+                // It is not known what it is a connection to.
+                keeper.remove(&key);
+                return Err(why);
+            }
+        };
+        Ok(Self {
+            connection,
+            record: bytes,
+            slot: KeptSlot {
+                keeper: Arc::clone(keeper),
+                key,
+                record,
+                given: None,
+                is_left: false,
+            },
+        })
+    }
+}
+
+impl KeptSlot {
+    /// Has the record say `bytes`.
+    ///
+    /// # Errors
+    /// They are too many: the connection is not worth keeping.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.record.write(bytes)
+    }
+
+    /// Waits until it is kept whatever becomes of this process, for a second at most. Cancel safe.
+    pub async fn given(&mut self) {
+        if let Some(given) = &mut self.given {
+            // A keeper that is gone keeps nothing, and says so itself.
+            _ = timeout(GIVEN, given).await;
+            self.given = None;
+        }
+    }
+
+    /// Whether it is kept beyond an end of this process that is meant: a service manager closes what it has when the service
+    /// is stopped, and does not say whether it is to be started again.
+    pub fn outlives_the_end(&self) -> bool {
+        match &self.keeper.0 {
+            Store::ServiceManager(_) => false,
+            Store::Process(process) => process.is_there(),
+        }
+    }
+
+    /// Leaves the connection to the next relay.
+    pub fn leave(mut self) {
+        self.is_left = true;
+    }
+}
+
+impl Drop for KeptSlot {
+    fn drop(&mut self) {
+        if !self.is_left {
+            self.keeper.remove(&self.key);
+        }
+    }
+}
+
+impl fmt::Debug for KeptSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Slot").field(&self.key).finish()
+    }
+}

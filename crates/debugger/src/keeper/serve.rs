@@ -1,0 +1,275 @@
+//! `ray-relay keeper`: holds duplicates of relays' connections to debuggers, and does nothing else.
+//!
+//! What a relay gives is that relay's until it says that it needs it no longer, or is gone; then it is unclaimed, and
+//! the next relay that comes, or one that is there, gets it. Bounds: [`MOST`] connections, [`RELAYS`] relays at a time, and
+//! [`LONGEST`] for what no relay claims.
+
+use std::collections::HashMap;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, info, warn};
+
+use super::Error;
+use super::messages::{KeepKey, KeeperMessage, PROTOCOL};
+use ray_relay_base::shutdown::Signals;
+use ray_relay_base::wire::descriptors::{MessageReader, MessageWriter, channel};
+use ray_relay_base::wire::own_socket::{self, OwnSocket};
+
+/// Connections that are kept at a time.
+pub const MOST: usize = 4096;
+
+/// Relays that are linked at a time: one, and those that it has taken over from.
+const RELAYS: usize = 16;
+
+/// How long a relay may take with its first word.
+const HELLO: Duration = Duration::from_secs(5);
+
+/// How long an unclaimed connection is kept: its task stays stopped for so long.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// Pause after `accept` failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How often unclaimed connections are looked for.
+const LOOK: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Default)]
+struct Shelf {
+    kept: Mutex<HashMap<KeepKey, Duplicate>>,
+    /// Something is unclaimed, or gone.
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct Duplicate {
+    connection: Arc<OwnedFd>,
+    record: Option<Arc<OwnedFd>>,
+    owner: DuplicateOwner,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DuplicateOwner {
+    /// The relay of this link.
+    Link(u64),
+    /// Unclaimed, since then.
+    Nobody(Instant),
+}
+
+type Offered = (KeepKey, Arc<OwnedFd>, Arc<OwnedFd>);
+
+impl Shelf {
+    /// Takes what `link` gives.
+    fn take(&self, link: u64, message: &KeeperMessage, descriptor: Option<OwnedFd>) {
+        let mut kept = self.kept.lock();
+        match (message, descriptor) {
+            (KeeperMessage::Debugger { key }, Some(connection)) if kept.len() < MOST => {
+                let entry = Duplicate {
+                    connection: Arc::new(connection),
+                    record: None,
+                    owner: DuplicateOwner::Link(link),
+                };
+                kept.entry(*key).or_insert(entry);
+            }
+            (KeeperMessage::Record { key }, Some(record)) => {
+                let own = kept.get_mut(key);
+                if let Some(entry) = own.filter(|entry| entry.owner == DuplicateOwner::Link(link)) {
+                    entry.record = Some(Arc::new(record));
+                }
+            }
+            (KeeperMessage::Remove { key }, _) => {
+                let is_own =
+                    kept.get(key).map(|entry| entry.owner) == Some(DuplicateOwner::Link(link));
+                is_own.then(|| kept.remove(key));
+                self.changed.notify_waiters();
+            }
+            _ => {}
+        }
+    }
+
+    /// The relay of `link` is gone.
+    fn lose(&self, link: u64) {
+        let mut kept = self.kept.lock();
+        let now = Instant::now();
+        // One without a record was not whole: it is not known what it is a connection to.
+        kept.retain(|_, entry| entry.owner != DuplicateOwner::Link(link) || entry.record.is_some());
+        for entry in kept.values_mut() {
+            if entry.owner == DuplicateOwner::Link(link) {
+                entry.owner = DuplicateOwner::Nobody(now);
+            }
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// What is unclaimed, which is `link`'s from now on.
+    fn offer(&self, link: u64) -> Vec<Offered> {
+        let mut kept = self.kept.lock();
+        let mut offered = Vec::new();
+        for (key, entry) in kept.iter_mut() {
+            if let (DuplicateOwner::Nobody(_), Some(record)) = (entry.owner, &entry.record) {
+                entry.owner = DuplicateOwner::Link(link);
+                offered.push((*key, Arc::clone(&entry.connection), Arc::clone(record)));
+            }
+        }
+        offered
+    }
+
+    /// Lets go of what no relay has claimed in time.
+    fn let_go(&self) {
+        let now = Instant::now();
+        self.kept.lock().retain(|_, entry| match entry.owner {
+            DuplicateOwner::Nobody(since) if since + LONGEST <= now => {
+                warn!(
+                    "no relay has claimed a connection for a day: it is closed, and its task runs on"
+                );
+                false
+            }
+            DuplicateOwner::Nobody(_) | DuplicateOwner::Link(_) => true,
+        });
+    }
+
+    fn waits(&self) -> usize {
+        let kept = self.kept.lock();
+        let is_nobodys = |entry: &&Duplicate| matches!(entry.owner, DuplicateOwner::Nobody(_));
+        kept.values().filter(is_nobodys).count()
+    }
+}
+
+/// Keeps what relays give that dial `path`, whose folder is made where there is none, until SIGTERM or Ctrl-C. Where it is then the only holder of something, it
+/// goes on until a relay has taken that, or until the second one.
+///
+/// # Errors
+/// [`Error::Path`]: the path is not to be trusted, or a process listens there.
+pub async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error> {
+    let wrong = |why: String| Error::Path(path.display().to_string(), why);
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| path.is_absolute() && !folder.exists())
+    {
+        let made = DirBuilder::new().mode(0o700).create(folder);
+        made.map_err(|why| wrong(format!("its folder cannot be made: {why}")))?;
+    }
+    if own_socket::dial(path).await.map_err(wrong)?.is_some() {
+        let why = "a keeper listens there already, or another process: name another path";
+        return Err(wrong(why.to_owned()));
+    }
+    let socket = OwnSocket::bind(path).map_err(wrong)?;
+    info!(path = %path.display(), "keeping the connections of relays; start one with `ray-relay serve --keeper` and this path");
+    let shelf = Arc::<Shelf>::default();
+    let mut ending = false;
+    {
+        let mut accepting = std::pin::pin!(accept(&socket, &shelf));
+        while !ending || shelf.waits() > 0 {
+            let changed = shelf.changed.notified();
+            tokio::select! {
+                () = &mut accepting => {}
+                () = signals.next() => {
+                    let waits = shelf.waits();
+                    if ending || waits == 0 {
+                        break;
+                    }
+                    warn!(connections = waits, "connections are kept that no relay has: this ends once a relay has claimed them; a second signal closes them, and their tasks run on");
+                    ending = true;
+                }
+                () = changed => {}
+                () = sleep(LOOK) => shelf.let_go(),
+            }
+        }
+    }
+    socket.remove();
+    Ok(())
+}
+
+/// Serves relays that dial. Never resolves.
+async fn accept(socket: &OwnSocket, shelf: &Arc<Shelf>) {
+    let mut relays = JoinSet::new();
+    let mut link = 0;
+    loop {
+        tokio::select! {
+            accepted = socket.accept(), if relays.len() < RELAYS => match accepted {
+                Ok(relay) => {
+                    link += 1;
+                    let shelf = Arc::clone(shelf);
+                    relays.spawn(async move { keep(&shelf, link, relay).await });
+                }
+                Err(why) => {
+                    warn!(%why, "cannot accept a relay at the moment; trying again");
+                    sleep(PAUSE).await;
+                }
+            },
+            Some(_) = relays.join_next() => {}
+        }
+    }
+}
+
+/// Serves one relay to its end.
+async fn keep(shelf: &Shelf, link: u64, relay: UnixStream) {
+    let (reader, writer) = channel(relay);
+    let ended = talk(shelf, link, reader, writer).await;
+    debug!(link, why = ?ended.err(), "a relay is gone");
+    shelf.lose(link);
+}
+
+async fn talk(
+    shelf: &Shelf,
+    link: u64,
+    mut reader: MessageReader<KeeperMessage>,
+    writer: MessageWriter,
+) -> io::Result<()> {
+    writer
+        .write(&KeeperMessage::Hello { protocol: PROTOCOL }, None)
+        .await?;
+    let hello = timeout(HELLO, reader.read()).await;
+    match hello.unwrap_or(Err(io::ErrorKind::TimedOut.into()))? {
+        (KeeperMessage::Hello { protocol: PROTOCOL }, _) => {}
+        // It has read which version this is.
+        _ => return Ok(()),
+    }
+    give(shelf, link, &writer).await?;
+    writer.write(&KeeperMessage::All, None).await?;
+    let read = async {
+        loop {
+            let (message, descriptor) = reader.read().await?;
+            shelf.take(link, &message, descriptor);
+        }
+    };
+    let write = async {
+        loop {
+            let changed = shelf.changed.notified();
+            give(shelf, link, &writer).await?;
+            changed.await;
+        }
+    };
+    tokio::select! {
+        ended = read => ended,
+        ended = write => ended,
+    }
+}
+
+/// Gives the relay of `link` what is unclaimed.
+async fn give(shelf: &Shelf, link: u64, writer: &MessageWriter) -> io::Result<()> {
+    let offered = shelf.offer(link);
+    if !offered.is_empty() {
+        info!(connections = offered.len(), "given back to a relay");
+    }
+    for (key, connection, record) in offered {
+        let connection = Some(connection.as_fd());
+        writer
+            .write(&KeeperMessage::Debugger { key }, connection)
+            .await?;
+        writer
+            .write(&KeeperMessage::Record { key }, Some(record.as_fd()))
+            .await?;
+    }
+    Ok(())
+}

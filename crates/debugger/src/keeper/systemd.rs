@@ -1,0 +1,186 @@
+//! The service manager's descriptor store: systemd's `FDSTORE=1`, which gives everything back when the service is started
+//! again (`sd_notify(3)`, `sd_listen_fds(3)`, `FileDescriptorStoreMax=` of `systemd.service(5)`).
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::fs::{FileType, fstat};
+use tracing::{debug, warn};
+
+use super::messages::{KeepKey, KeptPair};
+use ray_relay_base::wire::descriptors::send;
+use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
+
+/// Before the key, in the name of a descriptor: others may be passed to the service, too.
+const NAME: &str = "ray-relay-kept-";
+
+/// Descriptors of one connection: its own, and that of its record.
+const EACH: usize = 2;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct ServiceManager {
+    notify: UnixDatagram,
+    /// Descriptors that it keeps at most, and how many it has.
+    most: usize,
+    kept: AtomicUsize,
+}
+
+/// How many descriptors the service manager keeps for this service: it says so since systemd 254, and our units where it is older.
+pub(super) fn places() -> Option<usize> {
+    std::env::var("FDSTORE").ok()?.parse().ok()
+}
+
+impl ServiceManager {
+    /// The one that has started this process, where it keeps descriptors, and what it has kept.
+    pub(super) fn of_this_process(passed: &mut PassedDescriptors) -> Option<(Self, Vec<KeptPair>)> {
+        let most = places()?;
+        let address = std::env::var("NOTIFY_SOCKET").ok()?;
+        let notify = match dial(&address) {
+            Ok(notify) => notify,
+            Err(why) => {
+                warn!(%why, "the service manager's descriptor store cannot be used: nothing is kept if this process is killed");
+                return None;
+            }
+        };
+        let (kept, halves) = paired(passed.named(NAME));
+        let manager = Self {
+            notify,
+            most,
+            kept: AtomicUsize::new(EACH * kept.len()),
+        };
+        for half in halves {
+            manager.forget(&half);
+        }
+        Some((manager, kept))
+    }
+
+    /// One that is reached at `notify` and keeps up to 1024 connections.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn at(notify: UnixDatagram) -> Self {
+        Self {
+            notify,
+            most: EACH * 1024,
+            kept: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn keep(
+        &self,
+        key: &KeepKey,
+        connection: BorrowedFd<'_>,
+        record: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        if self.kept.fetch_add(EACH, Ordering::Relaxed) + EACH > self.most {
+            self.kept.fetch_sub(EACH, Ordering::Relaxed);
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        // What the other end closes is ours to remove, with its record.
+        let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={NAME}{}", key.digits());
+        let said = send(&self.notify, text.as_bytes(), &[connection, record]);
+        if said.is_err() {
+            self.kept.fetch_sub(EACH, Ordering::Relaxed);
+        }
+        said.map(|_| ())
+    }
+
+    pub(super) fn remove(&self, key: &KeepKey) {
+        self.forget(&key.digits());
+        self.kept.fetch_sub(EACH, Ordering::Relaxed);
+    }
+
+    fn forget(&self, key: &str) {
+        let text = format!("FDSTOREREMOVE=1\nFDNAME={NAME}{key}");
+        if let Err(why) = send(&self.notify, text.as_bytes(), &[]) {
+            debug!(%why, "the service manager was not told that a connection is over");
+        }
+    }
+}
+
+fn dial(address: &str) -> io::Result<UnixDatagram> {
+    let notify = UnixDatagram::unbound()?;
+    match address.strip_prefix('@') {
+        Some(name) => notify.connect_addr(&SocketAddr::from_abstract_name(name)?)?,
+        None => notify.connect(address)?,
+    }
+    notify.set_nonblocking(true)?;
+    Ok(notify)
+}
+
+/// Connections and their records, by name, which the manager gives in no order; and the keys of those that have no other half:
+/// a process can be killed in the middle of anything.
+fn paired(given: Vec<(String, OwnedFd)>) -> (Vec<KeptPair>, Vec<String>) {
+    let mut connections = HashMap::new();
+    let mut records = HashMap::new();
+    for (name, descriptor) in given {
+        let Some(key) = name.strip_prefix(NAME) else {
+            continue;
+        };
+        let kind = fstat(&descriptor).map(|about| FileType::from_raw_mode(about.st_mode));
+        let of_kind = match kind {
+            Ok(FileType::Socket) => &mut connections,
+            Ok(FileType::RegularFile) => &mut records,
+            _ => continue,
+        };
+        of_kind.insert(key.to_owned(), descriptor);
+    }
+    let (mut pairs, mut halves) = (Vec::new(), Vec::new());
+    for (key, connection) in connections {
+        match (KeepKey::parse(&key), records.remove(&key)) {
+            (Some(parsed), Some(record)) => pairs.push((parsed, connection, record)),
+            _ => halves.push(key),
+        }
+    }
+    halves.extend(records.into_keys());
+    (pairs, halves)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::fd::AsFd as _;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::keeper::record::Record;
+    use ray_relay_base::wire::tunnel::text::Hex;
+
+    #[test]
+    fn what_the_manager_gives_is_paired_and_halves_are_told() {
+        let socket = || OwnedFd::from(UnixStream::pair().unwrap().0);
+        let record = || {
+            let record = Record::new().unwrap();
+            record.as_fd().try_clone_to_owned().unwrap()
+        };
+        let key = |n| Hex::<16>([n; 16]).digits();
+        let name = |n| format!("{NAME}{}", key(n));
+        let given = vec![
+            (name(1), record()),
+            (name(2), socket()),
+            ("somebody-elses".to_owned(), socket()),
+            (name(1), socket()),
+            (name(3), record()),
+        ];
+        let (pairs, mut halves) = paired(given);
+        assert_eq!(pairs.len(), 1);
+        assert_eq!(pairs[0].0, Hex([1; 16]));
+        halves.sort();
+        assert_eq!(halves, [key(2), key(3)]);
+    }
+
+    #[test]
+    fn the_units_say_how_many_descriptors_systemd_keeps_for_them() {
+        {
+            let unit = "ray-relay.service";
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docker/systemd");
+            let text = std::fs::read_to_string(format!("{folder}/{unit}")).unwrap();
+            let of = |name| text.lines().find_map(|line| line.strip_prefix(name));
+            let kept = of("FileDescriptorStoreMax=").unwrap();
+            assert_eq!(of("Environment=FDSTORE="), Some(kept), "{unit}");
+        }
+    }
+}

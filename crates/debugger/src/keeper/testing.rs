@@ -1,0 +1,116 @@
+//! A keeper, and relays as far as it sees them, for tests of what is left of one that is killed.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::record::Record;
+use super::systemd::ServiceManager;
+use super::{Error, Keeper, KeptSlot, LeftConnection, Store, serve};
+use ray_relay_base::shutdown::Signals;
+use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
+use ray_relay_base::wire::tunnel::text::Hex;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where a keeper may listen.
+pub struct KeeperPlace {
+    _folder: tempfile::TempDir,
+    pub path: PathBuf,
+}
+
+pub fn place() -> KeeperPlace {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let path = folder.path().join("keeper");
+    KeeperPlace {
+        _folder: folder,
+        path,
+    }
+}
+
+/// A keeper that listens.
+pub async fn keeper(place: &KeeperPlace) -> AbortOnDropHandle<Result<(), Error>> {
+    let path = place.path.clone();
+    let signals = Signals::new().unwrap();
+    let serving = tokio::spawn(async move { serve::serve(&path, signals).await });
+    let listens = async {
+        while UnixStream::connect(&place.path).is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, listens).await.unwrap();
+    AbortOnDropHandle::new(serving)
+}
+
+/// A `connection` that a service manager kept, with the record `stored`.
+pub fn left(connection: OwnedFd, stored: &Value) -> LeftConnection {
+    let manager = ServiceManager::at(UnixDatagram::unbound().unwrap());
+    let slot = KeptSlot {
+        keeper: Arc::new(Keeper(Store::ServiceManager(manager))),
+        key: Hex(rand::random()),
+        record: Record::new().unwrap(),
+        given: None,
+        is_left: false,
+    };
+    LeftConnection {
+        connection,
+        record: serde_json::to_vec(stored).unwrap(),
+        slot,
+    }
+}
+
+/// A relay, as far as the keeper sees it: what was left for it, what is left later, and the task that is to be aborted for
+/// the relay to be killed.
+pub struct KeptRelay {
+    pub keeper: Arc<Keeper>,
+    pub(super) left: Vec<LeftConnection>,
+    pub(super) later: mpsc::Receiver<LeftConnection>,
+    runs: AbortOnDropHandle<()>,
+}
+
+pub async fn relay(place: &KeeperPlace) -> KeptRelay {
+    let passed = &mut PassedDescriptors::default();
+    let opened = timeout(PATIENCE, Keeper::open(Some(&place.path), passed)).await;
+    let (keeper, left) = opened.unwrap().unwrap().unwrap();
+    KeptRelay::linked(keeper, left)
+}
+
+impl KeptRelay {
+    /// One that has opened `keeper`, and found so much there.
+    pub fn linked(keeper: Arc<Keeper>, left: Vec<LeftConnection>) -> Self {
+        let (leave, later) = mpsc::channel(8);
+        let runs = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&keeper).run(leave)));
+        Self {
+            keeper,
+            left,
+            later,
+            runs,
+        }
+    }
+
+    /// What the one before has left, so many connections.
+    pub async fn is_left(&mut self, connections: usize) -> Vec<LeftConnection> {
+        let mut left = std::mem::take(&mut self.left);
+        while left.len() < connections {
+            // The keeper has seen the end of that one a moment later.
+            left.push(timeout(PATIENCE, self.later.recv()).await.unwrap().unwrap());
+        }
+        left
+    }
+
+    pub async fn killed(self) {
+        self.runs.abort();
+        _ = self.runs.await;
+    }
+}

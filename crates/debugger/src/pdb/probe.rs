@@ -1,0 +1,240 @@
+//! Python that runs inside the debugged process for one command, as one `evaluate` request.
+//!
+//! pdb's answers come from Python itself (`repr`, `pprint`, `linecache`, `inspect`), so they are asked for there, in
+//! the selected frame, instead of being guessed from a debugger's display values. Nothing stays in the process.
+//! `snapshot.py` and `probe.py` are the whole of it. Question and answer travel as plain text, the question first, so that a person who
+//! records or judges the session reads what is asked and said.
+
+use serde_json::{Value, json};
+
+use super::renderer;
+
+const SOURCE: &str = concat!(include_str!("snapshot.py"), "\n", include_str!("probe.py"));
+
+/// The expression that answers `ask`, an object with `op`. Its value is a string of ASCII JSON.
+pub(super) fn expression(ask: &Value) -> String {
+    let renders = matches!(
+        ask.get("op").and_then(Value::as_str),
+        Some("snapshot" | "open")
+    );
+    let structure = if renders {
+        renderer::source()
+    } else {
+        String::new()
+    };
+    // A JSON string is a Python literal too.
+    let literal = |text: String| Value::from(text).to_string();
+    format!(
+        "(lambda ask={}, j=__import__('json'), n={{'g': globals(), 'l': locals(), 'structure': {{}}}}: \
+         (n.update(ask=j.loads(ask)), exec({}, n['structure']), exec({}, n), j.dumps(j.loads(j.dumps(n['answer'], ensure_ascii=False).encode('utf-8', 'replace'))))[3])()",
+        literal(ask.to_string()),
+        literal(structure),
+        literal(SOURCE.to_owned()),
+    )
+}
+
+/// The arguments of an `evaluate` without a frame that interrupts the [expressions](expression) which the process still evaluates. One in
+/// native code goes on.
+pub fn interrupt() -> Value {
+    let expression = expression(&json!({"op": "interrupt"}));
+    // debugpy 1.8.0 prints the value of what it evaluates without a frame, unless that is `None`.
+    json!({"expression": format!("({expression}, None)[1]"), "context": "clipboard"})
+}
+
+/// What the process answered: `result` of the `evaluate` response.
+pub(super) fn answer(result: &str) -> Option<Value> {
+    let quote = result.chars().next().filter(|c| matches!(c, '\'' | '"'));
+    // Without a frame the debugger gives the text itself, else as Python writes a string.
+    let Some(quote) = quote else {
+        return serde_json::from_str(result).ok();
+    };
+    let quoted = result.strip_prefix(quote)?.strip_suffix(quote)?;
+    let mut text = String::with_capacity(quoted.len());
+    let mut chars = quoted.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            // In printable ASCII nothing else is escaped.
+            '\\' => text.push(chars.next().filter(|c| matches!(c, '\\' | '\'' | '"'))?),
+            c => text.push(c),
+        }
+    }
+    serde_json::from_str(&text).ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::pdb::testing::printed;
+
+    #[test]
+    fn the_question_can_be_read_in_the_expression() {
+        assert!(SOURCE.is_ascii());
+        let expression = expression(&serde_json::json!({"op": "p", "text": "password"}));
+        assert!(expression.starts_with(r#"(lambda ask="{\"op\":\"p\",\"text\":\"password\"}""#));
+        assert!(!expression.contains('\n'));
+    }
+
+    /// What `p` says of `value` where `before` has run, in a process of its own.
+    fn digest(before: &str, value: &str) -> Option<String> {
+        let ask = serde_json::json!({"op": "p", "text": value, "limit": 1000, "digest": true});
+        let program = format!("{before}\nprint({})\n", super::expression(&ask));
+        let said = printed(&program)?;
+        let told = serde_json::from_slice::<Value>(&said).unwrap();
+        Some(told["text"].as_str().unwrap().trim_end().to_owned())
+    }
+
+    #[test]
+    fn an_array_is_told_by_what_tells_it_from_another_and_not_by_its_elements() {
+        // As numpy has them, as far as the probe asks.
+        let numpy = r#"
+import sys, types
+class ndarray:
+    def __init__(self, *all): self.all, self.size = all, len(all)
+    shape = property(lambda self: (self.size // 2, 2))
+    dtype = type("dtype", (), {"kind": "f", "__str__": lambda self: "float32"})()
+    def ravel(self): return self
+    def view(self, _): return types.SimpleNamespace(data=bytes(int(x) % 256 for x in self.all if x == x))
+    def __repr__(self): return "its elements"
+class Own(ndarray): pass
+np = types.ModuleType("numpy")
+np.ndarray, np.uint8, np.float16 = ndarray, "uint8", "float16"
+np.isfinite = lambda a: [x == x for x in a.all]
+np.count_nonzero = sum
+np.ascontiguousarray = lambda a: a
+np.linalg = types.SimpleNamespace(norm=lambda a: sum(x * x for x in a.all) ** 0.5)
+sys.modules["numpy"] = np
+"#;
+        let cases = [
+            (
+                "ndarray(*[2.0] * 16)",
+                "array (8, 2) float32, finite, norm 8, checksum ",
+            ),
+            (
+                "ndarray(float('nan'), *[2.0] * 15)",
+                "array (8, 2) float32, not finite: 1 of 16, norm nan, checksum ",
+            ),
+            // Another type than the library's own is not asked for more than it says by itself.
+            ("Own(*[2.0] * 16)", "array (8, 2) float32"),
+            ("ndarray(*'x' * 16)", "array (8, 2) float32"),
+            ("ndarray(1.0, 2.0)", "its elements"),
+            ("[0] * 3", "[0, 0, 0]"),
+        ];
+        for (value, says) in cases {
+            let Some(told) = digest(numpy, value) else {
+                return;
+            };
+            let known = says.ends_with("checksum ");
+            assert!(
+                told == says || known && told.starts_with(says) && told.len() == says.len() + 8,
+                "{value}: {told}"
+            );
+        }
+        assert_ne!(
+            digest(numpy, "ndarray(*[2.0] * 16)"),
+            digest(numpy, "ndarray(*[3.0] + [2.0] * 15)")
+        );
+        // A library that the process has not loaded is not loaded for it.
+        let loaded = digest(
+            "import sys",
+            "[i for i in [[0] * 20] if 'numpy' in sys.modules]",
+        );
+        assert_eq!(loaded.as_deref(), Some("[]"));
+    }
+
+    #[test]
+    fn what_may_differ_between_processes_is_told_without_code_of_the_program() {
+        let ask = serde_json::json!({"op": "snapshot", "limit": 20, "names": 50, "frames": 5, "locals": true, "process": true,
+            "around": 0, "room": 1000});
+        // As a task that waits at a breakpoint of Ray's.
+        let program = format!(
+            "import os, sys, random, threading, types\n\
+             os.environ.update(OMP_NUM_THREADS='8', RAY_JOB='x', LONG='y' * 30)\n\
+             own = sys.modules['own'] = types.ModuleType('own')\n\
+             own.__version__ = '1.2'\n\
+             code = compile('def set_trace(): print(eval(ask))', '/x/ray/util/debugpy.py', 'exec')\n\
+             there = {{'ask': {}}}\n\
+             exec(code, there)\n\
+             there['set_trace']()\n",
+            Value::from(super::expression(&ask))
+        );
+        let Some(said) = printed(&program) else {
+            return;
+        };
+        let told: Value = serde_json::from_slice(&said).unwrap();
+        let process = &told["threads"][1];
+        assert_eq!(process["process"], true, "{told}");
+        let of = |kind: usize| &process["frames"][kind]["locals"];
+        assert_eq!(
+            (&of(0)["OMP_NUM_THREADS"], &of(0)["LONG"]),
+            (&"8".into(), &format!("{}...", "y".repeat(20)).into())
+        );
+        assert!(of(0).get("RAY_JOB").is_none(), "{told}");
+        assert_eq!(of(1)["own"], "1.2");
+        assert!(
+            of(2)["random"].as_str().unwrap().starts_with("checksum "),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_rank_is_told_by_what_the_process_has_loaded_or_else_by_its_environment() {
+        let ask = super::expression(&serde_json::json!({"op": "ranks"}));
+        let environment =
+            "import os, sys, types\nos.environ.update(RANK='3', LOCAL_RANK='1', WORLD_SIZE='8')";
+        let torch = "d = sys.modules['torch.distributed'] = types.ModuleType('torch.distributed')\n\
+            d.is_initialized, d.get_rank, d.get_world_size = lambda: up, lambda: 5, lambda: 16";
+        let jax = "sys.modules['jax._src.distributed'] = types.SimpleNamespace(\
+            global_state=types.SimpleNamespace(client=1, process_id=0, num_processes=2))";
+        let train = "c = types.SimpleNamespace(get_world_rank=lambda: 2, get_local_rank=lambda: 0, get_world_size=lambda: 4)\n\
+            sys.modules['ray.train'] = types.SimpleNamespace(get_context=lambda: c)";
+        let cases = [
+            ("os.environ.clear()", r#"{}"#),
+            ("os.environ.update(RANK='x')", r#"{}"#),
+            ("", r#"{"rank":3,"local_rank":1,"world_size":8}"#),
+            (
+                &format!("{torch}\nup = False"),
+                r#"{"rank":3,"local_rank":1,"world_size":8}"#,
+            ),
+            (
+                &format!("{torch}\nup = True"),
+                r#"{"rank":5,"local_rank":1,"world_size":16}"#,
+            ),
+            (jax, r#"{"rank":0,"world_size":2}"#),
+            (
+                &format!("{torch}\nup = True\n{train}"),
+                r#"{"rank":2,"local_rank":0,"world_size":4}"#,
+            ),
+        ];
+        for (before, wanted) in cases {
+            let program = format!("{environment}\n{before}\nprint({ask})\n");
+            let Some(said) = printed(&program) else {
+                return;
+            };
+            let told: Value = serde_json::from_slice(&said).unwrap();
+            let wanted: Value = serde_json::from_str(wanted).unwrap();
+            assert_eq!(told, wanted, "{before}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_read_and_anything_else_is_not() {
+        let wanted = serde_json::json!({"a": "it's \"x\"\\"});
+        for good in [
+            r#"'{"a": "it\'s \\"x\\"\\\\"}'"#,
+            r#"{"a": "it's \"x\"\\"}"#,
+        ] {
+            assert_eq!(answer(good).as_ref(), Some(&wanted), "{good}");
+        }
+        for bad in ["", "'", "None", "'!'", r"'\n'", r"'\", "'{}'x"] {
+            assert_eq!(answer(bad), None, "{bad}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_answer_is_read_or_refused_without_panic(text in ".{0,60}") {
+            let _ = answer(&text);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! A prompt without a person for a while, and going on with a debugger that another has attached to.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::open::Options;
+use super::request::program_output;
+use super::{After, Prompt};
+use crate::pdb::error::{Lost, PromptError};
+use crate::pdb::output::Piece;
+use ray_relay_base::wire::dap::codec::parse;
+use ray_relay_base::wire::dap::kept::Kept;
+use ray_relay_base::wire::dap::message;
+use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::json::take;
+use ray_relay_base::wire::text::escaped;
+
+/// How long a debugger may take to say again where a thread stands.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
+    /// Goes on with the debugger at the other end of `stream`, which is attached and configured: as [`Self::go_on`].
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn take_up(
+        stream: S,
+        options: &Options,
+        out: mpsc::Sender<Piece>,
+        kept: Kept,
+    ) -> Result<(Self, After), PromptError> {
+        let mut prompt = Self::over(stream, options, out.clone());
+        prompt.reattach(&options.client).await?;
+        let (mut prompt, after) = prompt.go_on(options, out, kept).await?;
+        prompt.adopt_breakpoints().await?;
+        Ok((prompt, after))
+    }
+
+    /// Goes on for a person with these `options`, and writes to `out` where the program stands and what the debugger has said
+    /// meanwhile. A prompt that was kept is as it was: breakpoints, aliases, the selected frame. Dropped, it drops the
+    /// connection.
+    ///
+    /// # Errors
+    /// [`PromptError`]: the program runs, or the connection broke.
+    pub async fn go_on(
+        mut self,
+        options: &Options,
+        out: mpsc::Sender<Piece>,
+        mut kept: Kept,
+    ) -> Result<(Self, After), PromptError> {
+        self.out = out;
+        self.wire.count(&options.account);
+        self.limit = options.limit;
+        self.may_kill = options.may_kill;
+        let (cut, missed) = kept.messages();
+        if self.stack.is_empty() {
+            let body = |stop: Box<[u8]>| {
+                let mut event = parse(&stop).ok()?;
+                Some(take(&mut event, "body"))
+            };
+            let stop = match kept.stops().last().and_then(body) {
+                Some(stop) => stop,
+                None => match timeout(PATIENCE, self.next_stop()).await {
+                    Ok(stop) => stop?.ok_or(PromptError::NoStop)?,
+                    Err(_) => return Err(PromptError::Late(PATIENCE)),
+                },
+            };
+            self.arrive(stop).await?;
+        } else {
+            self.show().await?;
+        }
+        if cut > 0 {
+            self.say(format!(
+                "[{cut} messages of output were dropped meanwhile]\n"
+            ))
+            .await;
+        }
+        for missed in missed {
+            let event = parse(&missed).unwrap_or_default();
+            if event["event"] == Event::DebugpyAttach.as_str() {
+                self.tell_child(&event["body"]).await;
+            } else if let Some(piece) = program_output(&event["body"]) {
+                self.put(piece).await;
+            }
+        }
+        let after = self.work().await?;
+        Ok((self, after))
+    }
+
+    /// What the debugger says without a person at the prompt: the body of its next message; `None`: it is not held. Cancel safe.
+    pub async fn overhear(&mut self) -> Result<Option<BytesMut>, Lost> {
+        self.wire.body().await
+    }
+
+    /// Asks for a value beside the prompt, whose answer is [overheard](Self::overhear): the number of the request. Not cancel safe.
+    pub async fn evaluate(&mut self, arguments: Value) -> Result<u64, Lost> {
+        self.wire.send(Command::Evaluate, arguments).await
+    }
+
+    /// No message of the debugger has come in part.
+    pub fn is_whole(&self) -> bool {
+        self.wire.is_whole()
+    }
+
+    /// The connection to the debugger, for what is said beside the messages.
+    pub fn stream(&self) -> &S {
+        self.wire.stream()
+    }
+
+    /// The same, to be changed.
+    pub fn stream_mut(&mut self) -> &mut S {
+        self.wire.stream_mut()
+    }
+
+    /// What the debugger has answered to `initialize`.
+    pub fn capabilities(&self) -> &Value {
+        &self.capabilities
+    }
+
+    /// The event by which an editor is told that the thread of this prompt stands.
+    pub fn stopped(&self) -> Vec<u8> {
+        let reason = if self.raised {
+            "exception"
+        } else {
+            "breakpoint"
+        };
+        let body = json!({"reason": reason, "threadId": self.thread, "allThreadsStopped": true});
+        let event = message::event(Event::Stopped, body);
+        event.to_string().into_bytes()
+    }
+
+    /// Where the program stands, as `file:line`; `None` where that is not known.
+    pub fn standing(&self) -> Option<String> {
+        let frame = self.stack.get(self.hidden)?;
+        Some(escaped(&format!("{}:{}", frame.file, frame.line)))
+    }
+}

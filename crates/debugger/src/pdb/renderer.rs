@@ -1,0 +1,57 @@
+//! How values are shown without their text, and compared by checksums: Python that the hook and the probe share.
+//!
+//! The renderer is a part of the hook, which has to be one file; the probe takes it from there. `structure.py` adds the
+//! parts that only a paused task needs.
+
+const HOOK: &str = include_str!("../../../../src/python/ray_relay/__init__.py");
+const REST: &str = include_str!("structure.py");
+const BEGIN: &str = "# <structure>";
+const END: &str = "# </structure>";
+
+/// Returns the Python source of the renderer (`_Values`) and the checksums (`_Digests`), which runs none of the program's code.
+pub(super) fn source() -> String {
+    let shared = HOOK
+        .split_once(BEGIN)
+        .and_then(|(_, rest)| rest.split_once(END));
+    let shared = shared.map_or("", |(shared, _)| shared);
+    format!("{BEGIN}{shared}\n{REST}\n")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::pdb::testing::printed;
+
+    const TEST: &str = include_str!("structure_test.py");
+
+    #[test]
+    fn no_secret_is_shown_in_any_container_and_no_code_of_the_program_runs() {
+        assert!(source().is_ascii() && source().len() > BEGIN.len() + REST.len() + 1000);
+        let Some(printed) = printed(&(source() + TEST)) else {
+            return;
+        };
+        let result: Value = serde_json::from_slice(&printed).unwrap();
+        assert!(result["tried"].as_u64().unwrap() > 5000, "{result}");
+        for nothing in ["leaked", "called", "same", "differ"] {
+            assert_eq!(result[nothing], json!([]), "{nothing}: {result}");
+        }
+        let text = |name: &str| result["texts"][name].as_str().unwrap().to_owned();
+        for (name, value) in [
+            ("text", "str, 19 characters"),
+            ("data", "bytes, 3 bytes"),
+            ("loss", "0.25"),
+            ("flag", "True"),
+            ("red", "Color.RED"),
+            ("many", "list, 19 items"),
+            ("named", "{'lr': 0.1, ‹str, 6 characters›: 2}"),
+            ("plain", "Plain(rank=3, name=‹str, 1 characters›)"),
+            ("big", "int, 100 bits"),
+            ("str, 3 characters", "1"),
+        ] {
+            assert_eq!(text(name), value, "{name}");
+        }
+    }
+}

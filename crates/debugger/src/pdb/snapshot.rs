@@ -1,0 +1,566 @@
+//! Stack and locals of a task that waits, without releasing it.
+//!
+//! debugpy lets a task run on when a client that has said `configurationDone` leaves; one that has not said it leaves no
+//! trace. Before `configurationDone` the debugger already evaluates expressions, in a thread of its own or in the one that waits for
+//! the client, and Python lets any thread look at the frames of the others. So the probe runs the program's code in a thread of its own,
+//! with deadlines. (Measured with debugpy 1.8.22; `variables` is refused there, as no thread is suspended.)
+
+mod rank;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+
+pub use self::rank::rank;
+use super::structure::{self, Rendering};
+use super::wire::{BeforeStop, PromptMessage, Wire};
+use super::{PromptError, probe};
+use ray_relay_base::memory::{Account, Taken};
+use ray_relay_base::wire::dap::codec::weight;
+use ray_relay_base::wire::dap::mappings;
+use ray_relay_base::wire::dap::names::Command;
+
+/// All of a snapshot, in characters of values.
+const ROOM: usize = 2_000_000;
+
+/// How long the debugger may take to answer a goodbye.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// How long the debugger may take to answer: the probe takes 5 s at most, unless native code holds the GIL.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long an attach to what is parked may take.
+const VISIT: Duration = Duration::from_secs(30);
+
+/// How much is looked at.
+#[derive(Debug, Clone)]
+pub struct SnapshotLimits {
+    /// Longest value, in characters.
+    pub value: usize,
+    /// Names of a frame.
+    pub names: usize,
+    /// Frames of a thread.
+    pub frames: usize,
+    /// Values of variables.
+    pub locals: bool,
+    /// How they are rendered.
+    pub rendering: Rendering,
+    /// What may differ between processes beside their variables: the environment, versions of packages, states of random numbers.
+    pub process: bool,
+    /// Lines of source before the one where a frame stands, and as many behind it.
+    pub around: usize,
+    /// The deadline of the whole snapshot.
+    pub patience: Duration,
+    /// What it holds of what the debugger says is taken from here.
+    pub account: Account,
+}
+
+impl Default for SnapshotLimits {
+    fn default() -> Self {
+        Self {
+            value: 1000,
+            names: 200,
+            frames: 100,
+            locals: true,
+            rendering: Rendering::default(),
+            process: false,
+            around: 0,
+            patience: Duration::from_secs(30),
+            account: Account::default(),
+        }
+    }
+}
+
+/// The threads that wait at a breakpoint: `[{"name", "frames": [{"file", "line", "function", "source", "locals"}]}]`,
+/// oldest frame first; with `"exception"` and `"raised"` (frames too) where a post-mortem waits. Where lines around were asked
+/// for, a frame has them as `"lines"`, of which `"first"` is the number of the first, and the types of its locals as `"types"`. With
+/// the memory for that.
+///
+/// # Errors
+/// [`PromptError`].
+pub async fn snapshot<S>(
+    stream: S,
+    client: &str,
+    limits: &SnapshotLimits,
+) -> Result<(Value, Taken), PromptError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut wire = Wire::new(stream, &limits.account);
+    let looked = timeout(limits.patience, look(&mut wire, client, limits)).await;
+    // A goodbye frees the worker at once for the next debugger.
+    leave(wire).await;
+    match looked {
+        Ok(looked) => looked,
+        Err(_) => Err(PromptError::Refused(format!(
+            "the debugger of the worker does not answer within {} s; the task still waits",
+            limits.patience.as_secs()
+        ))),
+    }
+}
+
+/// Goes on with what is parked, at the relay behind `stream` which knows by `relay` what is meant, and leaves before it has
+/// configured: it is parked as it was, at that relay. What is held of it is taken from `account`.
+///
+/// # Errors
+/// [`PromptError`].
+pub async fn visit<S>(
+    stream: S,
+    client: &str,
+    relay: Value,
+    account: &Account,
+) -> Result<(), PromptError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut wire = Wire::new(stream, account);
+    let attached = timeout(VISIT, attach(&mut wire, client, Some(relay))).await;
+    leave(wire).await;
+    attached.unwrap_or(Err(PromptError::NoStop))
+}
+
+async fn leave<S: AsyncRead + AsyncWrite + Unpin>(mut wire: Wire<S>) {
+    let goodbye = json!({"restart": false, "terminateDebuggee": false});
+    let _ = timeout(GOODBYE, ask(&mut wire, Command::Disconnect, goodbye)).await;
+    wire.close().await;
+}
+
+async fn look<S>(
+    wire: &mut Wire<S>,
+    client: &str,
+    limits: &SnapshotLimits,
+) -> Result<(Value, Taken), PromptError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    attach(wire, client, None).await?;
+    // Without a frame, as no thread is suspended; never `configurationDone`.
+    let evaluate = json!({"expression": expression(limits), "context": "clipboard"});
+    let body = timeout(ANSWER_TIMEOUT, ask(wire, Command::Evaluate, evaluate)).await;
+    let late = |_| {
+        PromptError::Refused(format!(
+            "the debugger of the worker does not answer within {} s: native code may hold Python's lock (GIL); the task is as it was",
+            ANSWER_TIMEOUT.as_secs()
+        ))
+    };
+    let body = body.map_err(late)??;
+    let result = body["result"].as_str().unwrap_or_default();
+    let mut taken = wire.keep();
+    // Beside the text there is what is read of it.
+    let held = taken.resize(taken.bytes() + weight(result.as_bytes()));
+    held.map_err(|short| PromptError::Refused(short.to_string()))?;
+    Ok((read(result)?, taken))
+}
+
+/// Up to where a client would configure.
+async fn attach<S>(
+    wire: &mut Wire<S>,
+    client: &str,
+    relay: Option<Value>,
+) -> Result<(), PromptError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let hello = json!({"clientID": "ray-relay", "clientName": client, "adapterID": "debugpy", "pathFormat": "path"});
+    ask(wire, Command::Initialize, hello).await?;
+    let mut arguments = json!({"name": client, "request": Command::Attach, "type": "debugpy", "justMyCode": false, "pathMappings": mappings::none()});
+    if let Some(relay) = relay {
+        arguments["rayRelay"] = relay;
+    }
+    let attach = wire.send(Command::Attach, arguments).await?;
+    while let BeforeStop::Output(_) = wire.before_initialized(attach).await? {}
+    Ok(())
+}
+
+/// The expression whose value [`read`] reads, for a debugger that another has attached to.
+pub fn expression(limits: &SnapshotLimits) -> String {
+    let rest = json!({
+        "limit": limits.value, "names": limits.names, "frames": limits.frames,
+        "locals": limits.locals, "process": limits.process, "around": limits.around, "room": ROOM,
+    });
+    probe::expression(&structure::question("snapshot", &limits.rendering, rest))
+}
+
+/// The probe's answer. A worker may answer anything.
+#[derive(Debug, Deserialize)]
+struct SnapshotAnswer {
+    threads: Vec<ThreadAnswer>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct ThreadAnswer {
+    name: String,
+    frames: Vec<FrameAnswer>,
+    /// What it does in the debugger but wait, such as an expression.
+    #[serde(skip_serializing)]
+    does: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exception: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    raised: Option<Vec<FrameAnswer>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct FrameAnswer {
+    file: String,
+    line: u32,
+    function: String,
+    source: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lines: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    types: Option<Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    locals: Option<Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digests: Option<Map<String, Value>>,
+    /// Rendered without code of the program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variables: Option<Vec<Map<String, Value>>>,
+}
+
+/// What the first thread does that has not left the debugger, and does not wait there, as a debugger tells by `result`; `None`: none.
+pub fn busy(result: &str) -> Option<String> {
+    let answer = SnapshotAnswer::deserialize(probe::answer(result)?).ok()?;
+    answer.threads.into_iter().find_map(|thread| thread.does)
+}
+
+/// The threads that a debugger tells by `result`.
+///
+/// # Errors
+/// [`PromptError::Refused`].
+pub fn read(result: &str) -> Result<Value, PromptError> {
+    let answer = probe::answer(result).and_then(|found| SnapshotAnswer::deserialize(found).ok());
+    let threads = answer.and_then(|answer| serde_json::to_value(answer.threads).ok());
+    threads.ok_or_else(|| {
+        PromptError::Refused(
+            "the debugger of the worker gives no stack; is debugpy older than 1.8?".to_owned(),
+        )
+    })
+}
+
+async fn ask<S>(
+    wire: &mut Wire<S>,
+    command: Command,
+    arguments: Value,
+) -> Result<Value, PromptError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let asked = wire.send(command, arguments).await?;
+    loop {
+        if let PromptMessage::Answer { to, body, .. } = wire.read().await?
+            && to == asked
+        {
+            return body.map_err(PromptError::Refused);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::pdb::testing::printed;
+    use crate::pdb::{ComparisonKey, Visible};
+
+    /// A thread that waits in a helper of debugpy's while it handles an exception; what is asked of it, and which of its
+    /// own methods were called for that.
+    const PROGRAM: &str = "
+import threading, types
+called = []
+class Noisy:
+    def __repr__(self):
+        called.append(type(self).__name__)
+        return 'noisy'
+class Failed(Noisy, Exception):
+    pass
+helper = types.ModuleType('debugpy')
+exec('def waits(ready, go): ready.set(); go.wait()', helper.__dict__)
+def fails(ready, go):
+    value = Noisy()
+    text, same, other = 'hunter2', ''.join(['hunt', 'er2']), 'hunter3'
+    try:
+        raise Failed()
+    except Failed:
+        helper.waits(ready, go)
+ready, go = threading.Event(), threading.Event()
+threading.Thread(target=fails, args=(ready, go)).start()
+ready.wait()
+answer = EXPRESSION
+go.set()
+print(answer)
+print(sorted(set(called)))
+";
+
+    fn asked(locals: bool, visible: Visible) -> Option<(Value, String)> {
+        let limits = SnapshotLimits {
+            locals,
+            rendering: Rendering {
+                visible,
+                show: Vec::new(),
+                key: Some(ComparisonKey::draw()),
+            },
+            ..SnapshotLimits::default()
+        };
+        let program = PROGRAM.replace("EXPRESSION", &expression(&limits));
+        let said = String::from_utf8(printed(&program)?).unwrap();
+        let mut lines = said.lines();
+        let threads = read(lines.next().unwrap()).unwrap();
+        Some((threads, lines.next().unwrap().to_owned()))
+    }
+
+    #[test]
+    fn view_and_no_locals_run_no_code_of_the_program() {
+        for (locals, visible) in [
+            (false, Visible::Full),
+            (true, Visible::Structure),
+            (true, Visible::Text),
+        ] {
+            let Some((threads, called)) = asked(locals, visible) else {
+                return;
+            };
+            let exception = threads[0]["exception"].as_str().unwrap();
+            assert!(exception.starts_with("Failed"), "{threads}");
+            assert_eq!(threads[0]["raised"][0]["function"], "fails", "{threads}");
+            assert_eq!(called, "[]");
+        }
+        let (threads, called) = asked(true, Visible::Full).unwrap();
+        assert_eq!(threads[0]["exception"], "Failed: noisy", "{threads}");
+        assert_eq!(called, "['Failed', 'Noisy']");
+    }
+
+    #[test]
+    fn hidden_text_is_compared_by_checksums_of_one_answer() {
+        let Some((threads, _)) = asked(true, Visible::Structure) else {
+            return;
+        };
+        assert_eq!(threads[0]["exception"], "Failed()", "{threads}");
+        let variables = threads[0]["raised"][0]["variables"].as_array().unwrap();
+        let of = |name: &str| variables.iter().find(|one| one["name"] == name).unwrap();
+        let (text, same, other) = (of("text"), of("same"), of("other"));
+        assert_eq!(text["value"], "str, 7 characters", "{threads}");
+        assert_eq!(text["digest"], same["digest"], "{threads}");
+        assert_ne!(text["digest"], other["digest"], "{threads}");
+        assert!(!threads.to_string().contains("hunter2"), "{threads}");
+        // Another answer has other checksums.
+        let digest = text["digest"].as_str().unwrap();
+        let (again, _) = asked(true, Visible::Structure).unwrap();
+        assert!(!again.to_string().contains(digest), "{again}");
+        // With text, values have checksums as well: it may be cut.
+        let (full, _) = asked(true, Visible::Full).unwrap();
+        let frame = &full[0]["raised"][0];
+        assert_eq!(frame["locals"]["text"], "'hunter2'", "{full}");
+        assert_eq!(frame["digests"]["text"], frame["digests"]["same"], "{full}");
+    }
+
+    /// A task that waits in a helper of debugpy's with these variables, and is looked at twice; the seconds of each time.
+    const VALUES: &str = "
+import json, sys, threading, time, types
+main = threading.main_thread()
+ran_by = set()
+class Value:
+    def __init__(self, does): self.does = does
+    def __repr__(self):
+        ran_by.add(threading.current_thread().name)
+        return self.does() or 'done'
+def hangs(): threading.Event().wait()
+def slow(): time.sleep(2)
+def exits(): sys.exit(3)
+def interrupted(): raise KeyboardInterrupt
+helper = types.ModuleType('debugpy')
+exec('def waits(ready, go): ready.set(); go.wait()', helper.__dict__)
+def task(ready, go):
+    step, names, text = 7, {'b', 'a'}, 'x' * 5000
+    good, exit, interrupt, plain = Value(lambda: None), Value(exits), Value(interrupted), object()
+    LOCALS
+    helper.waits(ready, go)
+ready, go = threading.Event(), threading.Event()
+threading.Thread(target=task, args=(ready, go), name='task').start()
+ready.wait()
+for _ in range(2):
+    began = time.monotonic()
+    print(EXPRESSION)
+    print(time.monotonic() - began)
+print(sorted(ran_by))
+go.set()
+import os; sys.stdout.flush(); os._exit(0)
+";
+
+    /// Both snapshots of a task with these variables besides, with the seconds that each took, and the threads that ran a `__repr__`.
+    fn values(locals: &str) -> Option<([(Value, f64); 2], String)> {
+        let expression = expression(&SnapshotLimits::default());
+        let program = VALUES.replace("LOCALS", locals);
+        let program = program.replace("EXPRESSION", &expression);
+        let said = String::from_utf8(printed(&program)?).unwrap();
+        let mut lines = said.lines();
+        let mut next = || {
+            let threads = read(lines.next().unwrap()).unwrap();
+            let frames = threads[0]["frames"].as_array().unwrap();
+            let frame = frames.last().unwrap().clone();
+            (frame, lines.next().unwrap().parse().unwrap())
+        };
+        let both = [next(), next()];
+        Some((both, lines.next().unwrap().to_owned()))
+    }
+
+    #[test]
+    fn one_value_hides_no_other_and_runs_in_no_thread_of_the_program() {
+        let Some(([(frame, took), (again, took_again)], ran_by)) = values("bad = Value(hangs)")
+        else {
+            return;
+        };
+        let of = |name: &str| frame["locals"][name].as_str().unwrap().to_owned();
+        assert_eq!(of("step"), "7");
+        assert_eq!(of("names"), "{'a', 'b'}");
+        assert!(of("text").ends_with("..."), "{frame}");
+        assert_eq!(of("good"), "done");
+        assert_eq!(of("exit"), "‹no repr: SystemExit›");
+        assert_eq!(of("interrupt"), "‹no repr: KeyboardInterrupt›");
+        assert_eq!(of("bad"), "‹no repr within 0.5 s›");
+        assert_eq!(frame["types"]["bad"], "Value");
+        assert!(took < 7.0, "{took}");
+        // Its thread hangs still: the next snapshot begins no other, and says so.
+        let of = |name: &str| again["locals"][name].as_str().unwrap().to_owned();
+        assert_eq!(
+            (&*of("step"), &again["types"]["good"]),
+            ("7", &json!("Value"))
+        );
+        assert!(of("plain").starts_with("<object object at "), "{again}");
+        assert_eq!(
+            of("good"),
+            "‹no repr: one of an earlier snapshot has not returned›"
+        );
+        assert!(took_again < 1.0, "{took_again}");
+        assert_eq!(ran_by, "['ray-relay-probe']");
+    }
+
+    #[test]
+    fn slow_values_take_five_seconds_together() {
+        let many = "many = [Value(slow) for _ in range(20)]; a, b, c, d = many[:4]";
+        let Some(([(frame, took), _], _)) = values(many) else {
+            return;
+        };
+        let of = |name: &str| frame["locals"][name].as_str().unwrap().to_owned();
+        assert_eq!((&*of("step"), &*of("good")), ("7", "done"));
+        for name in ["many", "a", "b", "c", "d"] {
+            assert!(of(name).starts_with("‹no repr within "), "{frame}");
+        }
+        assert!((4.5..7.0).contains(&took), "{took}");
+    }
+
+    #[test]
+    fn any_answer_of_a_worker_is_read_or_refused() {
+        let frame = json!({"file": "a.py", "line": 1, "function": "f", "source": ""});
+        let good = json!({"threads": [{"name": "MainThread", "frames": [frame]}]});
+        assert!(read(&good.to_string()).is_ok());
+        let shapes = [
+            json!([]),
+            json!("x"),
+            json!(1),
+            json!(true),
+            json!({}),
+            json!({"threads": {}}),
+            json!({"threads": [1]}),
+            json!({"threads": [{"name": 1, "frames": []}]}),
+            json!({"threads": [{"name": "x", "frames": [[]]}]}),
+            json!({"threads": [{"name": "x", "frames": [{"file": "a"}]}]}),
+        ];
+        for shape in shapes {
+            assert!(read(&shape.to_string()).is_err(), "{shape}");
+        }
+    }
+
+    /// The threads of a snapshot while a thread handles what `fails` raises.
+    fn raised_by(fails: &str) -> Option<Vec<Value>> {
+        let program = PROGRAM.replace("        raise Failed()\n", fails);
+        let program = program.replace("except Failed:", "except Exception:");
+        let limits = SnapshotLimits::default();
+        let program = program.replace("EXPRESSION", &expression(&limits));
+        let said = String::from_utf8(printed(&program)?).unwrap();
+        let Value::Array(threads) = read(said.lines().next().unwrap()).unwrap() else {
+            panic!("{said}");
+        };
+        Some(threads)
+    }
+
+    #[test]
+    fn each_exception_of_a_group_has_its_frames_and_notes() {
+        let fails = "
+        def load(shard):
+            raise ValueError('shard %d' % shard)
+        def caught(shard):
+            try: load(shard)
+            except ValueError as why: return why
+        first, last = caught(3), KeyError('100 %s')
+        first.add_note('of node 7')
+        raise ExceptionGroup('all', [ExceptionGroup('one', [first]), last])
+";
+        let version = printed("import sys; print(sys.version_info >= (3, 11))");
+        if version.is_none_or(|version| !version.starts_with(b"True")) {
+            return;
+        }
+        let threads = raised_by(fails).unwrap();
+        let of = |key: &str| {
+            let texts = threads.iter().map(|thread| thread[key].as_str().unwrap());
+            texts.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of("name")[1..],
+            ["exception 1 of 2", "exception 2 of 2", "exception 1 of 1"]
+        );
+        let exceptions = of("exception");
+        assert!(
+            exceptions[0].starts_with("ExceptionGroup: "),
+            "{exceptions:?}"
+        );
+        assert_eq!(exceptions[2], "KeyError: KeyError('100 %s')");
+        assert_eq!(
+            exceptions[3],
+            "ValueError: ValueError('shard 3')\nof node 7"
+        );
+        assert_eq!(threads[3]["raised"][1]["function"], "load");
+        assert_eq!(threads[3]["raised"][1]["locals"]["shard"], "3");
+        assert_eq!(threads[2]["raised"], json!([]));
+    }
+
+    #[test]
+    fn of_a_deep_stack_the_first_and_the_last_frames_are_shown_and_the_others_counted() {
+        let fails = "
+        def falls(depth): return falls(depth + 1)
+        falls(0)
+";
+        let Some(threads) = raised_by(fails) else {
+            return;
+        };
+        let frames = threads[0]["raised"].as_array().unwrap();
+        let most = SnapshotLimits::default().frames;
+        assert_eq!(frames.len(), most + 1);
+        let gap = &frames[most / 4];
+        assert_eq!(
+            (&gap["file"], &gap["line"]),
+            (&json!("<not shown>"), &json!(0))
+        );
+        assert!(
+            gap["function"].as_str().unwrap().ends_with(" frames"),
+            "{gap}"
+        );
+        let depth = |at: usize| {
+            frames[at]["locals"]["depth"]
+                .as_str()
+                .unwrap()
+                .parse::<usize>()
+                .unwrap()
+        };
+        assert_eq!((&frames[0]["function"], depth(1)), (&json!("fails"), 0));
+        let left_out = depth(most / 4 + 1) - depth(most / 4 - 1) - 1;
+        assert_eq!(gap["function"], format!("… {left_out} frames"));
+    }
+}

@@ -1,0 +1,44 @@
+//! The rank of the process of a task that waits, without releasing it.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+
+use super::{ask, attach, leave};
+use crate::pdb::PromptError;
+use crate::pdb::console::{answer, expression};
+use crate::pdb::wire::Wire;
+use ray_relay_base::memory::Account;
+use ray_relay_base::wire::dap::names::Command;
+
+/// Characters of the value that comes with a rank.
+const VALUE_LIMIT: usize = 8;
+
+/// Asks the process for its rank, within `patience`; `None`: it has none that it knows.
+///
+/// # Errors
+/// [`PromptError`].
+pub async fn rank<S>(
+    stream: S,
+    client: &str,
+    account: &Account,
+    patience: Duration,
+) -> Result<Option<u32>, PromptError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut wire = Wire::new(stream, account);
+    let asked = timeout(patience, async {
+        attach(&mut wire, client, None).await?;
+        let text = expression("None", false, VALUE_LIMIT);
+        let evaluate = json!({"expression": text, "context": "clipboard"});
+        let body = ask(&mut wire, Command::Evaluate, evaluate).await?;
+        let result = body["result"].as_str().unwrap_or_default();
+        Ok(answer(result, VALUE_LIMIT).and_then(|(_, rank)| rank))
+    })
+    .await;
+    leave(wire).await;
+    asked.unwrap_or(Err(PromptError::NoStop))
+}

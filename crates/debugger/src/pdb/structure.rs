@@ -1,0 +1,125 @@
+//! How values of a paused task are rendered, and the questions to the probe that list them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
+
+use super::probe;
+
+/// How the probe renders values.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Rendering {
+    /// What of them is shown.
+    pub visible: Visible,
+    /// Names of variables whose text is shown all the same; `*` stands for anything.
+    pub show: Vec<String>,
+    /// The key of their checksums; `None`: they are not compared.
+    pub key: Option<ComparisonKey>,
+}
+
+/// What of values is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Visible {
+    /// Everything, as the program's own `__repr__` writes it.
+    #[default]
+    Full,
+    /// Text too, but none of the program's code runs.
+    Text,
+    /// Types, lengths, shapes, single numbers and names.
+    Structure,
+}
+
+/// The key of the checksums of one answer: equal values have equal checksums in it, and others in every other answer. It goes
+/// to the compared tasks alone, because short texts could be guessed with it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ComparisonKey([u8; 16]);
+
+impl ComparisonKey {
+    /// Draws one.
+    pub fn draw() -> Self {
+        Self(rand::random())
+    }
+}
+
+impl fmt::Debug for ComparisonKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ComparisonKey")
+    }
+}
+
+impl Serialize for ComparisonKey {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let hex: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        to.serialize_str(&hex)
+    }
+}
+
+/// Values of a paused frame that are to be listed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Open {
+    /// The variable of this name.
+    Name { name: String },
+    /// What is inside of the value at the end of `path`, which begins with the name of a variable; of the frame where it is empty.
+    Inside {
+        /// 0: locals, 1: globals.
+        scope: u8,
+        path: Vec<Value>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        start: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        count: Option<u64>,
+        /// `indexed` or `named`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        filter: Option<String>,
+    },
+}
+
+impl Open {
+    /// Returns the expression whose value [`Opened::read`] reads.
+    pub fn expression(&self, rendering: &Rendering) -> String {
+        probe::expression(&question("open", rendering, json!(self)))
+    }
+}
+
+/// Joins the parts of a question to the probe.
+pub(super) fn question(op: &str, rendering: &Rendering, rest: Value) -> Value {
+    let mut question = json!({ "op": op });
+    for part in [json!(rendering), rest] {
+        if let (Value::Object(all), Value::Object(part)) = (&mut question, part) {
+            all.extend(part);
+        }
+    }
+    question
+}
+
+/// What [`Open`] lists.
+#[derive(Debug, Deserialize)]
+pub struct Opened {
+    pub scope: u8,
+    pub variables: Vec<OpenedValue>,
+}
+
+/// A value as it may be shown.
+#[derive(Debug, Deserialize)]
+pub struct OpenedValue {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub value: String,
+    /// By which it is reached from the value that it is in.
+    pub step: Value,
+    /// How many values are inside of it.
+    pub inside: u64,
+    /// These have places and no names.
+    pub indexed: bool,
+}
+
+impl Opened {
+    /// Reads the debugger's answer; `None`: it is none.
+    pub fn read(result: &str) -> Option<Self> {
+        serde_json::from_value(probe::answer(result)?).ok()
+    }
+}

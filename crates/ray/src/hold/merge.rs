@@ -1,0 +1,118 @@
+//! Who has one worker, of the three who may say that they do.
+
+use super::remote::RemoteHold;
+use super::row::Holder;
+
+/// Who has one worker. See the [module](super) for its states.
+#[derive(Debug, Clone, Default)]
+pub struct Hold {
+    /// A session of this relay, by the number of its claim. In a box, as the other: of thousands that wait, few are held.
+    own: Option<Box<(u64, Holder)>>,
+    /// Who else says that they have it, whether or not it is held here.
+    remote: Option<Box<(RemoteHold, Holder)>>,
+}
+
+/// What a step makes of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MergeStep {
+    /// Who has it is as it was.
+    Same,
+    /// This one has it from now on, or is shown in another way.
+    Held(Holder),
+    /// It is free, and it stands as it did.
+    Free,
+    /// It is free, and its task may run on: if it stands, that is another stop.
+    Over,
+}
+
+impl Hold {
+    /// Who has it: the first one here keeps it until the agent of its node, which decides, says no.
+    pub fn holder(&self) -> Option<&Holder> {
+        let own = self.own.as_ref().map(|own| &own.1);
+        own.or(self.remote.as_ref().map(|remote| &remote.1))
+    }
+
+    /// It is held.
+    pub fn is_held(&self) -> bool {
+        self.own.is_some() || self.remote.is_some()
+    }
+
+    /// The session of the claim `claim` has it.
+    pub fn is_by(&self, claim: u64) -> bool {
+        self.own.as_ref().is_some_and(|own| own.0 == claim)
+    }
+
+    /// A session of this relay takes it.
+    ///
+    /// # Errors
+    /// Who has it.
+    pub fn take(&mut self, claim: u64, holder: Holder) -> Result<MergeStep, Box<Holder>> {
+        if let Some(holder) = self.holder() {
+            return Err(Box::new(holder.clone()));
+        }
+        self.own = Some(Box::new((claim, holder.clone())));
+        Ok(MergeStep::Held(holder))
+    }
+
+    /// A session of this relay is to go on with what is parked at an agent, and is shown as that until it
+    /// [says](Self::show) more. `None`: it is not, or a session of this relay has it already.
+    pub fn take_over(&mut self, claim: u64) -> Option<MergeStep> {
+        let (_, holder) = self.remote.as_deref().filter(|_| self.own.is_none())?;
+        holder.parked_until?;
+        self.own = Some(Box::new((claim, holder.clone())));
+        Some(MergeStep::Same)
+    }
+
+    /// The session of `claim` is shown as `holder`.
+    pub fn show(&mut self, claim: u64, holder: Holder) -> MergeStep {
+        match self.own.as_deref_mut() {
+            Some((own, shown)) if *own == claim => {
+                *shown = holder.clone();
+                MergeStep::Held(holder)
+            }
+            _ => MergeStep::Same,
+        }
+    }
+
+    /// The session of `claim` gives it back; `ran`: its task may have been let run.
+    pub fn give_back(&mut self, claim: u64, ran: bool) -> MergeStep {
+        if !self.is_by(claim) {
+            return MergeStep::Same;
+        }
+        self.own = None;
+        match (self.remote.as_deref(), ran) {
+            (Some((_, holder)), _) => MergeStep::Held(holder.clone()),
+            (None, true) => MergeStep::Over,
+            (None, false) => MergeStep::Free,
+        }
+    }
+
+    /// Others say of it what `remote` is; `None`: no other has it.
+    pub fn hear(&mut self, remote: Option<RemoteHold>) -> MergeStep {
+        let before = self.remote.take();
+        if before.as_ref().map(|before| &before.0) == remote.as_ref() {
+            self.remote = before;
+            return MergeStep::Same;
+        }
+        self.remote = remote.map(|hold| {
+            let holder = hold.holder();
+            Box::new((hold, holder))
+        });
+        if self.own.is_some() {
+            return MergeStep::Same;
+        }
+        let looked = before
+            .as_deref()
+            .is_some_and(|(_, holder)| holder.is_look());
+        match (before.as_deref(), self.remote.as_deref()) {
+            (None, None) => MergeStep::Same,
+            // A look leaves the task as it was.
+            (Some(_), None) if looked => MergeStep::Free,
+            (Some((old, _)), Some((new, _))) if !looked && !new.goes_on_with(old) => {
+                MergeStep::Over
+            }
+            (Some(_), None) => MergeStep::Over,
+            (_, Some((_, holder))) => MergeStep::Held(holder.clone()),
+        }
+    }
+}

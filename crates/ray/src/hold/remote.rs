@@ -1,0 +1,151 @@
+//! Holds reported by the agents of nodes, of sessions of any relay.
+//!
+//! An agent reports with each change which workers are held through it, and by whom; it is believed for its own nodes alone.
+//! A link that breaks, or whose credential has expired, leaves the agent's last report valid for [`KEPT`], or until the next
+//! link of the node reports another. An agent that has detached, or is not to be trusted, leaves none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::row::{Holder, RayNode, Worker};
+use ray_relay_base::wire::tunnel::messages::HoldRow;
+
+/// How long the word of an agent stands whose link broke: as long as one that is silent is taken to be there.
+pub const KEPT: Duration = Duration::from_secs(15);
+
+/// Cluster and id of a node.
+type NodeKey = (Arc<str>, Arc<str>);
+
+/// A worker that is held elsewhere than by this relay's own sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteHold {
+    /// The node of the worker.
+    pub node: RayNode,
+    /// The worker, and who holds it.
+    pub held: HoldRow,
+}
+
+/// The last word of each. Bounded by who may speak: so many agents, and the rows of one message for each.
+#[cfg_attr(test, derive(Clone))]
+#[derive(Debug, Default)]
+pub struct RemoteHolds {
+    nodes: HashMap<NodeKey, HoldReport>,
+}
+
+/// The last word of one of them.
+#[cfg_attr(test, derive(Clone))]
+#[derive(Debug)]
+struct HoldReport {
+    /// The link on which the agent has reported.
+    link: u64,
+    rows: Vec<RemoteHold>,
+    /// Until when it is valid, where the link broke.
+    until: Option<Instant>,
+}
+
+/// Of which workers something else is said than before: to be looked up anew.
+pub type Touched = Vec<RemoteHold>;
+
+impl RemoteHold {
+    /// Who has it.
+    pub fn holder(&self) -> Holder {
+        Holder::from(&self.held)
+    }
+
+    /// Whether the worker was held all the time since `before`: by the same session, or by one that goes on with what was
+    /// parked.
+    pub(super) fn goes_on_with(&self, before: &Self) -> bool {
+        let session = |hold: &Self| (hold.held.replica, hold.held.session.clone());
+        before.held.parked.is_some() || session(self) == session(before)
+    }
+
+    /// What tells its session from all others.
+    fn session(&self) -> ([u8; 8], &str, &str, u16) {
+        let held = &self.held;
+        (held.replica.0, &held.session, &held.worker_id, held.port)
+    }
+}
+
+impl RemoteHolds {
+    /// The agent of the link `link`, which speaks for `nodes`, says that `held` is held through it by others than this relay's
+    /// sessions.
+    pub fn hear(&mut self, link: u64, nodes: Vec<RayNode>, held: &[HoldRow]) -> Touched {
+        let mut touched = forget(&mut self.nodes, |report| report.link == link);
+        for node in nodes {
+            let key = (Arc::clone(&node.cluster), Arc::clone(&node.node_id));
+            let rows = held.iter().map(|held| RemoteHold {
+                node: node.clone(),
+                held: held.clone(),
+            });
+            let report = HoldReport {
+                link,
+                rows: rows.collect(),
+                until: None,
+            };
+            touched.extend_from_slice(&report.rows);
+            if let Some(old) = self.nodes.insert(key, report) {
+                touched.extend(old.rows);
+            }
+        }
+        touched
+    }
+
+    /// The link `link` has ended at `now`; its agent's word `stands` for a while, or not.
+    pub fn leave(&mut self, link: u64, stands: bool, now: Instant) -> Touched {
+        if stands {
+            for report in self.nodes.values_mut().filter(|report| report.link == link) {
+                report.until = Some(now + KEPT);
+            }
+            return Touched::new();
+        }
+        forget(&mut self.nodes, |report| report.link == link)
+    }
+
+    /// Takes back what no longer stands at `now`.
+    pub fn expire(&mut self, now: Instant) -> Touched {
+        let is_over = |report: &HoldReport| report.until.is_some_and(|until| until <= now);
+        forget(&mut self.nodes, is_over)
+    }
+
+    /// When something is to be [taken back](Self::expire) next.
+    pub fn next_expiry(&self) -> Option<Instant> {
+        self.nodes.values().filter_map(|report| report.until).min()
+    }
+
+    /// Who else has `worker`.
+    pub fn of(&self, worker: &Worker<'_>) -> Option<&RemoteHold> {
+        let is_it = |hold: &&RemoteHold| worker.is(&hold.node, &hold.held);
+        // By node, before any rows are looked at.
+        let reports = self.nodes.iter().filter(|((cluster, node_id), _)| {
+            **cluster == *worker.cluster
+                && (worker.node_id.is_empty() || **node_id == *worker.node_id)
+        });
+        reports.flat_map(|(_, report)| &report.rows).find(is_it)
+    }
+
+    /// Every reported hold. A worker that is known by several names of its cluster, or reported by several agents, is there as
+    /// often.
+    pub fn iter(&self) -> impl Iterator<Item = &RemoteHold> {
+        self.nodes.values().flat_map(|report| &report.rows)
+    }
+
+    /// The same, each session once.
+    pub fn sessions(&self) -> Vec<RemoteHold> {
+        let mut all: Vec<_> = self.iter().collect();
+        all.sort_by(|a, b| a.session().cmp(&b.session()));
+        all.dedup_by(|a, b| a.session() == b.session());
+        all.into_iter().cloned().collect()
+    }
+}
+
+/// Drops the reports that are over, and says what was in them.
+fn forget(
+    reports: &mut HashMap<NodeKey, HoldReport>,
+    is_over: impl Fn(&HoldReport) -> bool,
+) -> Touched {
+    let over = reports.extract_if(|_, report| is_over(report));
+    over.flat_map(|(_, report)| report.rows).collect()
+}

@@ -1,0 +1,301 @@
+//! Connections to one head, each driven by the request that waits for an answer on it.
+//!
+//! A connection has no task of its own: the request that has it moves it along, until the head of the answer is there,
+//! and then as the answer's body is read. So an answer passes through the relay within one task, is read from the head
+//! no faster than it is taken, and dropping it closes the connection. One whose answer has come to its end is kept
+//! for the next request. Of those there are at most [`KEPT`], for [`IDLE`]; a task closes them, which ends with the last
+//! of them, or with the [`Connections`].
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, Response, StatusCode, Uri};
+use parking_lot::Mutex;
+use tokio::time::{Duration, Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
+use tower_service::Service as _;
+
+use crate::ray::head::{RequestBody, StreamedBodyError};
+use ray_relay_base::dial::Connector;
+use ray_relay_base::dial::http::MAX_BUFFER;
+
+/// Ray's web server (aiohttp) drops idle connections after 75 s; leaving first avoids the race.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// Connections that are kept for the next request.
+const KEPT: usize = 64;
+
+/// See the module.
+pub(super) struct Connections {
+    connector: Connector,
+    /// Scheme and authority of the head.
+    to: Uri,
+    idle: Mutex<Idle>,
+}
+
+#[derive(Default)]
+struct Idle {
+    /// The one that was used last is last.
+    kept: Vec<(Instant, PooledConnection)>,
+    /// Runs while there are any.
+    closing: Option<AbortOnDropHandle<()>>,
+}
+
+/// One connection to the head, which requests use one after another.
+struct PooledConnection {
+    requests: SendRequest<RequestBody>,
+    /// `None`: it has ended.
+    driver: Option<Driver>,
+}
+
+type Driver = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
+
+/// The body of an answer, which drives the connection that it comes on.
+pub struct HeadBody {
+    body: Incoming,
+    /// `None`: it has gone back, or is not to be used again.
+    connection: Option<PooledConnection>,
+    home: Weak<Connections>,
+}
+
+impl Connections {
+    pub(super) fn new(connector: Connector, to: Uri) -> Arc<Self> {
+        let idle = Mutex::default();
+        Arc::new(Self {
+            connector,
+            to,
+            idle,
+        })
+    }
+
+    /// Sends `request`, and gives the answer as soon as its head is there. A request that a kept connection turns out to
+    /// be too old for goes out on another. Dropping it closes the connection.
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<HeadBody>, StreamedBodyError> {
+        loop {
+            let (mut connection, kept) = match self.take() {
+                Some(connection) => (connection, true),
+                None => (self.dial().await?, false),
+            };
+            let mut error = match connection.exchange(request).await {
+                Ok(answer) => return Ok(self.answer(connection, answer)),
+                Err(error) => error,
+            };
+            match error.take_message() {
+                Some(unsent) if kept => request = unsent,
+                _ => return Err(error.into_error().into()),
+            }
+        }
+    }
+
+    async fn dial(&self) -> Result<PooledConnection, StreamedBodyError> {
+        let mut connector = self.connector.clone();
+        poll_fn(|cx| connector.poll_ready(cx)).await?;
+        let stream = connector.call(self.to.clone()).await?;
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(MAX_BUFFER);
+        let (requests, driver) = builder.handshake(stream).await?;
+        Ok(PooledConnection {
+            requests,
+            driver: Some(Box::pin(driver.with_upgrades())),
+        })
+    }
+
+    fn answer(
+        self: &Arc<Self>,
+        connection: PooledConnection,
+        answer: Response<Incoming>,
+    ) -> Response<HeadBody> {
+        let home = Arc::downgrade(self);
+        answer.map(|body| {
+            let mut body = HeadBody {
+                body,
+                connection: Some(connection),
+                home,
+            };
+            if body.body.is_end_stream() {
+                body.give_back();
+            }
+            body
+        })
+    }
+
+    /// The connection that was kept last of those that are still good.
+    fn take(&self) -> Option<PooledConnection> {
+        let mut idle = self.idle.lock();
+        while let Some((since, connection)) = idle.kept.pop() {
+            if since.elapsed() >= IDLE {
+                // The others are older.
+                idle.kept.clear();
+            } else if connection.requests.is_ready() {
+                // One that the head has closed meanwhile gives the request back.
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "owned by the connections")]
+    fn keep(self: &Arc<Self>, connection: PooledConnection) {
+        let mut idle = self.idle.lock();
+        if idle.kept.len() >= KEPT {
+            idle.kept.remove(0);
+        }
+        idle.kept.push((Instant::now(), connection));
+        if idle.closing.is_none() {
+            let closing = tokio::spawn(close_idle(Arc::downgrade(self)));
+            idle.closing = Some(AbortOnDropHandle::new(closing));
+        }
+    }
+
+    /// Closes what has been idle for too long. Says when to come again; `None`: there is nothing left.
+    fn close_idle(&self) -> Option<Instant> {
+        let mut idle = self.idle.lock();
+        let now = Instant::now();
+        idle.kept
+            .retain(|(since, _)| now.duration_since(*since) < IDLE);
+        let next = idle.kept.first().map(|(since, _)| *since + IDLE);
+        if next.is_none() {
+            idle.closing = None;
+        }
+        next
+    }
+}
+
+impl std::fmt::Debug for Connections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connections")
+            .field("to", &self.to)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn close_idle(of: Weak<Connections>) {
+    let mut at = Instant::now() + IDLE;
+    loop {
+        sleep_until(at).await;
+        match of.upgrade().and_then(|of| of.close_idle()) {
+            Some(next) => at = next,
+            None => return,
+        }
+    }
+}
+
+impl PooledConnection {
+    /// Moves the connection along.
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Some(driver) = &mut self.driver
+            && driver.as_mut().poll(cx).is_ready()
+        {
+            // An error reaches the task that waits for the answer or its body.
+            self.driver = None;
+        }
+    }
+
+    /// Whether the next request may go out on it.
+    fn is_ready(&mut self) -> bool {
+        // No task waits for anything on it: it is only looked at.
+        self.drive(&mut Context::from_waker(Waker::noop()));
+        self.driver.is_some() && self.requests.is_ready()
+    }
+
+    async fn exchange(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<RequestBody>>> {
+        let mut answer = pin!(self.requests.try_send_request(request));
+        let answer = poll_fn(|cx| {
+            self.drive(cx);
+            poll_behind(self.driver.is_some(), cx, |cx| answer.as_mut().poll(cx))
+        })
+        .await?;
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            // Its end is what hands the stream over.
+            poll_fn(|cx| {
+                self.drive(cx);
+                match self.driver {
+                    Some(_) => Poll::Pending,
+                    None => Poll::Ready(()),
+                }
+            })
+            .await;
+        }
+        Ok(answer)
+    }
+}
+
+/// Polls what comes over a connection that has just been driven. It is the connection that wakes the task: another wake
+/// for what it brings would have everything polled twice.
+fn poll_behind<T>(
+    driven: bool,
+    cx: &mut Context<'_>,
+    poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+) -> Poll<T> {
+    match driven {
+        true => poll(&mut Context::from_waker(Waker::noop())),
+        false => poll(cx),
+    }
+}
+
+impl HeadBody {
+    /// The answer has come to its end: the connection is free.
+    fn give_back(&mut self) {
+        if let Some(mut connection) = self.connection.take()
+            && let Some(home) = self.home.upgrade()
+            && connection.is_ready()
+        {
+            home.keep(connection);
+        }
+    }
+}
+
+impl Body for HeadBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = &mut *self;
+        let mut body = Pin::new(&mut this.body);
+        let mut frame = match &this.connection {
+            // First it has to be asked for.
+            Some(_) => poll_behind(true, cx, |cx| body.as_mut().poll_frame(cx)),
+            None => Poll::Pending,
+        };
+        if frame.is_pending() {
+            let driven = this.connection.as_mut().is_some_and(|connection| {
+                connection.drive(cx);
+                connection.driver.is_some()
+            });
+            frame = poll_behind(driven, cx, |cx| body.as_mut().poll_frame(cx));
+        }
+        match &frame {
+            Poll::Ready(Some(Ok(_))) if !this.body.is_end_stream() => {}
+            Poll::Ready(Some(Ok(_)) | None) => this.give_back(),
+            Poll::Ready(Some(Err(_))) => this.connection = None,
+            Poll::Pending => {}
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,11 @@
+//! Ray as the relay sees it: its head over HTTP, and from that the list of what waits; its jobs; and looks at its processes.
+
+pub mod dump;
+pub mod head;
+pub mod jobs;
+pub mod look;
+pub mod registry;
+pub mod stand_clock;
+pub mod task_end;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

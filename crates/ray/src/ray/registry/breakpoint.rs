@@ -1,0 +1,418 @@
+//! One place where a debugger can attach: a Ray worker process that waits at `breakpoint()`.
+//!
+//! Built by [`crate::ray::registry::state`] from the rows of Ray's State API; read by the list, the event
+//! stream, the dashboard rewriting and the DAP side. Values are immutable: a change makes a
+//! new one in a new [`crate::ray::registry::Snapshot`].
+
+mod id;
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+pub use self::id::{BadBreakpointId, BreakpointId};
+use crate::hold::{Holder, Worker};
+use crate::ray::registry::resources::Resources;
+use ray_relay_base::timestamp::Timestamp;
+pub use ray_relay_base::wire::debugger::Kind;
+use ray_relay_base::wire::text::{one_line, shortened};
+
+/// Ray's own frames around a stop, in every version from 2.9, and those of `ray_relay.breakpoint()`.
+pub(super) const RAY_FRAMES: [&str; 4] = [
+    "ray/util/debugpy.py",
+    "ray/util/rpdb.py",
+    "ray_relay/__init__.py",
+    "ray_relay_hook.py",
+];
+
+/// Why the worker stopped, as far as Ray lets us know without attaching.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// A `breakpoint()` in the code.
+    Breakpoint,
+    /// An exception under `RAY_DEBUG_POST_MORTEM=1`.
+    PostMortem,
+    /// The head does not say (`/worker/traceback` is refused, or has not been asked yet).
+    Unknown,
+}
+
+/// Life of a breakpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Waits for a debugger.
+    Paused,
+    /// Waits, but nothing listened on its debugger's port when the relay last dialled it. Offered only when it is named, and
+    /// then dialled again.
+    Unreachable {
+        /// When it was found out.
+        since: Timestamp,
+    },
+    /// Ray does not list it as paused; a client asked for it by its worker id, and only that client is offered it.
+    Unlisted,
+    /// A session holds it. Lists and JSON say `parked` while the client of that session is lost.
+    Attached(Holder),
+    /// Its debugger was detached, and the task runs on.
+    Released {
+        /// When the relay saw it.
+        at: Timestamp,
+    },
+    /// The worker process is gone. Lists and JSON say `finished` where it was meant to end, such as with its job.
+    Died {
+        /// When the relay saw it.
+        at: Timestamp,
+        /// Ray's `exit_type` and `exit_detail`, or what became of the node, as one sentence.
+        why: Arc<str>,
+        /// It was meant to end: its job has, its actor is no longer wanted, or it said so itself.
+        intended: bool,
+    },
+}
+
+impl State {
+    /// The word in the API and the list.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Unlisted => "unlisted",
+            Self::Attached(holder) if holder.parked_until.is_some() && !holder.evaluates => {
+                "parked"
+            }
+            Self::Attached(_) => "attached",
+            Self::Released { .. } => "released",
+            Self::Died { intended: true, .. } => "finished",
+            Self::Died { .. } => "died",
+        }
+    }
+
+    /// The worker is gone, as it was meant to.
+    pub fn is_finished(&self) -> bool {
+        matches!(self, Self::Died { intended: true, .. })
+    }
+}
+
+/// A line of source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Location {
+    /// File as py-spy prints it (a short name, not always a whole path).
+    pub file: String,
+    /// Line in the file, from 1.
+    pub line: u32,
+    /// Name of the function.
+    pub function: String,
+}
+
+/// The key of a job's metadata under which a relay has written who submitted the job.
+pub const SUBMITTER: &str = "ray_relay_submitter";
+
+/// Longest name of a file or function that a debugger says, in characters.
+const LONGEST_PLACE: usize = 120;
+
+impl Location {
+    /// As a debugger says it, without the folder: that may be one of the client's, by its mappings. `None` for Ray's own frames
+    /// around a stop.
+    pub fn told(path: &str, line: u64, function: &str) -> Option<Self> {
+        let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
+        if file.is_empty() || RAY_FRAMES.iter().any(|ray| path.ends_with(ray)) {
+            return None;
+        }
+        let fit = |text: &str| shortened(&one_line(text), LONGEST_PLACE);
+        Some(Self {
+            file: fit(file),
+            line: u32::try_from(line).ok()?,
+            function: fit(function),
+        })
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// What Ray knows of the code that the worker runs. Looked up once for each worker that newly
+/// pauses (tasks, actors or jobs of the State API), so every field may be missing for a second.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Readable name: `square`, `Counter.add`, `Serve app1:Echo`, `driver: python train.py`.
+    pub name: Option<String>,
+    /// What it has in common with those that run the same: the function, or the class of the actor.
+    pub group: Option<String>,
+    /// A better name may follow within two seconds: this one is an actor's whose method is not known yet, or may be
+    /// that of the worker's last task.
+    pub provisional: bool,
+    /// Job, e.g. `01000000`.
+    pub job_id: Option<String>,
+    /// Submission id of the job, where it was submitted through the job API.
+    pub submission_id: Option<String>,
+    /// Name of the principal that submitted the job through a relay.
+    pub submitter: Option<String>,
+    /// Task, where the worker runs one (a Serve replica and a driver do not).
+    pub task_id: Option<String>,
+    /// Actor id (hex), where the worker is one.
+    pub actor_id: Option<String>,
+    /// The actor's own name, where the program gave one.
+    pub actor_name: Option<String>,
+    /// Ray namespace of the actor.
+    pub namespace: Option<String>,
+    /// Rank or index within its group, where it can be derived: by the environment that Ray starts it with, or by names.
+    pub rank: Option<u32>,
+    /// The rank is certain: the process itself says it, or the environment that Ray starts it with. One that a name says is not.
+    pub rank_is_certain: bool,
+    /// The rank among those of its node, where its environment says it.
+    pub local_rank: Option<u32>,
+    /// How many there are of the group, where its environment says it.
+    pub world_size: Option<u32>,
+    /// The code runs from an unpacked `working_dir` (a `gcs://` or remote package), so the
+    /// worker's current directory stands for the folder that the user submitted.
+    pub unpacked_working_dir: bool,
+    /// After how long the collectives of its job time out that wait for it, where the job or the configuration says so.
+    pub collective_timeout: Option<Duration>,
+    /// What it holds of its node while it waits; `None` where Ray does not say (the legacy debugger), or not yet.
+    pub resources: Option<Resources>,
+}
+
+impl Names {
+    /// Whether it is a replica of Ray Serve, by its group.
+    pub fn is_replica(&self) -> bool {
+        self.group
+            .as_deref()
+            .is_some_and(|group| group.starts_with(SERVE))
+    }
+
+    /// Keeps the rank that the process has said, as `before` has it: of the same actor, or the same task.
+    pub(super) fn keep_rank(&mut self, before: &Self) {
+        let runs = |names: &Self| names.actor_id.clone().or_else(|| names.task_id.clone());
+        if before.rank_is_certain && !self.rank_is_certain && runs(self) == runs(before) {
+            (self.rank, self.rank_is_certain) = (before.rank, true);
+        }
+    }
+}
+
+/// How the group of a replica of Ray Serve begins: `Serve app1:Echo`. No function or class is called so.
+pub const SERVE: &str = "Serve ";
+
+/// What a user has to know who pauses such a replica.
+pub const SERVE_NOTE: &str = "this is a replica of Ray Serve: Serve's health check ends it after about two minutes at a stop, parked or not, unless its deployment sets `health_check_timeout_s` (30 by default) to a longer time than you need";
+
+/// What the legacy debugger wrote into the GCS's key-value store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registered {
+    /// Its key, `RAY_PDB_…`. It stays the same when a session goes on in another task.
+    pub key: String,
+    /// Title of the worker's process, as Ray set it: `ray::NAME`.
+    pub title: String,
+    /// When the relay read it. The time in it is by the clock of the node.
+    pub read: Instant,
+}
+
+/// One worker with a debugger port, and what is known of it. Each claim and each name makes another version of it, so what
+/// seldom changes is shared by the versions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breakpoint {
+    /// Id of eight letters and digits, which stays the same for a worker.
+    pub id: BreakpointId,
+    /// Which debugger waits in the worker.
+    pub kind: Kind,
+    /// Name of the cluster in the configuration.
+    pub cluster: Arc<str>,
+    /// Ray's node id (hex).
+    pub node_id: Arc<str>,
+    /// The node's address as the registry reported it. Never sent to a client as an address to dial.
+    pub node_ip: IpAddr,
+    /// Ray's worker id (hex).
+    pub worker_id: Arc<str>,
+    /// Process id on that node; 0 where it is not known (a legacy breakpoint).
+    pub pid: u32,
+    /// Port of the debugger on the node: the upstream of sessions.
+    pub port: u16,
+    /// Threads that wait for a client, by Ray's last word.
+    pub paused_threads: u32,
+    /// Names of what runs in the worker.
+    pub names: Arc<Names>,
+    /// Why the task stopped.
+    pub reason: Reason,
+    /// Where the task stopped, if the head tells.
+    pub location: Option<Arc<Location>>,
+    /// Type of the exception of a post-mortem stop, where Ray says it. Its message is left out: it often quotes values,
+    /// which only a session may show.
+    pub exception: Option<String>,
+    /// When the relay first saw this stop; of a legacy breakpoint the time that Ray wrote down.
+    pub first_seen: Timestamp,
+    /// Counts the stops of this worker that the relay has told apart, from 1. A worker that is
+    /// reused, or stops again, keeps its id and gets the next number.
+    pub stop: u64,
+    /// Where the stop is in its lifecycle.
+    pub state: State,
+    /// When the relay saw that the task of this stop had ended, where a session outlives it.
+    pub task_ended: Option<Timestamp>,
+    /// The GCS entry of a legacy breakpoint; `None` for debugpy.
+    pub registered: Option<Arc<Registered>>,
+}
+
+impl Breakpoint {
+    /// Its names, to be changed in this version alone.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn names_mut(&mut self) -> &mut Names {
+        Arc::make_mut(&mut self.names)
+    }
+
+    /// The task, actor method, replica or driver, or `worker 1f2e3d4c` until that is known.
+    pub fn name(&self) -> String {
+        match &self.names.name {
+            Some(name) => name.clone(),
+            None => format!("worker {}", self.key().get(..8).unwrap_or(self.key())),
+        }
+    }
+
+    /// What tells it from the others of its cluster: the worker, or the entry of a legacy breakpoint.
+    pub fn key(&self) -> &str {
+        match &self.registered {
+            Some(registered) => &registered.key,
+            None => &self.worker_id,
+        }
+    }
+
+    /// The same, to be kept.
+    pub(super) fn shared_key(&self) -> Arc<str> {
+        match &self.registered {
+            Some(registered) => registered.key.as_str().into(),
+            None => Arc::clone(&self.worker_id),
+        }
+    }
+
+    /// What a person picks it by: name, rank, pid and node, e.g. `Trainer.step rank 3 · pid 4711 @ 10.0.0.7`.
+    pub fn title(&self) -> String {
+        let mut title = self.runs();
+        // A name like `step rank=3` has said it.
+        if let Some(rank) = self.names.rank.filter(|rank| !says(&title, *rank)) {
+            title += &format!(" rank {rank}");
+        }
+        title + &self.stopped_at() + &self.lives(true)
+    }
+
+    /// The same for an editor's list of sessions, which shows the first ten characters or so: what tells it from others
+    /// that run the same comes first, e.g. `rank 3 · Trainer.step · pid 4711 @ 10.0.0.7`, or `pid 4711 · square @ 10.0.0.7`
+    /// where no rank is known.
+    pub fn session_name(&self) -> String {
+        let what = self.runs() + &self.stopped_at();
+        match (self.names.rank, self.pid) {
+            (Some(rank), _) => format!("rank {rank} · {what}{}", self.lives(true)),
+            (None, 0) => what + &self.lives(true),
+            (None, pid) => format!("pid {pid} · {what}{}", self.lives(false)),
+        }
+    }
+
+    fn runs(&self) -> String {
+        match &self.names.actor_name {
+            Some(actor) => format!("{} [{actor}]", self.name()),
+            None => self.name(),
+        }
+    }
+
+    fn stopped_at(&self) -> String {
+        match (self.reason, &self.exception) {
+            (Reason::PostMortem, Some(exception)) => format!(" (post-mortem: {exception})"),
+            (Reason::PostMortem, None) => " (post-mortem)".to_owned(),
+            (Reason::Breakpoint | Reason::Unknown, _) => String::new(),
+        }
+    }
+
+    fn lives(&self, with_pid: bool) -> String {
+        match self.pid {
+            // 0: the legacy debugger does not say.
+            pid if with_pid && pid != 0 => format!(" · pid {pid} @ {}", self.node_ip),
+            _ => format!(" @ {}", self.node_ip),
+        }
+    }
+
+    /// Where the debugger listens, from the registry alone.
+    pub fn upstream(&self) -> SocketAddr {
+        SocketAddr::new(self.node_ip, self.port)
+    }
+
+    /// What tells its debugger from all others.
+    pub fn worker(&self) -> Worker<'_> {
+        Worker {
+            cluster: &self.cluster,
+            node_id: &self.node_id,
+            node_ip: self.node_ip,
+            worker_id: &self.worker_id,
+            kind: self.kind,
+            port: self.port,
+        }
+    }
+
+    /// Its session, while one holds it.
+    pub fn holder(&self) -> Option<&Holder> {
+        match &self.state {
+            State::Attached(holder) => Some(holder),
+            _ => None,
+        }
+    }
+
+    /// Whether it is known what the worker runs: it is not a name that it may have from before.
+    pub fn is_named(&self) -> bool {
+        self.names.name.is_some() && !self.names.provisional
+    }
+
+    /// A debugger could attach now.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.state, State::Paused)
+    }
+
+    /// It is free: a debugger may be tried.
+    pub fn is_free(&self) -> bool {
+        matches!(
+            self.state,
+            State::Paused | State::Unreachable { .. } | State::Unlisted
+        )
+    }
+
+    /// Why no debugger gets there, where the last one did not.
+    pub fn unreachable(&self) -> Option<&'static str> {
+        matches!(self.state, State::Unreachable { .. }).then_some(
+            "its debugger is gone: nothing listens on its port any more, so the task cannot go on by itself",
+        )
+    }
+
+    /// It is the driver of a job, whose worker id is that of the job and nothing else.
+    pub fn is_driver(&self) -> bool {
+        let rest = self.worker_id.get(8..).unwrap_or_default();
+        !rest.is_empty() && rest.bytes().all(|byte| byte == b'f')
+    }
+
+    /// Where it stands in a list: first what is free, and of each the one that has waited longest.
+    pub fn order(&self) -> (bool, Timestamp, BreakpointId) {
+        (self.holder().is_some(), self.first_seen, self.id)
+    }
+
+    /// How long it has been waiting (or had been, once it has ended) at `now`.
+    pub fn waiting(&self, now: Timestamp) -> Duration {
+        let end = match &self.state {
+            State::Released { at } | State::Died { at, .. } => *at,
+            State::Paused | State::Unreachable { .. } | State::Unlisted | State::Attached(_) => {
+                self.task_ended.unwrap_or(now)
+            }
+        };
+        self.first_seen.until(end)
+    }
+
+    /// The same as far as this relay has measured it itself: what is done to a task for having waited rests on no clock
+    /// that a person can set.
+    pub fn watched(&self, now: Timestamp) -> Duration {
+        match &self.registered {
+            Some(registered) => now.instant.saturating_duration_since(registered.read),
+            None => self.waiting(now),
+        }
+    }
+}
+
+fn says(title: &str, rank: u32) -> bool {
+    title.contains("rank") && title.contains(&rank.to_string())
+}

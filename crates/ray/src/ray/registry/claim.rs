@@ -1,0 +1,394 @@
+//! A session's exclusive hold of one breakpoint.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{SetOnce, oneshot, watch};
+use tokio::time::{Instant, timeout};
+
+use crate::hold::Holder;
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Location};
+use crate::ray::registry::clusters::ClusterHandle;
+use crate::ray::registry::current::CurrentTask;
+use crate::ray::registry::query;
+use crate::ray::registry::shared::{OpenClaim, Shared};
+use crate::ray::registry::snapshot::Snapshot;
+use ray_relay_base::wire::backoff::Backoff;
+
+/// First and longest pause between questions whether a worker is gone.
+const ASK_AGAIN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+
+/// Exclusive hold of one breakpoint by one session. The breakpoint is given back, and the cluster polled at once, when
+/// this and every [`Lease`] of it are dropped.
+pub struct Claim {
+    lease: Lease,
+    shared: Arc<Shared>,
+    cluster: Arc<ClusterHandle>,
+    died: Arc<SetOnce<Arc<str>>>,
+    ended: oneshot::Receiver<()>,
+    /// Closed when the debugger is over the session before.
+    settling: Option<watch::Receiver<()>>,
+}
+
+/// A share in a [`Claim`], for what may outlive the session: its connection to the worker, which has to be led to its end.
+#[derive(Clone)]
+pub struct Lease {
+    held: Arc<ClaimInUse>,
+}
+
+struct ClaimInUse {
+    breakpoint: Arc<Breakpoint>,
+    shared: Arc<Shared>,
+    cluster: Arc<ClusterHandle>,
+    number: u64,
+    let_run: AtomicBool,
+    is_left: AtomicBool,
+    /// Dropped when the breakpoint has been given back.
+    _ended: oneshot::Sender<()>,
+}
+
+impl Claim {
+    pub(super) fn new(shared: Arc<Shared>, open: OpenClaim) -> Self {
+        let OpenClaim {
+            number,
+            cluster,
+            breakpoint,
+            died,
+            settling,
+        } = open;
+        let (ending, ended) = oneshot::channel();
+        let held = ClaimInUse {
+            breakpoint,
+            shared: Arc::clone(&shared),
+            cluster: Arc::clone(&cluster),
+            number,
+            let_run: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
+            _ended: ending,
+        };
+        Self {
+            lease: Lease {
+                held: Arc::new(held),
+            },
+            shared,
+            cluster,
+            died,
+            ended,
+            settling,
+        }
+    }
+
+    /// Waits until the debugger is over the session before: it is not to be dialled earlier ([`Lease::settling`]). Cancel
+    /// safe.
+    pub async fn settled(&self) {
+        let mut settling = self.settling.clone();
+        while let Some(settling) = &mut settling
+            && settling.changed().await.is_ok()
+        {}
+    }
+
+    /// Drops this share, and waits until the last one is gone and the breakpoint given back.
+    pub async fn end(self) {
+        let Self { lease, ended, .. } = self;
+        drop(lease);
+        let _ = ended.await;
+    }
+
+    /// A share in it.
+    pub fn lease(&self) -> Lease {
+        self.lease.clone()
+    }
+
+    /// Takes note of what became of dialling its debugger. Where nothing listened, the list says so when the claim ends,
+    /// until a client reaches it again.
+    pub fn dialled(&self, listens: bool) {
+        let held = &self.lease.held;
+        let key = held.breakpoint.key();
+        let place = self.cluster.place;
+        self.shared.dialled(place, key, held.number, listens);
+    }
+
+    /// Takes note that its debugger ended the session and that Ray does not say why: what Ray says of it within the next
+    /// minute is in the list of what ended.
+    pub fn unexplained(&self) {
+        let held = &self.lease.held;
+        let breakpoint = &held.breakpoint;
+        if self.cluster.head.is_some() && !breakpoint.node_id.is_empty() {
+            let place = self.cluster.place;
+            self.shared
+                .unexplained(place, breakpoint.key(), held.number);
+            self.cluster.suspects.add(&breakpoint.node_id);
+        }
+    }
+
+    /// Takes note of where the worker stands; `None`: it runs.
+    pub fn stands_at(&self, location: Option<Location>) {
+        let held = &self.lease.held;
+        let (cluster, key) = (self.cluster.place, held.breakpoint.key());
+        self.shared.change(|state, _| {
+            let changes = state.stands_at(cluster, key, held.number, location);
+            (changes, ())
+        });
+    }
+
+    /// Takes note of the rank that the worker's process has said.
+    pub fn has_rank(&self, rank: u32) {
+        let held = &self.lease.held;
+        let (cluster, key) = (self.cluster.place, held.breakpoint.key());
+        self.shared.change(|state, _| {
+            let changes = state.has_rank(cluster, key, held.number, rank);
+            (changes, ())
+        });
+    }
+
+    /// Has `holder` shown as who holds the breakpoint from now on.
+    pub fn held_by(&self, holder: Holder) {
+        let held = &self.lease.held;
+        let (cluster, key) = (self.cluster.place, held.breakpoint.key());
+        self.shared.change(|state, now| {
+            let changes = state.held_by(cluster, key, held.number, holder, now);
+            (changes, ())
+        });
+    }
+
+    /// The breakpoint as it was when it was claimed.
+    pub fn breakpoint(&self) -> &Arc<Breakpoint> {
+        &self.lease.held.breakpoint
+    }
+
+    /// The breakpoint as it is known once it has a name, or else after `patience`. Cancel safe.
+    pub async fn named(&self, patience: Duration) -> Arc<Breakpoint> {
+        let own = self.breakpoint();
+        let listed = |list: &Snapshot| {
+            let listed = list.find(own.id).filter(|listed| listed.stop == own.stop);
+            listed.cloned()
+        };
+        let mut lists = self.shared.watch();
+        let settled = lists.wait_for(|list| listed(list).is_none_or(|b| b.is_named()));
+        let _ = timeout(patience, settled).await;
+        let latest = listed(&lists.borrow());
+        latest.unwrap_or_else(|| Arc::clone(own))
+    }
+
+    /// Asks the head whether the task that was claimed still runs.
+    pub fn current_task(&self) -> CurrentTask {
+        let breakpoint = Arc::clone(self.breakpoint());
+        let number = self.lease.held.number;
+        let cluster = Arc::clone(&self.cluster);
+        CurrentTask::new(Arc::clone(&self.shared), cluster, breakpoint, number)
+    }
+
+    /// Resolves when the registry learns that the worker or its node is gone, with the reason.
+    /// Cancel safe.
+    pub async fn died(&mut self) -> Arc<str> {
+        Arc::clone(self.died.wait().await)
+    }
+
+    /// Asks the head now whether the worker is gone, for at most `patience`: called when the
+    /// debugger said that the process ended. `None`: the head knows of no death.
+    pub async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
+        let until = Instant::now() + patience;
+        // In a box: every session has room for the wait all the time, and few ever ask.
+        let ask = Box::pin(ask(
+            Arc::clone(&self.shared),
+            Arc::clone(&self.cluster),
+            Arc::clone(self.breakpoint()),
+        ));
+        tokio::select! {
+            why = self.died() => Some(why),
+            why = ask => Some(why),
+            () = tokio::time::sleep_until(until) => None,
+        }
+    }
+}
+
+impl Lease {
+    /// The id of the breakpoint that is held.
+    pub fn id(&self) -> BreakpointId {
+        self.held.breakpoint.id
+    }
+
+    /// The worker may run from now on: the breakpoint is over when it is given back. Until then it is put back as it was, as
+    /// the same stop.
+    pub fn let_run(&self) {
+        self.held.let_run.store(true, Ordering::Relaxed);
+    }
+
+    /// The next process gets the worker, once this one has ended. Until then no one else is to have it: the breakpoint is
+    /// not given back.
+    pub fn leave(&self) {
+        self.held.is_left.store(true, Ordering::Relaxed);
+    }
+
+    /// The debugger is not over this session yet, so that the next one is not to dial it before what this returns is dropped,
+    /// although the breakpoint may be given back until then.
+    pub fn settling(&self) -> Cooldown {
+        let shared = Arc::clone(&self.held.shared);
+        Cooldown {
+            settling: shared.settling(self.id()),
+            id: self.id(),
+            shared,
+        }
+    }
+
+    /// Gives this share back, and keeps what it takes to look after the worker.
+    pub fn give_back(self) -> ReleasedWorker {
+        let ClaimInUse {
+            breakpoint,
+            shared,
+            cluster,
+            ..
+        } = &*self.held;
+        ReleasedWorker {
+            breakpoint: Arc::clone(breakpoint),
+            shared: Arc::clone(shared),
+            cluster: Arc::clone(cluster),
+        }
+    }
+}
+
+/// Keeps a breakpoint from being dialled, by its holder.
+pub struct Cooldown {
+    settling: watch::Sender<()>,
+    id: BreakpointId,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Cooldown {
+    fn drop(&mut self) {
+        self.shared.settled(self.id, &self.settling);
+    }
+}
+
+/// A worker that a session has left.
+pub struct ReleasedWorker {
+    breakpoint: Arc<Breakpoint>,
+    shared: Arc<Shared>,
+    cluster: Arc<ClusterHandle>,
+}
+
+impl ReleasedWorker {
+    /// The breakpoint that the session left, as it was when it was claimed.
+    pub fn breakpoint(&self) -> &Arc<Breakpoint> {
+        &self.breakpoint
+    }
+
+    /// The id of the breakpoint that the session left.
+    pub fn id(&self) -> BreakpointId {
+        self.breakpoint.id
+    }
+
+    /// What the head says of it now. The list of the last poll does not count: it may be from before the end of the session,
+    /// and is not renewed while the relay ends. Costs one question at most.
+    pub async fn now(&self) -> WorkerLocation {
+        // It is never closed; each turn ends by the deadlines of a question to the head.
+        let _turn = self.cluster.looks.acquire().await;
+        let worker = &self.breakpoint.worker_id;
+        let list = self.shared.snapshot();
+        let taken = |row: &Arc<Breakpoint>| row.worker_id == *worker && row.holder().is_some();
+        if list.find(self.breakpoint.id).is_some_and(taken) {
+            return WorkerLocation::Taken;
+        }
+        let Some(head) = &self.cluster.head else {
+            return WorkerLocation::Unknown;
+        };
+        match query::worker(head, worker).await {
+            Ok(list) => {
+                let rows = list.into_rows();
+                match rows.iter().find(|row| *row.worker_id == **worker) {
+                    Some(row) if !row.is_alive => WorkerLocation::Dead,
+                    Some(row) if row.num_paused_threads == Some(0) => WorkerLocation::Unlisted,
+                    Some(_) => WorkerLocation::Listed,
+                    None => WorkerLocation::Unknown,
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, breakpoint = %self.id(), "cannot ask whether a worker waits");
+                WorkerLocation::Unknown
+            }
+        }
+    }
+}
+
+/// Where a worker is that a session has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerLocation {
+    /// Another session has it.
+    Taken,
+    /// Its process has ended.
+    Dead,
+    /// Ray says that it waits for a debugger.
+    Listed,
+    /// It is alive and in no list, so that no client can attach to it: it runs, or stands unseen.
+    Unlisted,
+    /// The head does not say.
+    Unknown,
+}
+
+impl Drop for ClaimInUse {
+    fn drop(&mut self) {
+        if self.is_left.load(Ordering::Relaxed) {
+            return;
+        }
+        let breakpoint = &self.breakpoint;
+        self.shared.close_claim(
+            &self.cluster,
+            breakpoint.id,
+            breakpoint.key(),
+            self.number,
+            self.let_run.load(Ordering::Relaxed),
+        );
+    }
+}
+
+impl std::fmt::Debug for Claim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Claim")
+            .field("breakpoint", &self.lease.id())
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lease")
+            .field("breakpoint", &self.id())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Asks until the head says that the worker is dead: up to 0.1 s pass between the end of a
+/// process and the row that says so (Ray 2.60).
+async fn ask(
+    shared: Arc<Shared>,
+    cluster: Arc<ClusterHandle>,
+    breakpoint: Arc<Breakpoint>,
+) -> Arc<str> {
+    let Some(head) = cluster.head.clone() else {
+        return std::future::pending().await;
+    };
+    let mut backoff = ASK_AGAIN;
+    loop {
+        let rows = match query::worker(&head, &breakpoint.worker_id).await {
+            Ok(list) => list.into_rows(),
+            Err(error) => {
+                tracing::debug!(%error, breakpoint = %breakpoint.id, "cannot ask why a worker ended");
+                Vec::new()
+            }
+        };
+        if let Some(row) = rows
+            .iter()
+            .find(|row| *row.worker_id == *breakpoint.worker_id)
+            && let Some(why) = shared
+                .change(|state, now| state.apply_death(cluster.place, breakpoint.key(), row, now))
+        {
+            return why;
+        }
+        // A worker that has ended is dead in Ray's list within 0.1 s, where its raylet lives.
+        if !backoff.is_fresh() && !breakpoint.node_id.is_empty() {
+            cluster.suspects.add(&breakpoint.node_id);
+        }
+        tokio::time::sleep(backoff.pause()).await;
+    }
+}

@@ -1,0 +1,124 @@
+//! When the collectives (NCCL, Gloo) of a job time out that wait for a task of it which stands.
+//!
+//! Ray knows nothing of collectives. So a limit is what the job or the configuration says it is, and its time counts from the
+//! stop: those that wait began no earlier than about then.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ray::registry::{Breakpoint, Snapshot, State};
+use ray_relay_base::timestamp::Timestamp;
+
+/// A cluster and one of its jobs.
+pub type JobOf<'a> = (&'a str, &'a str);
+
+/// The tasks of one job that stand, while its others may wait for them.
+#[derive(Debug, Clone)]
+pub struct Standing<'a> {
+    /// The one that has stood for longest, whose limit it is.
+    pub first: &'a Arc<Breakpoint>,
+    /// When the time-out of those who wait for it is over.
+    pub ends: Timestamp,
+    /// How long that is.
+    pub limit: Duration,
+}
+
+impl Breakpoint {
+    /// It stands, and no client can let it run at any moment.
+    fn stands(&self) -> bool {
+        match &self.state {
+            State::Paused | State::Unreachable { .. } => true,
+            State::Attached(holder) => holder.parked_until.is_some(),
+            State::Unlisted | State::Released { .. } | State::Died { .. } => false,
+        }
+    }
+
+    /// When the collectives time out that wait for it, as far as a limit is known and it stands.
+    pub fn collective_ends(&self) -> Option<Timestamp> {
+        let limit = self.names.collective_timeout.filter(|_| self.stands())?;
+        Some(self.first_seen.after(limit))
+    }
+}
+
+impl Snapshot {
+    /// The jobs with tasks that stand and `count`, and a limit, each with the time-out that comes first.
+    pub fn standing(
+        &self,
+        count: impl Fn(&Breakpoint) -> bool,
+    ) -> BTreeMap<JobOf<'_>, Standing<'_>> {
+        let mut jobs: BTreeMap<JobOf<'_>, Standing<'_>> = BTreeMap::new();
+        for one in self.live.iter().filter(|one| count(one)) {
+            let (Some(job), Some(limit)) = (&one.names.job_id, one.names.collective_timeout) else {
+                continue;
+            };
+            let Some(ends) = one.collective_ends() else {
+                continue;
+            };
+            let first = Standing {
+                first: one,
+                ends,
+                limit,
+            };
+            let known = jobs
+                .entry((&one.cluster, job))
+                .or_insert_with(|| first.clone());
+            if ends < known.ends {
+                *known = first;
+            }
+        }
+        jobs
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::ray::testing::{paused, snapshot};
+    use ray_relay_base::timestamp::testing::at;
+
+    fn rank(n: u8, job: &str, since: u64, limit: u64) -> Breakpoint {
+        let mut rank = paused("step", n);
+        rank.first_seen = at(since);
+        rank.names_mut().job_id = Some(job.to_owned());
+        rank.names_mut().collective_timeout = Some(Duration::from_secs(limit));
+        rank
+    }
+
+    #[test]
+    fn the_first_time_out_of_a_job_counts_and_what_a_client_debugs_does_not() {
+        let mut held = rank(4, "01000000", 10, 60);
+        held.state = State::Attached(crate::ray::registry::Holder {
+            since: at(20),
+            ..crate::ray::registry::Holder::here(1, None, "an editor", None)
+        });
+        let mut unlimited = rank(5, "03000000", 10, 60);
+        unlimited.names_mut().collective_timeout = None;
+        let list = snapshot(vec![
+            rank(1, "01000000", 100, 600),
+            rank(2, "01000000", 50, 600),
+            rank(3, "02000000", 10, 60),
+            held.clone(),
+            unlimited,
+        ]);
+        let jobs = list.standing(|_| true);
+        let told: Vec<_> = jobs
+            .iter()
+            .map(|(job, one)| (job.1, one.ends, one.limit))
+            .collect();
+        let secs = Duration::from_secs;
+        assert_eq!(
+            told,
+            [
+                ("01000000", at(650), secs(600)),
+                ("02000000", at(70), secs(60))
+            ]
+        );
+        // Parked, it stands.
+        if let State::Attached(holder) = &mut held.state {
+            holder.parked_until = Some(at(9000));
+        }
+        assert_eq!(snapshot(vec![held]).standing(|_| true).len(), 1);
+    }
+}

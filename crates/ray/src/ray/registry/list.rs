@@ -1,0 +1,317 @@
+//! The live breakpoints in their order, as a value: two versions of the list share all but the parts that differ.
+//!
+//! Every claim, release and name makes a new version, which costs one part and a pointer for each of the others, however
+//! many breakpoints there are.
+
+use std::sync::Arc;
+
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
+use ray_relay_base::timestamp::Timestamp;
+
+/// The largest number of rows of a part: about as many as a list of 10,000 has parts.
+const PART: usize = 128;
+
+/// Some rows, with the ids of all together beside them: a search touches no other breakpoint, and takes several ids at a step.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Part {
+    ids: Vec<u64>,
+    rows: Vec<Arc<Breakpoint>>,
+}
+
+impl Part {
+    fn insert(&mut self, at: usize, row: Arc<Breakpoint>) {
+        self.ids.insert(at, row.id.bits());
+        self.rows.insert(at, row);
+    }
+
+    fn split_off(&mut self, at: usize) -> Self {
+        Self {
+            ids: self.ids.split_off(at),
+            rows: self.rows.split_off(at),
+        }
+    }
+
+    fn find(&self, id: u64) -> Option<&Arc<Breakpoint>> {
+        if !self.ids.contains(&id) {
+            return None;
+        }
+        let at = self.ids.iter().position(|own| *own == id)?;
+        self.rows.get(at)
+    }
+}
+
+/// Breakpoints in an order. Cheap to clone.
+#[derive(Clone, Default, PartialEq)]
+pub struct List {
+    /// None of them is empty.
+    parts: Vec<Arc<Part>>,
+    len: usize,
+}
+
+impl List {
+    /// The number of rows.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Both are the same version, without a look at any row.
+    pub fn is(&self, other: &Self) -> bool {
+        let parts = self.parts.iter().zip(&other.parts);
+        self.parts.len() == other.parts.len() && parts.into_iter().all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+
+    /// The rows from the first to the last.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter {
+            parts: self.parts.iter(),
+            front: [].iter(),
+            back: [].iter(),
+        }
+    }
+
+    /// The first row.
+    pub fn first(&self) -> Option<&Arc<Breakpoint>> {
+        self.iter().next()
+    }
+
+    /// The first row of the breakpoint `id`.
+    pub fn find(&self, id: BreakpointId) -> Option<&Arc<Breakpoint>> {
+        let id = id.bits();
+        self.parts.iter().find_map(|part| part.find(id))
+    }
+
+    /// Puts `breakpoint` in its place by [`Breakpoint::order`], which the rows of the list have to be in.
+    pub(super) fn insert(&mut self, breakpoint: Arc<Breakpoint>) {
+        let at = self.part_of(&breakpoint);
+        // Behind all others: into the last part.
+        let at = at.min(self.parts.len().saturating_sub(1));
+        if self.parts.is_empty() {
+            self.parts.push(Arc::default());
+        }
+        let is_last = at + 1 == self.parts.len();
+        let part = Arc::make_mut(&mut self.parts[at]);
+        let before = part
+            .rows
+            .partition_point(|row| place(row) < place(&breakpoint));
+        part.insert(before, breakpoint);
+        self.len += 1;
+        if part.rows.len() > PART {
+            // What is new comes at the end, and leaves full parts behind.
+            let full = is_last && before == PART;
+            let rest = part.split_off(if full { PART } else { PART / 2 });
+            self.parts.insert(at + 1, Arc::new(rest));
+        }
+    }
+
+    /// Takes `breakpoint`, as it was put in, out of a list in that order. Says whether it was there.
+    pub(super) fn remove(&mut self, breakpoint: &Breakpoint) -> bool {
+        let at = self.part_of(breakpoint);
+        let Some(part) = self.parts.get_mut(at) else {
+            return false;
+        };
+        let found = part
+            .rows
+            .binary_search_by(|row| place(row).cmp(&place(breakpoint)));
+        let Ok(row) = found else {
+            return false;
+        };
+        let part = Arc::make_mut(part);
+        part.ids.remove(row);
+        part.rows.remove(row);
+        self.len -= 1;
+        if part.rows.is_empty() {
+            self.parts.remove(at);
+        }
+        true
+    }
+
+    /// The first part that does not end before the place of `breakpoint`.
+    fn part_of(&self, breakpoint: &Breakpoint) -> usize {
+        let wanted = place(breakpoint);
+        self.parts.partition_point(|part| {
+            let last = part.rows.last();
+            last.is_some_and(|row| place(row) < wanted)
+        })
+    }
+}
+
+/// Where a breakpoint stands. Two whose ids happen to be the same are two.
+type ListSlot<'a> = ((bool, Timestamp, BreakpointId), &'a str, &'a str);
+
+fn place(breakpoint: &Breakpoint) -> ListSlot<'_> {
+    (breakpoint.order(), &breakpoint.cluster, breakpoint.key())
+}
+
+/// In the order of the iterator.
+impl FromIterator<Arc<Breakpoint>> for List {
+    fn from_iter<I: IntoIterator<Item = Arc<Breakpoint>>>(rows: I) -> Self {
+        let mut rows = rows.into_iter();
+        let mut list = Self::default();
+        loop {
+            let rows: Vec<_> = rows.by_ref().take(PART).collect();
+            if rows.is_empty() {
+                return list;
+            }
+            list.len += rows.len();
+            let ids = rows.iter().map(|row| row.id.bits()).collect();
+            list.parts.push(Arc::new(Part { ids, rows }));
+        }
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+#[allow(clippy::unwrap_used)]
+impl std::ops::Index<usize> for List {
+    type Output = Arc<Breakpoint>;
+
+    fn index(&self, at: usize) -> &Arc<Breakpoint> {
+        self.iter().nth(at).unwrap()
+    }
+}
+
+impl std::fmt::Debug for List {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self).finish()
+    }
+}
+
+/// Iterator over the rows of a [`List`].
+#[derive(Debug, Clone)]
+pub struct Iter<'a> {
+    parts: std::slice::Iter<'a, Arc<Part>>,
+    front: std::slice::Iter<'a, Arc<Breakpoint>>,
+    back: std::slice::Iter<'a, Arc<Breakpoint>>,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = &'a Arc<Breakpoint>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(row) = self.front.next() {
+                return Some(row);
+            }
+            match self.parts.next() {
+                Some(part) => self.front = part.rows.iter(),
+                None => return self.back.next(),
+            }
+        }
+    }
+}
+
+impl DoubleEndedIterator for Iter<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(row) = self.back.next_back() {
+                return Some(row);
+            }
+            match self.parts.next_back() {
+                Some(part) => self.back = part.rows.iter(),
+                None => return self.front.next_back(),
+            }
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a List {
+    type Item = &'a Arc<Breakpoint>;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ray::testing::paused;
+    use ray_relay_base::timestamp::testing::at;
+
+    fn breakpoint(seen: u64, n: u8) -> Arc<Breakpoint> {
+        let mut breakpoint = paused("square", n);
+        breakpoint.first_seen = at(seen);
+        Arc::new(breakpoint)
+    }
+
+    fn expected(rows: &[Arc<Breakpoint>]) -> Vec<Arc<Breakpoint>> {
+        let mut rows = rows.to_vec();
+        rows.sort_by(|a, b| place(a).cmp(&place(b)));
+        rows
+    }
+
+    fn rows(list: &List) -> Vec<Arc<Breakpoint>> {
+        list.iter().cloned().collect()
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_what_sorting_anew_gives_and_other_versions_stay(
+            steps in proptest::collection::vec((any::<bool>(), 0u64..40, any::<u8>()), 1..700),
+        ) {
+            let (mut list, mut model) = (List::default(), Vec::<Arc<Breakpoint>>::new());
+            let mut versions = Vec::new();
+            for (step, (remove, seen, n)) in steps.into_iter().enumerate() {
+                let row = breakpoint(seen, n);
+                let known = model.iter().position(|other| place(other) == place(&row));
+                match known {
+                    Some(known) if remove => {
+                        model.remove(known);
+                        prop_assert!(list.remove(&row));
+                    }
+                    Some(_) => {}
+                    None if remove && step % 3 != 0 => prop_assert!(!list.remove(&row)),
+                    None => {
+                        model.push(Arc::clone(&row));
+                        list.insert(row);
+                    }
+                }
+                prop_assert_eq!(list.len(), model.len());
+                prop_assert!(list.parts.iter().all(|part| (1..=PART).contains(&part.rows.len())));
+                if step % 64 == 0 {
+                    versions.push((list.clone(), expected(&model)));
+                }
+            }
+            versions.push((list, expected(&model)));
+            for (list, expected) in versions {
+                prop_assert_eq!(&rows(&list), &expected);
+                let backwards: Vec<_> = list.iter().rev().cloned().collect();
+                prop_assert!(backwards.iter().eq(expected.iter().rev()));
+                for (at, row) in expected.iter().enumerate() {
+                    prop_assert_eq!(&list[at], row);
+                    let first = expected.iter().find(|other| other.id == row.id);
+                    prop_assert_eq!(list.find(row.id), first);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_leaves_the_other_parts_to_both_versions() {
+        let all: List = (0..255).map(|n| breakpoint(u64::from(n), n)).collect();
+        let mut without = all.clone();
+        assert!(without.remove(&breakpoint(200, 200)));
+        let shared = |(a, b): (&Arc<Part>, &Arc<Part>)| Arc::ptr_eq(a, b);
+        let kept = all.parts.iter().zip(&without.parts).filter(|p| shared(*p));
+        assert_eq!((kept.count(), all.len(), without.len()), (1, 255, 254));
+    }
+
+    #[test]
+    fn an_iterator_from_both_ends_meets_in_the_middle() {
+        let list: List = (0..255).map(|n| breakpoint(u64::from(n), n)).collect();
+        let (mut iter, mut count) = (list.iter(), 0);
+        while iter.next().is_some() {
+            count += 1 + usize::from(iter.next_back().is_some());
+        }
+        assert_eq!(count, 255);
+        assert!(iter.next_back().is_none());
+    }
+}

@@ -1,0 +1,175 @@
+//! What a task or actor holds of its node, as Ray accounts for it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use ray_relay_base::wire::text::one_line;
+
+/// Ray's own resolution: it accounts for resources in ten-thousandths.
+const UNIT: f64 = 10_000.0;
+
+/// Kinds of resources that are kept of one task: a cluster may have any number, and names them as it likes.
+const MOST: usize = 16;
+
+/// The longest name that is kept, in characters.
+const LONGEST: usize = 60;
+
+/// An amount of one resource.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Amount(u64);
+
+impl Amount {
+    /// `None` where it is no amount, such as a negative one.
+    fn read(amount: f64) -> Option<Self> {
+        let units = (amount * UNIT).round();
+        // Exact in a float up to there.
+        (0.0..9e15).contains(&units).then_some(Self(units as u64))
+    }
+
+    /// In whole ones.
+    pub fn as_f64(self) -> f64 {
+        self.0 as f64 / UNIT
+    }
+}
+
+impl std::ops::AddAssign for Amount {
+    fn add_assign(&mut self, more: Self) {
+        self.0 = self.0.saturating_add(more.0);
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.as_f64())
+    }
+}
+
+/// The resources of one task or actor, by Ray's names for them: `CPU`, `GPU`, `memory` (bytes), `accelerator_type:A100`
+/// and those that a cluster has of its own. Empty: it holds none, as an actor that asked for nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Resources(BTreeMap<String, Amount>);
+
+impl Resources {
+    /// From the column `required_resources` of a task or actor.
+    pub(super) fn read(required: &BTreeMap<String, f64>) -> Self {
+        let mut read = BTreeMap::new();
+        for (name, amount) in required {
+            let amount = Amount::read(*amount).filter(|amount| *amount > Amount::default());
+            if let (Some(name), Some(amount)) = (of_node(name), amount)
+                && read.len() < MOST
+            {
+                *read
+                    .entry(one_line(name).chars().take(LONGEST).collect())
+                    .or_default() += amount;
+            }
+        }
+        Self(read)
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub fn of(required: &[(&str, f64)]) -> Self {
+        let required = required.iter().map(|(n, a)| ((*n).to_owned(), *a));
+        Self::read(&required.collect())
+    }
+
+    /// CPUs, as Ray counts them.
+    pub fn cpus(&self) -> Amount {
+        self.amount("CPU")
+    }
+
+    /// GPUs; a part of one where several tasks share it.
+    pub fn gpus(&self) -> Amount {
+        self.amount("GPU")
+    }
+
+    fn amount(&self, name: &str) -> Amount {
+        self.0.get(name).copied().unwrap_or_default()
+    }
+}
+
+/// The resource of the node behind a name that Ray gives to its part in a placement group: `GPU_group_` and the group's
+/// id. Beside that the task has the same amount once more for the bundle, `GPU_group_0_` and the id, which is none.
+fn of_node(name: &str) -> Option<&str> {
+    let Some((resource, group)) = name.split_once("_group_") else {
+        return Some(name);
+    };
+    let is_id = |id: &str| id.len() >= 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let in_bundle = group.split_once('_').is_some_and(|(bundle, id)| {
+        !bundle.is_empty() && bundle.bytes().all(|byte| byte.is_ascii_digit()) && is_id(id)
+    });
+    match (is_id(group), in_bundle) {
+        (_, true) => None,
+        // Each group has that, and it is nothing that a node has.
+        (true, _) if resource == "bundle" => None,
+        (true, _) => Some(resource),
+        // A resource that people named themselves.
+        (false, false) => Some(name),
+    }
+}
+
+/// By Ray's names, as numbers.
+impl Serialize for Resources {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.0.iter().map(|(name, amount)| (name, amount.as_f64())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(required: &[(&str, f64)]) -> String {
+        serde_json::to_string(&Resources::of(required)).unwrap_or_default()
+    }
+
+    #[test]
+    fn resources_have_rays_names_and_resolution() {
+        let some = Resources::of(&[
+            ("CPU", 1.0),
+            ("GPU", 0.25),
+            ("accelerator_type:A100", 0.001),
+        ]);
+        assert_eq!((some.cpus().as_f64(), some.gpus().as_f64()), (1.0, 0.25));
+        assert_eq!(
+            json(&[("CPU", 1.0), ("GPU", 0.1 + 0.2)]),
+            r#"{"CPU":1.0,"GPU":0.3}"#
+        );
+        assert_eq!(Resources::of(&[]).gpus(), Amount::default());
+        for strange in [f64::NAN, f64::INFINITY, -1.0, 1e300, 0.0] {
+            assert_eq!(Resources::of(&[("GPU", strange)]), Resources::default());
+        }
+    }
+
+    #[test]
+    fn a_part_in_a_placement_group_is_counted_once_and_as_what_it_is() {
+        let group = "4482dec0faaf5ead891ff165950101000000";
+        let names = [
+            format!("CPU_group_{group}"),
+            format!("CPU_group_0_{group}"),
+            format!("GPU_group_{group}"),
+            format!("GPU_group_12_{group}"),
+            format!("bundle_group_{group}"),
+            format!("bundle_group_0_{group}"),
+            "my_group_of_nodes".to_owned(),
+        ];
+        let required: Vec<_> = names.iter().map(|name| (&**name, 1.0)).collect();
+        assert_eq!(
+            json(&required),
+            r#"{"CPU":1.0,"GPU":1.0,"my_group_of_nodes":1.0}"#
+        );
+    }
+
+    #[test]
+    fn names_and_their_number_are_bounded() {
+        let long = format!("{}\n", "x".repeat(500));
+        assert_eq!(
+            json(&[(&long, 1.0)]),
+            format!("{{\"{}\":1.0}}", "x".repeat(LONGEST))
+        );
+        let many: Vec<_> = (0..100).map(|n| n.to_string()).collect();
+        let many: Vec<_> = many.iter().map(|name| (&**name, 1.0)).collect();
+        assert_eq!(Resources::of(&many).0.len(), MOST);
+    }
+}

@@ -1,0 +1,314 @@
+//! Claims: what a session holds, what it hears, and answers that come too late.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::ray::registry::tests::fake_head::*;
+use crate::ray::registry::{
+    Breakpoint, BreakpointId, Change, ClaimError, Holder, Registry, WorkerLocation,
+};
+use crate::ray::testing::paused;
+use ray_relay_base::timestamp::Timestamp;
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_node_ends_its_breakpoints_and_their_sessions() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.workers = vec![worker("w1", 1), worker("w2", 1)]);
+    let (registry, _guard) = watch(&head, &settings());
+    let mut events = registry.events();
+    let first = live(&registry, |b| *b.worker_id == *"w1").await;
+    let mut claim = registry.claim(first.id, holder(1)).unwrap();
+    head.with(|w| {
+        w.workers[0] = worker("w1", 0);
+        w.nodes = vec![node(NODE, "DEAD")];
+    });
+    let told = tokio::time::timeout(12 * SECOND, claim.died())
+        .await
+        .unwrap();
+    assert_eq!(&*told, "node 10.0.0.7 was lost");
+    assert_eq!(why(&next(&mut events, Change::Died).await), *told);
+    assert!(registry.snapshot().live.is_empty());
+    drop(claim);
+    tokio::time::sleep(5 * SECOND).await;
+    assert!(registry.snapshot().live.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_can_be_parked_and_go_to_another_session() {
+    let registry = Registry::offline(&["default"], &settings());
+    let mut events = registry.events();
+    let row = paused("square", 1);
+    let id = row.id;
+    registry.insert(row);
+    let claim = registry.claim(id, holder(7)).unwrap();
+    let parked = Holder {
+        parked_until: Some(Timestamp::now()),
+        evaluates: false,
+        ..holder(7)
+    };
+    claim.held_by(parked.clone());
+    let told = next(&mut events, Change::Parked).await;
+    assert_eq!(told.breakpoint.state.word(), "parked");
+    assert_eq!(told.breakpoint.holder(), Some(&parked));
+    match registry.claim(id, holder(8)) {
+        Err(ClaimError::InUse(by)) => assert_eq!(*by, parked),
+        other => panic!("{other:?}"),
+    }
+    claim.held_by(holder(9));
+    let told = next(&mut events, Change::Attached).await;
+    assert_eq!(told.breakpoint.holder().unwrap().session, 9);
+    assert_eq!(
+        registry.snapshot().live,
+        [told.breakpoint].into_iter().collect()
+    );
+    drop(claim);
+    assert!(registry.snapshot().find(id).unwrap().is_paused());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_shares_what_has_not_changed_with_the_one_before() {
+    let registry = Registry::offline(&["default"], &settings());
+    let rows = [paused("square", 1), paused("cube", 2)];
+    let [over, held] = rows.each_ref().map(|row| row.id);
+    rows.into_iter().for_each(|row| registry.insert(row));
+    let claim = registry.claim(over, holder(7)).unwrap();
+    claim.lease().let_run();
+    drop(claim);
+    let before = registry.snapshot();
+    assert_eq!(before.ended.len(), 1);
+    let claim = registry.claim(held, holder(8)).unwrap();
+    let after = registry.snapshot();
+    assert!(after.find(held).unwrap().holder().is_some());
+    assert!(Arc::ptr_eq(&before.ended, &after.ended));
+    assert!(Arc::ptr_eq(&before.clusters, &after.clusters));
+    claim.stands_at(None);
+    assert!(
+        Arc::ptr_eq(&registry.snapshot(), &after),
+        "nothing has changed"
+    );
+    claim.lease().let_run();
+    drop(claim);
+    assert_eq!(registry.snapshot().ended.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claimed_breakpoint_stays_although_its_row_says_nobody_waits() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.workers.push(worker("w1", 1)));
+    let (registry, _guard) = watch(&head, &settings());
+    let mut events = registry.events();
+    let id = live(&registry, |_| true).await.id;
+    let claim = registry.claim(id, holder(7)).unwrap();
+    assert_eq!(
+        claim.breakpoint().upstream(),
+        "10.0.0.7:30001".parse().unwrap()
+    );
+    head.with(|w| w.workers[0] = worker("w1", 0));
+    tokio::time::sleep(30 * SECOND).await;
+    assert_eq!(
+        registry
+            .snapshot()
+            .find(id)
+            .unwrap()
+            .holder()
+            .unwrap()
+            .session,
+        7
+    );
+    match registry.claim(id, holder(8)) {
+        Err(ClaimError::InUse(by)) => assert_eq!(by.session, 7),
+        other => panic!("{other:?}"),
+    }
+    claim.lease().let_run();
+    drop(claim);
+    next(&mut events, Change::Released).await;
+    assert!(matches!(
+        registry.claim(id, holder(8)),
+        Err(ClaimError::Ended(_))
+    ));
+    let unknown = "00000000".parse().unwrap();
+    assert!(matches!(
+        registry.claim(unknown, holder(8)),
+        Err(ClaimError::Unknown)
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_still_paused_after_a_session_is_back_at_once() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.workers.push(worker("w1", 1)));
+    let (registry, _guard) = watch(&head, &settings());
+    let mut events = registry.events();
+    let id = live(&registry, |_| true).await.id;
+    let claim = registry.claim(id, holder(1)).unwrap();
+    tokio::time::sleep(3 * SECOND).await;
+    let began = Instant::now();
+    claim.lease().let_run();
+    drop(claim);
+    next(&mut events, Change::Released).await;
+    let again = next(&mut events, Change::Appeared).await;
+    assert!(
+        began.elapsed() < Duration::from_millis(100),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!((again.breakpoint.id, again.breakpoint.stop), (id, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_from_before_a_claim_or_its_end_is_not_believed() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.workers.push(worker("w1", 1)));
+    let (registry, _guard) = watch(&head, &settings());
+    let mut events = registry.events();
+    let id = live(&registry, |_| true).await.id;
+    next(&mut events, Change::Appeared).await;
+    // This answer says "paused", but it leaves the head after the session has come and gone.
+    head.with(|w| w.hold = true);
+    head.holds().await;
+    tokio::time::sleep(SECOND / 10).await;
+    let claim = registry.claim(id, holder(1)).unwrap();
+    head.with(|w| w.workers[0] = worker("w1", 0));
+    tokio::time::sleep(SECOND / 10).await;
+    claim.lease().let_run();
+    drop(claim);
+    head.release();
+    tokio::time::sleep(5 * SECOND).await;
+    assert!(registry.snapshot().live.is_empty());
+    let mut seen = Vec::new();
+    while let Ok(event) = events.try_recv() {
+        seen.push(event.change);
+    }
+    seen.retain(|change| *change != Change::Named);
+    assert_eq!(seen, [Change::Attached, Change::Released]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_learns_why_its_worker_died() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.workers.push(worker("w1", 1)));
+    let (registry, _guard) = watch(&head, &settings());
+    let id = live(&registry, |_| true).await.id;
+    let mut claim = registry.claim(id, holder(1)).unwrap();
+    assert_eq!(claim.ask_why_died(SECOND).await, None);
+    // The row says so only a moment after the process ended.
+    let later = head.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(SECOND / 4).await;
+        later.with(|w| w.workers[0] = dead("w1", "SYSTEM_ERROR", "exit code 1"));
+    });
+    let told = claim.ask_why_died(2 * SECOND).await.unwrap();
+    assert_eq!(
+        &*told,
+        "the worker process crashed or was killed from outside: exit code 1"
+    );
+    assert_eq!(claim.died().await, told);
+    assert!(registry.snapshot().find(id).is_none());
+    drop(claim);
+    assert!(matches!(
+        registry.claim(id, holder(2)),
+        Err(ClaimError::Ended(_))
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registry_that_polls_nothing_is_fed_by_hand() {
+    let registry = Registry::offline(&["default", "other"], &settings());
+    let mut events = registry.events();
+    let id = BreakpointId::derive("other", "w1");
+    registry.insert(Breakpoint {
+        id,
+        cluster: "other".into(),
+        worker_id: "w1".into(),
+        ..paused("square", 1)
+    });
+    assert_eq!(next(&mut events, Change::Appeared).await.breakpoint.id, id);
+    let mut claim = registry.claim(id, holder(1)).unwrap();
+    assert_eq!(next(&mut events, Change::Attached).await.seq, 2);
+    assert_eq!(claim.ask_why_died(SECOND).await, None);
+    registry.end(id, Some("killed"));
+    assert_eq!(&*claim.died().await, "killed");
+    assert_eq!(why(&next(&mut events, Change::Died).await), "killed");
+    assert!(registry.snapshot().find_ended(id).is_some() && registry.head("other").is_none());
+    assert_eq!(registry.clusters().count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_breakpoint_is_free_when_the_last_share_in_its_claim_is_gone_and_as_it_was_unless_it_was_let_run()
+ {
+    let registry = Registry::offline(&["default"], &settings());
+    let breakpoint = paused("square", 1);
+    let id = breakpoint.id;
+    registry.insert(breakpoint);
+    let claim = registry.claim(id, holder(1)).unwrap();
+    let lease = claim.lease();
+    drop(claim);
+    assert!(matches!(
+        registry.claim(id, holder(2)),
+        Err(ClaimError::InUse(by)) if by.session == 1
+    ));
+    drop(lease);
+    let waits = registry.snapshot().find(id).unwrap().clone();
+    assert!(waits.is_paused() && waits.stop == 1);
+    let claim = registry.claim(id, holder(2)).unwrap();
+    claim.lease().let_run();
+    drop(claim);
+    assert!(registry.snapshot().find(id).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_worker_that_was_left_the_head_is_believed_and_not_the_last_list() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.workers.push(worker("w1", 1)));
+    let (registry, guard) = watch(&head, &settings());
+    let id = live(&registry, |_| true).await.id;
+    let claim = registry.claim(id, holder(1)).unwrap();
+    let lease = claim.lease();
+    drop(claim);
+    lease.let_run();
+    let left = lease.give_back();
+    // Still paused at the last poll; there is no poll after it.
+    live(&registry, |b| b.is_paused()).await;
+    assert_eq!(left.now().await, WorkerLocation::Listed);
+    drop(guard);
+    head.with(|w| w.workers[0]["num_paused_threads"] = 0.into());
+    assert!(!registry.snapshot().live.is_empty());
+    assert_eq!(left.now().await, WorkerLocation::Unlisted);
+    let id = registry.snapshot().live[0].id;
+    let claim = registry.claim(id, holder(2)).unwrap();
+    assert_eq!(left.now().await, WorkerLocation::Taken);
+    drop(claim);
+    head.with(|w| w.workers[0]["is_alive"] = false.into());
+    assert_eq!(left.now().await, WorkerLocation::Dead);
+    head.with(|w| w.workers.clear());
+    assert_eq!(left.now().await, WorkerLocation::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn thousands_that_are_left_at_once_are_asked_after_a_few_at_a_time() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.workers.push(worker("w1", 1)));
+    let (registry, guard) = watch(&head, &settings());
+    let id = live(&registry, |_| true).await.id;
+    drop(guard);
+    let claim = registry.claim(id, holder(1)).unwrap();
+    let lease = claim.lease();
+    drop(claim);
+    let left = lease.give_back();
+    let about_one = "filter_keys=worker_id";
+    head.with(|w| w.slow = Some((about_one, SECOND)));
+    let answers = futures_util::future::join_all((0..40).map(|_| left.now())).await;
+    assert!(answers.iter().all(|now| *now == WorkerLocation::Listed));
+    let asked: Vec<Instant> = head.with(|w| {
+        let all = w.asked.iter();
+        // Its name is looked up beside.
+        let of = all.filter(|(_, path)| path.contains("workers?") && path.contains(about_one));
+        of.map(|(at, _)| *at).collect()
+    });
+    assert_eq!(asked.len(), 40);
+    let at_first = asked.iter().filter(|at| **at < asked[0] + SECOND);
+    assert!(at_first.count() <= 16);
+}

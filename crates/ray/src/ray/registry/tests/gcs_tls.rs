@@ -1,0 +1,124 @@
+//! A GCS that speaks TLS and wants a client certificate, as Ray's does with `RAY_USE_TLS=1`.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use crate::ray::head::HeadClient;
+use crate::ray::registry::gcs::{GcsClient, GivenTls, TlsPems};
+use crate::ray::registry::tests::fake_head::{FakeHead, cluster, live, settings};
+use crate::ray::registry::tests::legacy::{FakeGcs, entry};
+use crate::ray::registry::{Kind, Registry};
+use ray_relay_base::config::{self, Gcs};
+use ray_relay_base::dial::testing::{Authority, Files, Pair, certificate};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Takes clients with certificates of `authority` alone.
+fn mutual(authority: &Authority) -> TlsAcceptor {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate(&authority.pem)).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let clients =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    let own = authority.server();
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(clients.build().unwrap())
+        .with_single_cert(
+            vec![certificate(&own.cert)],
+            PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap(),
+        )
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
+}
+
+fn pems(authority: &Authority, Pair { cert, key }: Pair) -> TlsPems {
+    let bytes = |text: &str| Zeroizing::new(text.as_bytes().to_vec());
+    TlsPems {
+        ca: bytes(&authority.pem),
+        cert: bytes(&cert),
+        key: bytes(&key),
+    }
+}
+
+#[tokio::test]
+async fn legacy_breakpoints_behind_tls_are_listed_by_the_configured_certificate() {
+    let authority = Authority::new("ray");
+    let (gcs, address) = FakeGcs::start_with(Some(mutual(&authority))).await;
+    gcs.put("RAY_PDB_01", entry(40_001, "waits"));
+    let files = Files::new(&authority.server());
+    let head = FakeHead::start().await;
+    let watched = config::Cluster {
+        gcs_address: Gcs::At(address.to_string()),
+        gcs_ca_file: Some(files.write("ca.crt", &authority.pem)),
+        gcs_cert_file: Some(files.path().join("tls.crt")),
+        gcs_key_file: Some(files.path().join("tls.key")),
+        ..cluster(&format!("http://{}", head.address))
+    };
+    let registry = Registry::new(&[watched], &settings()).unwrap();
+    let shutdown = CancellationToken::new();
+    let (running, token) = (registry.clone(), shutdown.clone());
+    tokio::spawn(async move { running.run(token).await });
+    let found = live(&registry, |b| b.kind == Kind::Pdb).await;
+    assert_eq!(found.name(), "waits");
+    shutdown.cancel();
+}
+
+#[tokio::test]
+async fn certificates_of_a_secret_are_asked_for_again_when_a_connection_fails() {
+    let (authority, other) = (Authority::new("ray"), Authority::new("other"));
+    let (gcs, address) = FakeGcs::start_with(Some(mutual(&authority))).await;
+    gcs.put("RAY_PDB_01", entry(40_001, "waits"));
+    let head = FakeHead::start().await;
+    let watched = config::Cluster {
+        gcs_address: Gcs::At(address.to_string()),
+        ..cluster(&format!("http://{}", head.address))
+    };
+    let head = HeadClient::new(&watched, PATIENCE, false).unwrap();
+    let given = GivenTls::new();
+    let client = GcsClient::of_found(&watched, Some(given.clone()), &head, PATIENCE).unwrap();
+    // Of yesterday: the GCS does not take it.
+    given.give(pems(&authority, other.server()));
+    let refused = client.breakpoints().await.unwrap_err().to_string();
+    assert!(refused.contains("gcs_ca_file"), "{refused}");
+    timeout(PATIENCE, given.failed()).await.unwrap();
+    given.give(pems(&authority, authority.server()));
+    let entries = timeout(PATIENCE, async {
+        loop {
+            if let Ok(entries) = client.breakpoints().await {
+                break entries;
+            }
+        }
+    });
+    assert_eq!(entries.await.unwrap().len(), 1);
+    assert!(!format!("{given:?} {client:?}").contains("PRIVATE"));
+}
+
+#[tokio::test]
+async fn a_gcs_of_another_authority_is_told_nothing() {
+    let (authority, other) = (Authority::new("ray"), Authority::new("other"));
+    let (_gcs, address) = FakeGcs::start_with(Some(mutual(&other))).await;
+    let head = FakeHead::start().await;
+    let watched = config::Cluster {
+        gcs_address: Gcs::At(address.to_string()),
+        ..cluster(&format!("http://{}", head.address))
+    };
+    let head = HeadClient::new(&watched, PATIENCE, false).unwrap();
+    let given = GivenTls::new();
+    given.give(pems(&authority, other.server()));
+    let client = GcsClient::of_found(&watched, Some(given), &head, PATIENCE).unwrap();
+    let refused = client.breakpoints().await.unwrap_err().to_string();
+    assert!(refused.contains("certificate"), "{refused}");
+}

@@ -1,0 +1,237 @@
+//! What waits and what is attached on a node that is lost.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::ray::registry::tests::fake_head::*;
+use crate::ray::registry::{Change, RayNode, State};
+use ray_relay_base::config;
+
+#[tokio::test(start_paused = true)]
+async fn rows_of_a_lost_node_are_never_listed() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        w.nodes = vec![node(NODE, "DEAD")];
+        w.workers.push(worker("w1", 1));
+    });
+    let (registry, _guard) = watch(&head, &settings());
+    let mut events = registry.events();
+    tokio::time::sleep(30 * SECOND).await;
+    assert!(registry.snapshot().live.is_empty() && events.try_recv().is_err());
+    assert_eq!(
+        head.asked("/api/v0/nodes").len(),
+        1,
+        "a dead node is asked for once"
+    );
+}
+
+/// Ray says nothing of a killed node for 13 s; its tasks fail within two, and who was attached there knows at once.
+#[tokio::test(start_paused = true)]
+async fn what_waits_on_a_lost_node_goes_with_what_was_attached_there() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        w.nodes.push(node("bbbb", "ALIVE"));
+        for id in ["w1", "w2", "w3"] {
+            w.workers.push(worker(id, 1));
+            w.tasks.push(task(id, &format!("f-{id}")));
+        }
+        w.workers[2]["node_id"] = "bbbb".into();
+    });
+    let settings = config::Registry {
+        node_interval: 3600 * SECOND,
+        ..settings()
+    };
+    let (registry, _guard) = watch(&head, &settings);
+    let named = |s: &Arc<crate::ray::registry::Snapshot>| {
+        s.live.len() == 3 && s.live.iter().all(|b| b.names.name.is_some())
+    };
+    let list = until(&registry, named).await;
+    let id = |worker: &str| {
+        list.live
+            .iter()
+            .find(|b| *b.worker_id == *worker)
+            .unwrap()
+            .id
+    };
+    let mut claim = registry.claim(id("w1"), holder(1)).unwrap();
+    tokio::time::sleep(5 * SECOND).await;
+    let mut events = registry.events();
+    let began = Instant::now();
+    // The rows of the node's workers stay as they were, that of the attached one too.
+    head.with(|w| {
+        w.workers[0]["num_paused_threads"] = 0.into();
+        for task in &mut w.tasks {
+            if task["worker_id"] != "w3" {
+                task["state"] = "FAILED".into();
+            }
+        }
+    });
+    claim.ask_why_died(2 * SECOND).await;
+    drop(claim);
+    let died = next(&mut events, Change::Died).await;
+    assert_eq!(&*died.breakpoint.worker_id, "w2");
+    assert!(
+        why(&died).starts_with("node 10.0.0.7 was lost"),
+        "{}",
+        why(&died)
+    );
+    assert!(began.elapsed() <= 4 * SECOND, "{:?}", began.elapsed());
+    // Ray's list goes on to have it as paused.
+    tokio::time::sleep(10 * SECOND).await;
+    let list = registry.snapshot();
+    assert_eq!(list.live.len(), 1, "{list:?}");
+    assert_eq!(&*list.live[0].worker_id, "w3");
+    head.with(|w| w.nodes[0]["state"] = "DEAD".into());
+    tokio::time::sleep(100 * SECOND).await;
+    assert_eq!(registry.snapshot().live.len(), 1);
+    let asked = head.asked("/api/v0/nodes").len();
+    assert!(asked < 20, "{asked} questions for nodes");
+}
+
+/// A raylet that is killed takes its workers along, and Ray says so 13 s later; by then no session is left to be told.
+#[tokio::test(start_paused = true)]
+async fn what_ray_says_too_late_for_the_session_is_in_the_list_of_what_ended() {
+    for node_is_lost in [true, false] {
+        let head = FakeHead::start().await;
+        head.with(|w| w.workers.push(worker("w1", 1)));
+        let settings = config::Registry {
+            node_interval: 3600 * SECOND,
+            ..settings()
+        };
+        let (registry, _guard) = watch(&head, &settings);
+        let id = live(&registry, |_| true).await.id;
+        let mut claim = registry.claim(id, holder(1)).unwrap();
+        claim.lease().let_run();
+        head.with(|w| w.workers[0]["num_paused_threads"] = 0.into());
+        assert_eq!(claim.ask_why_died(2 * SECOND).await, None);
+        claim.unexplained();
+        drop(claim);
+        let ended = || registry.snapshot().find_ended(id).unwrap().state.clone();
+        assert!(matches!(ended(), State::Released { .. }));
+        tokio::time::sleep(13 * SECOND).await;
+        assert!(matches!(ended(), State::Released { .. }));
+        head.with(|w| match node_is_lost {
+            true => w.nodes[0]["state"] = "DEAD".into(),
+            false => {
+                w.workers[0]["is_alive"] = false.into();
+                w.workers[0]["exit_type"] = "SYSTEM_ERROR".into();
+            }
+        });
+        tokio::time::sleep(3 * SECOND).await;
+        let State::Died { why, intended, .. } = ended() else {
+            panic!("{:?}", ended());
+        };
+        let reason = match node_is_lost {
+            true => "node 10.0.0.7 was lost",
+            false => "the worker process crashed or was killed from outside",
+        };
+        assert!(why.starts_with(reason) && !intended, "{why}");
+        // No head is asked any more.
+        let asked = head.asked("/api/v0/nodes").len();
+        tokio::time::sleep(30 * SECOND).await;
+        assert_eq!(head.asked("/api/v0/nodes").len(), asked);
+    }
+}
+
+/// What runs on after its debugger has left it was released, and stays so.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_lives_is_not_asked_after_for_ever() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.workers.push(worker("w1", 1)));
+    let (registry, _guard) = watch(&head, &settings());
+    let id = live(&registry, |_| true).await.id;
+    let claim = registry.claim(id, holder(1)).unwrap();
+    claim.lease().let_run();
+    head.with(|w| w.workers[0]["num_paused_threads"] = 0.into());
+    claim.unexplained();
+    drop(claim);
+    tokio::time::sleep(100 * SECOND).await;
+    let asked = head.asked("/api/v0/nodes").len();
+    assert!((60..100).contains(&asked), "{asked} questions");
+    head.with(|w| w.nodes[0]["state"] = "DEAD".into());
+    tokio::time::sleep(100 * SECOND).await;
+    let ended = registry.snapshot().find_ended(id).cloned();
+    assert!(matches!(ended.unwrap().state, State::Released { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspected_node_that_lives_loses_nothing() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        for id in ["w1", "w2"] {
+            w.workers.push(worker(id, 1));
+            w.tasks.push(task(id, &format!("f-{id}")));
+        }
+    });
+    let (registry, _guard) = watch(&head, &settings());
+    let list = until(&registry, |s| s.live.len() == 2).await;
+    let mut claim = registry.claim(list.live[0].id, holder(1)).unwrap();
+    tokio::time::sleep(5 * SECOND).await;
+    let asked = head.asked("/api/v0/nodes").len();
+    assert_eq!(claim.ask_why_died(2 * SECOND).await, None);
+    drop(claim);
+    tokio::time::sleep(200 * SECOND).await;
+    assert_eq!(registry.snapshot().live.len(), 2);
+    let asked = head.asked("/api/v0/nodes").len() - asked;
+    assert!((60..=110).contains(&asked), "{asked} questions for nodes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_ray_calls_dead_takes_all_along_with_one_reason() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.workers = vec![worker("w1", 1), worker("w2", 1)]);
+    let settings = config::Registry {
+        node_interval: 3600 * SECOND,
+        ..settings()
+    };
+    let (registry, _guard) = watch(&head, &settings);
+    let list = until(&registry, |s| s.live.len() == 2).await;
+    let mut claim = registry.claim(list.live[0].id, holder(1)).unwrap();
+    tokio::time::sleep(5 * SECOND).await;
+    head.with(|w| w.nodes[0]["state"] = "DEAD".into());
+    let began = Instant::now();
+    let told = claim.ask_why_died(2 * SECOND).await.unwrap();
+    assert_eq!(&*told, "node 10.0.0.7 was lost");
+    until(&registry, |s| s.live.is_empty()).await;
+    assert!(began.elapsed() <= SECOND, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn live_nodes_are_kept_while_somebody_watches_and_looked_for_at_once_where_one_is_known() {
+    let head = FakeHead::start().await;
+    let (registry, _guard) = watch(&head, &settings());
+    tokio::time::sleep(30 * SECOND).await;
+    assert!(
+        head.asked("/api/v0/nodes").is_empty(),
+        "nobody wants to know"
+    );
+    let mut nodes = registry.watch_nodes();
+    nodes.wait_for(|nodes| !nodes.is_empty()).await.unwrap();
+    let ids = |nodes: &[RayNode]| {
+        nodes
+            .iter()
+            .map(|n| n.node_id.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&nodes.borrow()), [NODE]);
+    let before = head.asked("/api/v0/nodes").len();
+    tokio::time::sleep(30 * SECOND).await;
+    let every = settings().node_interval.as_secs();
+    let asked = head.asked("/api/v0/nodes").len() - before;
+    assert!(
+        (2..=1 + 30 / usize::try_from(every).unwrap()).contains(&asked),
+        "{asked}"
+    );
+    // One that has just joined, of which a hundred agents know: at once, and not a hundred times.
+    head.with(|w| w.nodes.push(node("bbbb", "ALIVE")));
+    let before = head.asked("/api/v0/nodes").len();
+    let began = Instant::now();
+    let asking = (0..100).map(|_| registry.nodes_refreshed());
+    futures_util::future::join_all(asking).await;
+    assert_eq!(ids(&nodes.borrow_and_update()), [NODE, "bbbb"]);
+    assert!(began.elapsed() <= 2 * SECOND, "{:?}", began.elapsed());
+    let asked = head.asked("/api/v0/nodes").len() - before;
+    assert!(asked <= 3, "{asked}");
+}

@@ -1,0 +1,102 @@
+//! Breakpoints for unit tests.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+
+use crate::ray::registry::{
+    Breakpoint, BreakpointId, ClusterStatus, Kind, Names, Reason, Registered, Registry, Snapshot,
+    State,
+};
+use ray_relay_base::timestamp::testing::at;
+
+/// A paused worker number `n` that runs `name`.
+pub fn paused(name: &str, n: u8) -> Breakpoint {
+    let worker_id = format!("{n:02x}").repeat(28);
+    Breakpoint {
+        id: BreakpointId::derive("default", &worker_id),
+        kind: Kind::Debugpy,
+        cluster: Arc::from("default"),
+        node_id: "ab".repeat(28).into(),
+        node_ip: [10, 88, 0, n].into(),
+        worker_id: worker_id.into(),
+        pid: 100 + u32::from(n),
+        port: 40_000,
+        paused_threads: 1,
+        names: Arc::new(Names {
+            name: Some(name.to_owned()),
+            ..Names::default()
+        }),
+        reason: Reason::Breakpoint,
+        location: None,
+        exception: None,
+        first_seen: at(1_000_000 + u64::from(n)),
+        stop: 1,
+        state: State::Paused,
+        task_ended: None,
+        registered: None,
+    }
+}
+
+/// The same in Ray's legacy debugger.
+pub fn paused_in_pdb(name: &str, n: u8) -> Breakpoint {
+    let key = "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e".to_owned();
+    Breakpoint {
+        kind: Kind::Pdb,
+        pid: 0,
+        registered: Some(Arc::new(Registered {
+            key,
+            title: format!("ray::{name}()"),
+            read: Instant::now(),
+        })),
+        ..paused(name, n)
+    }
+}
+
+/// `breakpoint` with a debugger on a port of this machine, whose part the test plays.
+pub async fn listening(breakpoint: Breakpoint) -> (TcpListener, Breakpoint) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let breakpoint = Breakpoint {
+        node_ip: address.ip(),
+        port: address.port(),
+        ..breakpoint
+    };
+    (listener, breakpoint)
+}
+
+/// The same, in the list of `registry`.
+pub async fn listed(registry: &Registry, breakpoint: Breakpoint) -> TcpListener {
+    let (listener, breakpoint) = listening(breakpoint).await;
+    registry.insert(breakpoint);
+    listener
+}
+
+/// No client has so much as connected.
+pub fn assert_not_dialled(listener: TcpListener) {
+    let heard = listener.into_std().unwrap().accept();
+    let nothing = heard.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
+    assert!(nothing, "the debugger was dialled");
+}
+
+/// A list of these, of the cluster `default`.
+pub fn snapshot(live: Vec<Breakpoint>) -> Snapshot {
+    let status = ClusterStatus {
+        name: "default".into(),
+        ray_version: None,
+        polled: None,
+        ray_job: None,
+        trouble: None,
+        pending: false,
+        incomplete: None,
+    };
+    Snapshot {
+        live: live.into_iter().map(Arc::new).collect(),
+        ended: Arc::default(),
+        clusters: [status].into(),
+        search: None,
+    }
+}

@@ -1,7 +1,0 @@
-//! Ray as the relay sees it: its head over HTTP, and from that the list of what waits; its jobs; and looks at its processes.
-
-pub(crate) mod dump;
-pub mod head;
-pub mod jobs;
-pub mod look;
-pub mod registry;
