@@ -9,8 +9,8 @@ use crate::debugger::unattended;
 use crate::lineproto::prompt::{OpenedPrompt, Opening};
 use crate::ray::registry::Kind;
 use crate::session::Permit;
-use crate::upstream;
 use crate::upstream::park::{Origin, ResumeState, Stay, YOUR};
+use crate::upstream::{self, MAX_HANDSHAKE_FRAME};
 use crate::wire::prefixed::Prefixed;
 
 /// The debugger of a session. Dropped, it is left in order, and the task runs on.
@@ -51,8 +51,7 @@ impl ReachedWorker {
             let keep = stay.and_then(|stay| ResumeState::of_prompt(stay).keep_from_now(permit));
             return match permit.breakpoint().kind {
                 Kind::Debugpy => {
-                    let most = context.config.dap.max_handshake_frame;
-                    let worker = upstream::connect(context, permit, most).await?;
+                    let worker = upstream::connect(context, permit, MAX_HANDSHAKE_FRAME).await?;
                     let (mut stream, read) = worker.into_parts();
                     // It is told anew once it is attached; until then this process may be killed, with the task at its stop.
                     if let Some(keep) = keep {
