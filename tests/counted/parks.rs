@@ -1,5 +1,5 @@
-//! Parks and takeovers, thousands in a row: nothing of them stays. In a process of its own, because what it has open, runs
-//! and holds is counted.
+//! Parks that an administrator takes over, thousands in a row: nothing of them stays. In a process of its own, because what
+//! it has open, runs and holds is counted.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -125,8 +125,8 @@ async fn until_state(registry: &Registry, word: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_parks_and_takeovers_leave_nothing() {
-    if !is_own_process("counted::parks::thousands_of_parks_and_takeovers_leave_nothing") {
+async fn thousands_of_parks_taken_over_leave_nothing() {
+    if !is_own_process("counted::parks::thousands_of_parks_taken_over_leave_nothing") {
         return;
     }
     let relay = start().await;
