@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::answer::{self, Body};
+use super::connection::HEADER_TIMEOUT;
 use super::exchange::{Connection, Exchange};
 use super::refusal::HttpRefusal;
 use super::{credential, hop};
@@ -23,7 +24,7 @@ const COOKIE_LIFE: Duration = Duration::from_secs(30 * 86_400);
 fn authentication<'a>(exchange: &'a Exchange<'_>) -> Authentication<'a> {
     let Exchange { ctx, asked, .. } = exchange;
     // An issuer may take as long as the head of the request may.
-    let deadline = Instant::now() + ctx.config.http.header_timeout;
+    let deadline = Instant::now() + HEADER_TIMEOUT;
     let info = &exchange.connection.info;
     ctx.authentication(info, Purpose::Request(asked), deadline)
 }

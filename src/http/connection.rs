@@ -48,6 +48,9 @@ const WINDOW: u32 = 64 * 1024;
 /// Requests at a time on one HTTP/2 connection. A dashboard page opens some dozens.
 const MAX_STREAMS: u32 = 128;
 
+/// The deadline from the first byte of a request to the end of its headers, and of an idle kept-alive connection.
+pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// How long a connection that was idle for too long may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -56,7 +59,7 @@ const GOODBYE: Duration = Duration::from_secs(5);
 const PROBE: Duration = Duration::from_secs(30);
 
 /// Serves HTTP/1.1 or HTTP/2 on `stream` until the client leaves, or falls silent between requests
-/// for `http.header_timeout`, or `shutdown` fires and what is in progress is done or
+/// for [`HEADER_TIMEOUT`], or `shutdown` fires and what is in progress is done or
 /// `listen.drain_timeout` has passed. WebSockets on this connection end before this returns, or
 /// when it is dropped.
 pub async fn serve_connection<S>(
@@ -67,7 +70,6 @@ pub async fn serve_connection<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let header_timeout = ctx.config.http.header_timeout;
     let drain_timeout = ctx.config.listen.drain_timeout;
     let peer = info.peer;
     let connection = Arc::new(Connection {
@@ -84,7 +86,7 @@ pub async fn serve_connection<S>(
     let _give_up = connection.closing.clone().drop_guard();
     let activity = Arc::new(Activity::default());
 
-    let builder = builder(header_timeout);
+    let builder = builder();
     let stream = Moving::new(stream, connection.info.place.clone());
     let service = service_fn(|request| {
         let (busy, in_progress) = BusyConnection::new(&ctx, &activity, &connection.info);
@@ -101,7 +103,7 @@ pub async fn serve_connection<S>(
         tokio::select! {
             // A client that comes while the relay drains is answered once: before the first request there is nothing to finish.
             () = async { shutdown.cancelled().await; activity.begun.cancelled().await; } => drain_timeout,
-            () = activity.idle_for(header_timeout) => GOODBYE,
+            () = activity.idle_for(HEADER_TIMEOUT) => GOODBYE,
         }
     });
     let beside = WakeForwarder::new();
@@ -134,12 +136,12 @@ pub async fn serve_connection<S>(
     connection.tasks.wait().await;
 }
 
-fn builder(header_timeout: Duration) -> auto::Builder<TokioExecutor> {
+fn builder() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout)
+        .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(MAX_HEAD);
     builder
         .http2()

@@ -10,6 +10,7 @@ use crate::debugger::unattended::OWN_SEQ;
 use crate::session::live::{Closing, SessionEnd, SessionEvent};
 use crate::session::{ChildEnding, FromFamily, GroupMember};
 use crate::telemetry::metrics::Outcome;
+use crate::upstream::MAX_HANDSHAKE_FRAME;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::mappings;
@@ -134,11 +135,10 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let client = splice.into_client();
         let (worker, closing) = live.part();
         let unexplained = unexplained.map(|closed| Unexplained { worker, closed });
-        let limit = self.context.config.dap.max_handshake_frame;
         let farewell = client
             .filter(|_| self.bereft && !left)
             .map(|(stream, rest)| Linger {
-                client: Conversation::resume(stream, &rest, limit),
+                client: Conversation::resume(stream, &rest, MAX_HANDSHAKE_FRAME),
                 asked: parting.filter(|_| !self.parted).map(|asked| *asked),
                 unexplained,
             });
