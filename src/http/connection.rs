@@ -20,6 +20,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::{Instrument as _, debug};
 
 use super::answer::{self, Body};
+use super::authenticate::HEADER_TIMEOUT;
 use super::dashboard::ProxiedRequest;
 use super::exchange::{Connection, Exchange, RecordedRequest};
 use super::in_progress::{InProgress, REQUEST_WEIGHT};
@@ -47,9 +48,6 @@ const WINDOW: u32 = 64 * 1024;
 
 /// Requests at a time on one HTTP/2 connection. A dashboard page opens some dozens.
 const MAX_STREAMS: u32 = 128;
-
-/// The deadline from the first byte of a request to the end of its headers, and of an idle kept-alive connection.
-pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a connection that was idle for too long may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(5);

@@ -7,9 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_util::sync::ReusableBoxFuture;
 
-use super::phase::ClientState;
+use super::phase::{ClientState, Decision};
 use super::{ActiveSession, HALF_CLOSED};
 use crate::dap::attach_selector::OnClose;
 use crate::dap::rewrite::is_set;
@@ -23,9 +22,6 @@ const MOMENT: Duration = Duration::from_secs(1);
 
 /// The same where a whole window may be closed, which is known after a second.
 const LONGEST: Duration = Duration::from_secs(2);
-
-/// Says whether a window was closed, within a second.
-pub(super) type Decision = ReusableBoxFuture<'static, bool>;
 
 /// Resolves when that is known; never where no end has said goodbye. Cancel safe.
 pub(super) async fn decided(client: &mut ClientState) -> bool {

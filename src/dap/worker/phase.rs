@@ -1,7 +1,11 @@
 //! How far the two ends of a session are: the client, which may leave or be lost, and the worker's debugger.
 
-use super::closing::Decision;
+use tokio_util::sync::ReusableBoxFuture;
+
 use crate::wire::dap::message::Request;
+
+/// Says whether a window was closed, within a second.
+pub(super) type Decision = ReusableBoxFuture<'static, bool>;
 
 /// Whether the client is there.
 #[derive(Default)]
