@@ -18,8 +18,3 @@ pub mod pdb {
     };
     pub use ray_relay_debugger::pdb::location::{Location, read};
 }
-
-/// The negotiation of telnet, told apart from what is typed.
-pub mod telnet {
-    pub use crate::lineproto::telnet::{Decoded, Telnet};
-}

@@ -59,7 +59,7 @@ use self::table::Table;
 use crate::audit::Audit;
 use crate::identity::{Authenticator, Principal};
 use crate::telemetry::Metrics;
-use ray_relay_base::config::{Config, PostMortem, UpstreamPath};
+use ray_relay_base::config::{Config, UpstreamPath};
 use ray_relay_base::wire::counted::Counted;
 use ray_relay_base::wire::tunnel::awaited::Awaited;
 use ray_relay_base::wire::tunnel::messages::Replica;
@@ -102,8 +102,8 @@ pub(crate) struct Agents {
     streams: Awaited<AskedAgent, OpenResult>,
     /// Where workers meet debuggers that listen.
     reverse: reverse::ReverseLinks,
-    /// What agents are to keep of tasks that fail, and what they keep.
-    post_mortem: PostMortem,
+    /// Whether agents are to keep something of tasks that fail, and what they keep.
+    keeps_failures: bool,
     failures: failures::Failures,
     /// A token for everybody who has a worker to leave, or to look after.
     leaving: TaskTracker,
@@ -163,7 +163,7 @@ impl Agents {
             table: Mutex::new(Table::new(config.upstream.max_agents)),
             streams: Awaited::default(),
             reverse: reverse::ReverseLinks::default(),
-            post_mortem: config.post_mortem.clone(),
+            keeps_failures: config.post_mortem.enabled,
             failures: failures::Failures::default(),
             leaving: TaskTracker::new(),
             closed,

@@ -41,6 +41,15 @@ const OUTBOX: usize = 256;
 /// When the relay ends, how long a link stays at most for workers that are being left.
 const LEFT: Duration = Duration::from_secs(45);
 
+/// Failed tasks of which one agent keeps something; beyond, the oldest of the job that has most give way.
+const MAX_FAILED_TASKS: u32 = 64;
+
+/// Bytes of all that one agent keeps of them.
+const MAX_FAILED_BYTES: u64 = 16 << 20;
+
+/// How long an agent keeps a failed task, in milliseconds.
+const FAILED_KEPT_FOR_MS: u64 = 24 * 3_600_000;
+
 /// How often it is tried to enter a table in which others come and go.
 const TRIES: usize = 4;
 
@@ -373,14 +382,13 @@ impl Agents {
 
     /// What an agent is to keep of tasks that fail.
     fn to_be_kept(&self) -> FromRelay {
-        let wanted = &self.post_mortem;
         FromRelay::PostMortem(PostMortem {
-            most: match wanted.enabled {
-                true => wanted.max_tasks.try_into().unwrap_or(u32::MAX),
+            most: match self.keeps_failures {
+                true => MAX_FAILED_TASKS,
                 false => 0,
             },
-            bytes: wanted.max_bytes as u64,
-            keep_ms: wanted.keep_for.as_millis().try_into().unwrap_or(u64::MAX),
+            bytes: MAX_FAILED_BYTES,
+            keep_ms: FAILED_KEPT_FOR_MS,
         })
     }
 

@@ -42,7 +42,7 @@ use self::restraint::{RefusalCounts, Restrained, SUM_UP_EVERY};
 use self::sink::Sink;
 use self::writer::{Writer, WriterJob};
 use crate::telemetry::Metrics;
-use ray_relay_base::config::{self, AuditSync, OnFailure};
+use ray_relay_base::config::{self, OnFailure};
 use ray_relay_base::key_mode::{Holds, warn_if_open};
 
 /// Lines that wait for the thread; a waiter beyond that waits for a place.
@@ -57,6 +57,9 @@ const CATCH_UP_EVERY: Duration = Duration::from_secs(5);
 /// Longest key file, in bytes.
 const LONGEST_KEY: u64 = 64 << 10;
 
+/// Longest wait for one line to be where it has to be.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The audit log that entries are written to. One for the process.
 pub struct Audit {
     /// `None`: `audit.sink` is `off`.
@@ -68,7 +71,6 @@ struct Running {
     heads: watch::Receiver<ChainHead>,
     /// Failures that the thread does not know of.
     given_up: Arc<AtomicU64>,
-    patience: Duration,
     on_failure: OnFailure,
     commands: bool,
     metrics: Arc<Metrics>,
@@ -125,7 +127,6 @@ impl Audit {
         let (writer, heads) = Writer::start(
             sink,
             hashing,
-            config.sync == AuditSync::Always,
             config.on_failure,
             given_up.clone(),
             metrics.clone(),
@@ -136,7 +137,6 @@ impl Audit {
             jobs,
             heads,
             given_up,
-            patience: config.timeout,
             on_failure: config.on_failure,
             commands: config.commands,
             metrics,
@@ -165,7 +165,7 @@ impl Audit {
         self.running.as_ref()?.failing.lock().clone()
     }
 
-    /// Writes `entry`, and returns once the line is where it has to be, at the latest after `audit.timeout`.
+    /// Writes `entry`, and returns once the line is where it has to be, at the latest after [`WRITE_TIMEOUT`].
     ///
     /// Cancelling it leaves open whether the line is written. Lines of one task keep their order. Of refusals that come too
     /// often for a line each there is one line later, which says how many.
@@ -241,7 +241,7 @@ impl Audit {
     }
 
     /// Writes the last line and ends the thread, once everything that waits is written. Whatever is written later
-    /// fails. Waits for `audit.timeout` at most.
+    /// fails. Waits for [`WRITE_TIMEOUT`] at most.
     pub async fn close(&self) {
         let Some(running) = &self.running else {
             return;
@@ -256,10 +256,10 @@ impl Audit {
             }
             closed.await.unwrap_or_else(|_| Err(ENDED.to_owned()))
         };
-        let why = match timeout(running.patience, close).await {
+        let why = match timeout(WRITE_TIMEOUT, close).await {
             Ok(Ok(())) => return,
             Ok(Err(why)) => why,
-            Err(_) => running.slow(),
+            Err(_) => slow(),
         };
         error!(why, "the audit log has no last line");
     }
@@ -339,21 +339,21 @@ impl Running {
             }
             written.await.unwrap_or_else(|_| Err(ENDED.to_owned()))
         };
-        match timeout(self.patience, write).await {
+        match timeout(WRITE_TIMEOUT, write).await {
             Ok(result) => result,
             Err(_) => {
                 self.given_up.fetch_add(1, Ordering::Relaxed);
-                Err(self.slow())
+                Err(slow())
             }
         }
     }
+}
 
-    fn slow(&self) -> String {
-        format!(
-            "it did not take a line within {} s",
-            self.patience.as_secs_f32()
-        )
-    }
+fn slow() -> String {
+    format!(
+        "it did not take a line within {} s",
+        WRITE_TIMEOUT.as_secs()
+    )
 }
 
 /// How lines are hashed with the key in `file`.

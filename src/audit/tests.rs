@@ -263,13 +263,12 @@ async fn a_sink_that_cannot_be_opened_is_an_error_at_the_start() {
 }
 
 #[tokio::test]
-async fn a_syslog_that_takes_nothing_is_waited_for_no_longer_than_configured() {
+async fn a_syslog_that_takes_nothing_is_waited_for_no_longer_than_two_seconds() {
     let mut log = Log::new();
     let path = log.dir.path().join("log");
     let daemon = UnixDatagram::bind(&path).unwrap();
     log.config.sink = AuditSink::Syslog;
     log.config.syslog = SyslogAddress::Unix(path.clone());
-    log.config.timeout = Duration::from_millis(200);
     let audit = log.open();
     // The socket's queue is short; it is not read.
     let why = loop {
@@ -277,7 +276,7 @@ async fn a_syslog_that_takes_nothing_is_waited_for_no_longer_than_configured() {
             break why.to_string();
         }
     };
-    assert!(why.contains("within 0.2 s"), "{why}");
+    assert!(why.contains("within 2 s"), "{why}");
     drop(daemon);
     let why = loop {
         match audit.write(Entry::new(EntryKind::Decision)).await {

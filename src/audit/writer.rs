@@ -71,7 +71,6 @@ impl Writer {
     pub(super) fn start(
         mut sink: Sink,
         hashing: Hashing,
-        always: bool,
         on_failure: OnFailure,
         given_up: Arc<AtomicU64>,
         metrics: Arc<Metrics>,
@@ -81,10 +80,9 @@ impl Writer {
             Sink::File(file) => begin(file, &hashing, &mut started)?,
             Sink::Lines(_) => ChainHead::START,
         };
-        let batch = if always || !sink.takes_batches() {
-            1
-        } else {
-            BATCH
+        let batch = match sink.takes_batches() {
+            true => BATCH,
+            false => 1,
         };
         let (told, heads) = watch::channel(head);
         let mut writer = Self {
@@ -236,7 +234,7 @@ impl Writer {
             if file.is_full(length as u64) {
                 let name = file.rotate(self.head.seq, &self.hashing)?;
                 info!(rotated = name, seq = self.head.seq, hash = %self.head.hash, "the audit file was rotated");
-                let rotated = json!({"event": "rotated", "predecessor": name, "hashing": self.hashing.name()});
+                let rotated = json!({"event": "rotated", "previous_file": name, "hashing": self.hashing.name()});
                 before.insert(0, own(rotated));
             }
         }
@@ -311,7 +309,7 @@ fn begin(file: &mut LogFile, hashing: &Hashing, started: &mut Value) -> Result<C
                 "the last line of the audit file does not have the hash that it claims: it was changed, or audit.key_file was; going on in a new file"
             );
             let name = file.rotate(last.seq, hashing)?;
-            started["unverified_predecessor"] = name.into();
+            started["unverified_previous_file"] = name.into();
         }
         Some((_, true)) | None => {
             if let Some(torn) = tail.torn {

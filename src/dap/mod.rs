@@ -47,6 +47,7 @@ use crate::session::Session;
 use crate::session::authenticate::{Authenticated, PresentedCredential, Purpose};
 use crate::session::refusal::SessionRefusal;
 use crate::telemetry::metrics::{Outcome, RefusalKind};
+use crate::upstream::MAX_HANDSHAKE_FRAME;
 use ray_relay_base::shutdown::DRAINING;
 use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
 use ray_relay_base::wire::dap::message::{Request, notice};
@@ -63,11 +64,10 @@ const MAX_ANONYMOUS_FRAME: usize = 64 * 1024;
 
 /// Largest message of a client without a certificate until its `attach` has been looked at, in bytes.
 pub(crate) fn unknown_frame(context: &Context) -> usize {
-    let most = match context.auth.is_on() {
+    match context.auth.is_on() {
         true => MAX_UNKNOWN_FRAME,
         false => MAX_ANONYMOUS_FRAME,
-    };
-    most.min(context.config.dap.max_handshake_frame)
+    }
 }
 
 /// What such a client may make the relay hold, in bytes: a message in a buffer that grows by doubling, and its
@@ -136,9 +136,8 @@ async fn recognise<S>(
 where
     S: PeerStream,
 {
-    let known_limit = context.config.dap.max_handshake_frame;
     let limit = match connection.certificate {
-        Some(_) => known_limit,
+        Some(_) => MAX_HANDSHAKE_FRAME,
         None => unknown_frame(context),
     };
     let mut client = Conversation::new(stream, limit);
@@ -197,7 +196,7 @@ where
             return Err(Outcome::Refused);
         }
     };
-    client.allow(known_limit);
+    client.allow(MAX_HANDSHAKE_FRAME);
     client.count(&context.account(&who.principal));
     Ok((client, opened, who))
 }

@@ -18,6 +18,7 @@ mod in_passing;
 mod opening;
 mod parking;
 mod pausing;
+mod phase;
 mod post_mortem;
 mod questions;
 mod rules;
@@ -29,12 +30,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use self::closing::Decision;
 pub(super) use self::opening::Opening;
 use self::opening::{OpenedDebugger, not_reached};
 pub(super) use self::parking::resume;
 use self::parking::{Resumption, remembered};
 use self::pausing::Pausing;
+use self::phase::{ClientState, Parting, WorkerState};
 use self::questions::Questions;
 use self::rules::rules;
 use super::attach_selector::OnClose;
@@ -50,7 +51,7 @@ use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::park::{self, Park, ResumeState};
 use ray_relay_base::wire::dap::codec::frame;
 use ray_relay_base::wire::dap::conversation::Conversation;
-use ray_relay_base::wire::dap::message::{Request, with_bare_failure};
+use ray_relay_base::wire::dap::message::with_bare_failure;
 use ray_relay_base::wire::dap::splice::{Side, Splice};
 use ray_relay_base::wire::dap::stands::Stands;
 use ray_relay_base::wire::peer_stream::PeerStream;
@@ -151,21 +152,16 @@ pub(super) struct ActiveSession<'a, S> {
     quirks: Quirks,
     /// The cluster session that had the client open this one, where one did.
     member: Option<Box<GroupMember>>,
-    /// The client has said goodbye, and what that means is about to be known.
-    closing: Option<Decision>,
+    /// Whether the client is there.
+    client: ClientState,
+    /// How far the worker's debugger is.
+    worker: WorkerState,
     splice: Splice<S, Worker>,
     filter: MessageFilter,
     /// The client's last request to leave, as it was sent.
-    parting: Option<Box<Request>>,
-    /// Whether that was answered.
-    parted: bool,
-    /// Whether there is no worker any more, or not for this client.
-    bereft: bool,
+    parting: Option<Box<Parting>>,
     /// The client was told of the end, and not why. True: the worker's debugger is gone as well.
     unexplained: Option<bool>,
-    client_closed: bool,
-    /// The worker's debugger has said `terminated`.
-    terminated: bool,
     /// The client was told that a task of the worker has ended.
     task_end_told: bool,
     /// The client has set exception filters.
@@ -182,8 +178,6 @@ pub(super) struct ActiveSession<'a, S> {
     pausing: Option<Pausing>,
     /// What a client that goes on with a parked session is to be told when it has configured.
     resumption: Option<Box<Resumption>>,
-    /// The client is lost, and the session may be kept.
-    vanished: bool,
     /// What it needs to be kept.
     share: Option<Box<ParkShare>>,
     /// Where it will be kept, once that is settled.
@@ -223,15 +217,12 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             on_close: opening.on_close,
             quirks: opening.quirks,
             member: opening.member.map(Box::new),
-            closing: None,
+            client: ClientState::default(),
+            worker: WorkerState::default(),
             splice,
             filter,
             parting: None,
-            parted: false,
-            bereft: false,
             unexplained: None,
-            client_closed: false,
-            terminated: false,
             task_end_told: false,
             filters_set: false,
             stands: Stands::attached(&opening.attach.arguments),
@@ -240,7 +231,6 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             memory,
             pausing: opening.pauses.then_some(Pausing::Wanted),
             resumption: None,
-            vanished: false,
             share,
             place: None,
             question: 0,

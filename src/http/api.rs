@@ -66,12 +66,15 @@ pub(crate) fn healthz() -> Response<Body> {
     answer::json(StatusCode::OK, &json!({ "status": "ok" }))
 }
 
+/// A list older than this is stale: as much as ten polls with the default interval.
+const STALE_AFTER: Duration = Duration::from_secs(10);
+
 /// `GET /relay/readyz`: this process serves. Heads that are away are no reason to send people elsewhere: here is what
 /// says so. `audit`: why the record cannot be written, which the operator has to mend. With `?cluster=NAME` whether that cluster's list is fresh, for a principal that may list something there; without
 /// such a `principal` nothing is told of any.
 pub(crate) fn readyz(
     snapshot: &Snapshot,
-    stale_after: Duration,
+    poll_interval: Duration,
     query: Option<&str>,
     principal: Option<&Principal>,
     draining: bool,
@@ -135,7 +138,7 @@ pub(crate) fn readyz(
         return not_ready(format!("cluster {name} has not answered yet{because}"));
     };
     let age = Instant::now().saturating_duration_since(polled);
-    if age > stale_after {
+    if age > STALE_AFTER.max(2 * poll_interval) {
         let age = age.as_secs_f64();
         return not_ready(format!(
             "cluster {name} last answered {age:.1} s ago{because}"

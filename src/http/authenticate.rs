@@ -17,13 +17,16 @@ use super::{credential, hop};
 use crate::identity::{AuthError, Principal, Secret};
 use crate::session::authenticate::{Authenticated, Authentication, PresentedCredential, Purpose};
 
+/// The deadline from the first byte of a request to the end of its headers, and of an idle kept-alive connection. An issuer may
+/// take as long for an answer about a token.
+pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Ray's own cookie lives for 30 days; the relay's ends with the token if that is sooner.
 const COOKIE_LIFE: Duration = Duration::from_secs(30 * 86_400);
 
 fn authentication<'a>(exchange: &'a Exchange<'_>) -> Authentication<'a> {
     let Exchange { ctx, asked, .. } = exchange;
-    // An issuer may take as long as the head of the request may.
-    let deadline = Instant::now() + ctx.config.http.header_timeout;
+    let deadline = Instant::now() + HEADER_TIMEOUT;
     let info = &exchange.connection.info;
     ctx.authentication(info, Purpose::Request(asked), deadline)
 }

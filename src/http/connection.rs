@@ -20,6 +20,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::{Instrument as _, debug};
 
 use super::answer::{self, Body};
+use super::authenticate::HEADER_TIMEOUT;
 use super::dashboard::ProxiedRequest;
 use super::exchange::{Connection, Exchange, RecordedRequest};
 use super::in_progress::{InProgress, REQUEST_WEIGHT};
@@ -56,7 +57,7 @@ const GOODBYE: Duration = Duration::from_secs(5);
 const PROBE: Duration = Duration::from_secs(30);
 
 /// Serves HTTP/1.1 or HTTP/2 on `stream` until the client leaves, or falls silent between requests
-/// for `http.header_timeout`, or `shutdown` fires and what is in progress is done or
+/// for [`HEADER_TIMEOUT`], or `shutdown` fires and what is in progress is done or
 /// `listen.drain_timeout` has passed. WebSockets on this connection end before this returns, or
 /// when it is dropped.
 pub async fn serve_connection<S>(
@@ -67,7 +68,6 @@ pub async fn serve_connection<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let header_timeout = ctx.config.http.header_timeout;
     let drain_timeout = ctx.config.listen.drain_timeout;
     let peer = info.peer;
     let connection = Arc::new(Connection {
@@ -84,7 +84,7 @@ pub async fn serve_connection<S>(
     let _give_up = connection.closing.clone().drop_guard();
     let activity = Arc::new(Activity::default());
 
-    let builder = builder(header_timeout);
+    let builder = builder();
     let stream = Moving::new(stream, connection.info.place.clone());
     let service = service_fn(|request| {
         let (busy, in_progress) = BusyConnection::new(&ctx, &activity, &connection.info);
@@ -101,7 +101,7 @@ pub async fn serve_connection<S>(
         tokio::select! {
             // A client that comes while the relay drains is answered once: before the first request there is nothing to finish.
             () = async { shutdown.cancelled().await; activity.begun.cancelled().await; } => drain_timeout,
-            () = activity.idle_for(header_timeout) => GOODBYE,
+            () = activity.idle_for(HEADER_TIMEOUT) => GOODBYE,
         }
     });
     let beside = WakeForwarder::new();
@@ -134,12 +134,12 @@ pub async fn serve_connection<S>(
     connection.tasks.wait().await;
 }
 
-fn builder(header_timeout: Duration) -> auto::Builder<TokioExecutor> {
+fn builder() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout)
+        .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(MAX_HEAD);
     builder
         .http2()

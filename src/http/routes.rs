@@ -349,7 +349,7 @@ fn readyz(
     }
     Some(api::readyz(
         &ctx.registry.snapshot(),
-        ctx.config.registry.stale_after,
+        ctx.config.registry.poll_interval,
         query,
         principal,
         connection.closing.is_cancelled(),

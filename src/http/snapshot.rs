@@ -33,8 +33,8 @@ use crate::session::shares::QuotaPermit;
 use crate::session::state::SessionState;
 use crate::session::{Authorized, Denied, Permit, authorise, leaving, parks};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
-use crate::upstream;
 use crate::upstream::park::takes_in;
+use crate::upstream::{self, MAX_HANDSHAKE_FRAME};
 use crate::visibility::{Visibility, thread_name};
 use ray_relay_base::memory::{self, Account, Taken};
 use ray_relay_base::wire::dap::codec::weight;
@@ -306,8 +306,7 @@ async fn looked(
     )
     .instrument(span.clone())
     .await?;
-    let most = ctx.config.dap.max_handshake_frame;
-    let connected = upstream::connect(&ctx, &begun.permit, most);
+    let connected = upstream::connect(&ctx, &begun.permit, MAX_HANDSHAKE_FRAME);
     let worker = match connected.instrument(span.clone()).await {
         Ok(worker) => worker,
         Err(why) => {

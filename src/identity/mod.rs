@@ -52,3 +52,4 @@ pub(crate) use source::Source;
 pub(crate) use subject::is_presentable;
 pub(crate) use ticket::{Opens, STAY};
 pub use validity::Withdrawn;
+pub use verifier::MAX_TOKEN_BYTES;

@@ -5,7 +5,7 @@
 /// What is wrong with a token. `Display` is a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialRefusal {
-    /// Longer than `auth.max_token`.
+    /// Longer than [`MAX_TOKEN_BYTES`](super::MAX_TOKEN_BYTES).
     #[error("it is longer than the relay reads")]
     TooLong,
     /// Not three parts of base64url with JSON in them.

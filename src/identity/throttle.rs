@@ -45,16 +45,11 @@ const TRIALS: u32 = 10;
 /// Between trials of a source in back-off.
 const TRIAL_EVERY: Duration = Duration::from_millis(500);
 
-/// `throttle_*` of the configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ThrottleLimits {
-    /// Failures that cost nothing.
-    pub(super) free: u32,
-    /// The first back-off; each further failure doubles it.
-    pub(super) first: Duration,
-    /// The longest back-off.
-    pub(super) longest: Duration,
-}
+/// The first back-off; each further failure doubles it.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+
+/// The longest back-off.
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 struct FailureCount {
     count: u32,
@@ -76,7 +71,8 @@ struct Trickle {
 
 /// The failures of everybody, by the address that they came from.
 pub(super) struct Throttle {
-    limits: ThrottleLimits,
+    /// Failures of a source that cost nothing.
+    free: u32,
     sources: HashMap<Source, FailureCount>,
     known: HashMap<CredentialDigest, Instant>,
     /// Since when they wait for a trial.
@@ -95,9 +91,9 @@ pub(super) enum ThrottleVerdict {
 }
 
 impl Throttle {
-    pub(super) fn new(limits: ThrottleLimits) -> Self {
+    pub(super) fn new(free: u32) -> Self {
         Self {
-            limits,
+            free,
             sources: HashMap::new(),
             known: HashMap::new(),
             waiting: HashMap::new(),
@@ -158,11 +154,11 @@ impl Throttle {
         }
         failures.count = failures.count.saturating_add(1);
         failures.last = now;
-        let doublings = failures.count.checked_sub(self.limits.free + 1)?;
+        let doublings = failures.count.checked_sub(self.free + 1)?;
         let wait = 2u32
             .checked_pow(doublings)
-            .and_then(|factor| self.limits.first.checked_mul(factor))
-            .map_or(self.limits.longest, |wait| wait.min(self.limits.longest));
+            .and_then(|factor| FIRST_BACKOFF.checked_mul(factor))
+            .map_or(MAX_BACKOFF, |wait| wait.min(MAX_BACKOFF));
         failures.until = failures.until.max(now + wait);
         Some(wait)
     }

@@ -24,6 +24,9 @@ const DECOY: [u8; 32] = [
 const DECOY_SIGNATURE: &str =
     "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
+/// Longest token that is looked at, in bytes: an identity provider lists a person's groups in it.
+pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
+
 /// Why there is no principal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum VerifyError {
@@ -38,7 +41,6 @@ pub(super) enum VerifyError {
 /// Verifies tokens: signature, times, audience and issuer.
 pub(super) struct Verifier {
     expected: Expectations,
-    longest: usize,
     rings: Vec<Arc<dyn KeyRing>>,
     decoy: VerificationKey,
 }
@@ -46,12 +48,10 @@ pub(super) struct Verifier {
 impl Verifier {
     pub(super) fn new(
         expected: Expectations,
-        longest: usize,
         rings: Vec<Arc<dyn KeyRing>>,
     ) -> Result<Self, KeyError> {
         Ok(Self {
             expected,
-            longest,
             rings,
             decoy: VerificationKey::from_ed25519(&DECOY)?,
         })
@@ -64,7 +64,7 @@ impl Verifier {
         now: SystemTime,
     ) -> Result<VerifiedIdentity, VerifyError> {
         let token = token.expose();
-        let jws = Jws::parse(token, self.longest).map_err(|refusal| {
+        let jws = Jws::parse(token, MAX_TOKEN_BYTES).map_err(|refusal| {
             // What is too long is not looked at.
             if refusal != CredentialRefusal::TooLong {
                 self.waste(token);

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::identity::{AuthError, Secret};
 use crate::lineproto::input::{ClientInput, Typed};
 use crate::lineproto::output::Out;
-use crate::lineproto::telnet::{ECHO_OFF, ECHO_ON};
+
 use crate::session::Session;
 use crate::session::authenticate::{
     Authenticated, Authentication, NotAuthenticated, PresentedCredential, Purpose,
@@ -31,7 +31,7 @@ const LINES: usize = 10;
 /// How long a person may take to find a token.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What `enter ID` names: how a program says at once what it is here for. `enter ID takeover` is for what another person has
+/// What `enter ID` names: how a program says at once what it is here for. `enter ID take-over` is for what another person has
 /// parked there.
 pub(crate) struct Enter {
     pub(crate) id: String,
@@ -45,7 +45,7 @@ impl Enter {
         let id = words.next()?.to_owned();
         let take_over = match words.next() {
             None => false,
-            Some("takeover") => true,
+            Some("take-over") => true,
             Some(_) => return None,
         };
         words.next().is_none().then_some(Self { id, take_over })
@@ -55,7 +55,7 @@ impl Enter {
 /// The line that says it, without its end.
 impl fmt::Display for Enter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let takes_over = if self.take_over { " takeover" } else { "" };
+        let takes_over = if self.take_over { " take-over" } else { "" };
         write!(f, "enter {}{takes_over}", self.id)
     }
 }
@@ -149,17 +149,8 @@ async fn ask<R: AsyncRead + Unpin>(
     let (mut tries, mut lines) = (0, 0);
     while tries < TRIES && lines < LINES {
         lines += 1;
-        let hidden = input.is_telnet();
-        if hidden {
-            out.command(&ECHO_OFF).await;
-        }
         out.text(TOKEN_QUESTION).await;
-        let typed = input.next().await;
-        if hidden {
-            out.command(&ECHO_ON).await;
-            out.text("\n").await;
-        }
-        let line = match typed {
+        let line = match input.next().await {
             Typed::Line(line) => Typed::text(&line).trim().to_owned(),
             Typed::TooLong => "x".to_owned(),
             Typed::Interrupt | Typed::End => return Err(Outcome::Client),

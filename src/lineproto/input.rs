@@ -5,14 +5,33 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::lineproto::output::Out;
-use crate::lineproto::telnet::Telnet;
-
 /// Longest line, in bytes.
 const LONGEST: usize = 4096;
 
 /// What a person is told whose line is longer.
 pub(super) const TOO_LONG: &str = "a line may have 4096 bytes; this one is dropped";
+
+/// Ctrl-C of a terminal that sends each key.
+const CTRL_C: u8 = 3;
+/// Begins a command of telnet (RFC 854), which no text in UTF-8 does.
+const COMMAND: u8 = 255;
+/// Commands of telnet: those of its Ctrl-C, and those that something follows.
+const INTERRUPT: u8 = 244;
+const SUBNEGOTIATION: u8 = 250;
+const SUBNEGOTIATION_END: u8 = 240;
+const WILL: u8 = 251;
+const DONT: u8 = 254;
+
+/// Where in a command of telnet the input is.
+#[derive(Debug, Clone, Copy, Default)]
+enum TelnetState {
+    #[default]
+    Text,
+    Command,
+    Option,
+    Subnegotiation,
+    SubnegotiationCommand,
+}
 
 /// What a client typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,30 +58,28 @@ impl Typed {
 pub(super) struct ClientInput<R> {
     reader: R,
     raw: BytesMut,
-    telnet: Telnet,
+    telnet: TelnetState,
     text: Vec<u8>,
     interrupted: bool,
     /// The rest of a line that is too long.
     skipping: bool,
     over: bool,
     bytes: u64,
-    out: Out,
     active: watch::Sender<Instant>,
 }
 
 impl<R: AsyncRead + Unpin> ClientInput<R> {
-    /// Lines of `reader`; what telnet wants answered goes to `out`.
-    pub(super) fn new(reader: R, out: Out) -> Self {
+    /// Lines of `reader`.
+    pub(super) fn new(reader: R) -> Self {
         Self {
             reader,
             raw: BytesMut::with_capacity(1024),
-            telnet: Telnet::default(),
+            telnet: TelnetState::default(),
             text: Vec::new(),
             interrupted: false,
             skipping: false,
             over: false,
             bytes: 0,
-            out,
             active: watch::Sender::new(Instant::now()),
         }
     }
@@ -75,11 +92,6 @@ impl<R: AsyncRead + Unpin> ClientInput<R> {
     /// How many bytes the client has sent.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    /// The client speaks telnet.
-    pub(super) fn is_telnet(&self) -> bool {
-        self.telnet.is_spoken()
     }
 
     /// The next line. Cancel safe: what was read stays here. Reads on only when there is no line.
@@ -113,7 +125,7 @@ impl<R: AsyncRead + Unpin> ClientInput<R> {
         }
     }
 
-    /// Takes in what has come already, such as the negotiation that telnet begins with.
+    /// Takes in what has come already, such as the Enter that shows a person.
     pub(super) async fn glance(&mut self) {
         tokio::select! {
             biased;
@@ -144,16 +156,36 @@ impl<R: AsyncRead + Unpin> ClientInput<R> {
             }
             Ok(read) => {
                 self.bytes += read as u64;
-                let decoded = self.telnet.decode(&self.raw);
-                self.text.extend_from_slice(&decoded.text);
-                self.interrupted |= decoded.interrupted;
-                if self.telnet.is_spoken() {
-                    self.out.speak_telnet();
-                }
-                self.out.answer(decoded.answers);
+                let raw = std::mem::take(&mut self.raw);
+                raw.iter().for_each(|byte| self.take(*byte));
+                self.raw = raw;
                 self.active.send_replace(Instant::now());
             }
         }
+    }
+
+    /// Takes in one byte. Commands of telnet are dropped: nothing is negotiated, and a client that is not answered keeps to
+    /// lines and echoes them itself.
+    fn take(&mut self, byte: u8) {
+        self.telnet = match (self.telnet, byte) {
+            (TelnetState::Text, COMMAND) => TelnetState::Command,
+            (TelnetState::Text, CTRL_C) | (TelnetState::Command, INTERRUPT) => {
+                self.interrupted = true;
+                TelnetState::Text
+            }
+            (TelnetState::Text, byte) => {
+                self.text.push(byte);
+                TelnetState::Text
+            }
+            (TelnetState::Command, WILL..=DONT) => TelnetState::Option,
+            (TelnetState::Command, SUBNEGOTIATION) => TelnetState::Subnegotiation,
+            (TelnetState::Subnegotiation, COMMAND) => TelnetState::SubnegotiationCommand,
+            (TelnetState::SubnegotiationCommand, SUBNEGOTIATION_END)
+            | (TelnetState::Command | TelnetState::Option, _) => TelnetState::Text,
+            (TelnetState::Subnegotiation | TelnetState::SubnegotiationCommand, _) => {
+                TelnetState::Subnegotiation
+            }
+        };
     }
 
     /// Reads to the end and drops it all.
@@ -171,8 +203,7 @@ mod tests {
     use super::*;
 
     async fn all(bytes: &[u8]) -> Vec<Typed> {
-        let (out, _pieces) = Out::new();
-        let mut input = ClientInput::new(bytes, out);
+        let mut input = ClientInput::new(bytes);
         let mut typed = Vec::new();
         loop {
             typed.push(input.next().await);
@@ -206,9 +237,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn commands_of_telnet_are_dropped_however_they_are_cut() {
+        let sent = b"\xff\xfb\x1fp\xff\xfd\x03 x\xff\xfa\x18\0v\xff\xfat\xff\xf0\xff\xf1\r\ngr\xc3\xb6\xc3\x9fe\n";
+        let lines = [
+            Typed::Line(b"p x\r\n".to_vec()),
+            Typed::Line("größe\n".into()),
+            Typed::End,
+        ];
+        assert_eq!(all(sent).await, lines);
+        let (mut client, relay) = tokio::io::duplex(1);
+        let mut input = ClientInput::new(relay);
+        tokio::spawn(async move { tokio::io::AsyncWriteExt::write_all(&mut client, sent).await });
+        for line in lines {
+            assert_eq!(input.next().await, line);
+        }
+    }
+
+    #[tokio::test]
     async fn an_endless_line_is_not_held() {
-        let (out, _pieces) = Out::new();
-        let mut input = ClientInput::new(tokio::io::repeat(b'x').take(50 << 20), out);
+        let mut input = ClientInput::new(tokio::io::repeat(b'x').take(50 << 20));
         assert_eq!(input.next().await, Typed::End);
         assert!(input.text.capacity() < 16 * LONGEST);
     }

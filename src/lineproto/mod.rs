@@ -15,8 +15,6 @@ mod output;
 mod prompt;
 mod session;
 mod several;
-#[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
-pub(crate) mod telnet;
 
 use std::pin::pin;
 use std::time::Duration;
@@ -70,7 +68,7 @@ where
 {
     let (reader, writer) = tokio::io::split(stream);
     let (out, pieces) = Out::new();
-    let mut input = ClientInput::new(reader, out.clone());
+    let mut input = ClientInput::new(reader);
     let mut pumping = pin!(pump(pieces, writer, out.counts()));
     let counts = out.counts();
     let mut busy = None;

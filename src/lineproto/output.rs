@@ -1,6 +1,6 @@
 //! What a client sees: a bounded queue towards its connection, whose bytes are taken from the client's memory.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -43,7 +43,6 @@ pub(super) struct Queued(Bytes, Taken);
 #[derive(Debug, Clone)]
 pub(super) struct Out {
     pieces: mpsc::Sender<Queued>,
-    telnet: Arc<AtomicBool>,
     counts: Arc<Counts>,
     /// Once it is known whose it is.
     account: Arc<OnceLock<Account>>,
@@ -55,7 +54,6 @@ impl Out {
         let (pieces, taken) = mpsc::channel(QUEUE);
         let out = Self {
             pieces,
-            telnet: Arc::default(),
             counts: Arc::default(),
             account: Arc::default(),
         };
@@ -71,35 +69,13 @@ impl Out {
         self.counts.clone()
     }
 
-    /// From here on lines end as telnet wants it.
-    pub(super) fn speak_telnet(&self) {
-        self.telnet.store(true, Ordering::Relaxed);
-    }
-
     /// Text of the relay's own, or of the prompt. Waits for a slow client.
     pub(super) async fn text(&self, text: &str) {
-        let text = match self.telnet.load(Ordering::Relaxed) {
-            true => text.replace('\n', "\r\n"),
-            false => text.to_owned(),
-        };
-        self.send(text.into_bytes()).await;
+        self.raw(text.as_bytes()).await;
     }
 
     /// A worker's own bytes, as they are.
     pub(super) async fn raw(&self, bytes: &[u8]) {
-        let bytes = match self.telnet.load(Ordering::Relaxed) {
-            // RFC 854: 255 is a command unless it is there twice.
-            true if bytes.contains(&255) => {
-                let double = |byte: &u8| std::iter::repeat_n(*byte, 1 + usize::from(*byte == 255));
-                bytes.iter().flat_map(double).collect()
-            }
-            _ => bytes.to_vec(),
-        };
-        self.send(bytes).await;
-    }
-
-    /// Writes commands of Telnet (RFC 854), which are no text.
-    pub(super) async fn command(&self, bytes: &[u8]) {
         self.send(bytes.to_vec()).await;
     }
 
@@ -110,18 +86,7 @@ impl Out {
 
     /// The same without waiting: where the client reads nothing, it does not hear it.
     pub(super) fn farewell(&self, sentence: &str) {
-        self.queue(format!("\r\n*** {sentence}\r\n").into_bytes());
-    }
-
-    /// Telnet's answers; lost where the client reads nothing.
-    pub(super) fn answer(&self, bytes: Vec<u8>) {
-        if !bytes.is_empty() {
-            self.queue(bytes);
-        }
-    }
-
-    /// The same of what is small, without waiting.
-    fn queue(&self, bytes: Vec<u8>) {
+        let bytes = format!("\r\n*** {sentence}\r\n").into_bytes();
         let mut taken = self.nothing();
         taken.insist(bytes.len());
         let _ = self.pieces.try_send(Queued(bytes.into(), taken));

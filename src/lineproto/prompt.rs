@@ -216,8 +216,7 @@ where
                 }
                 () = sleep_until(began + HINT), if may_leave && !hinted => {
                     hinted = true;
-                    let interrupts = if input.is_telnet() { "Ctrl-C interrupts, " } else { "" };
-                    out.text(&format!("[still running; {interrupts}quit leaves, and the task runs on]\n")).await;
+                    out.text("[still running; quit leaves, and the task runs on]\n").await;
                 }
                 typed = input.next(), if ahead.len() < AHEAD && ahead.back() != Some(&Typed::End) => match typed {
                     Typed::Interrupt => {

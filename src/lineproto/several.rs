@@ -116,8 +116,7 @@ where
             }
             () = sleep_until(began + HINT), if !hinted => {
                 hinted = true;
-                let by = if input.is_telnet() { "Ctrl-C" } else { "`interrupt`" };
-                out.text(&asking.hint(by)).await;
+                out.text(&asking.hint("`interrupt`")).await;
             }
             typed = input.next(), if ahead.len() < AHEAD && ahead.back() != Some(&Typed::End) => {
                 let is_interrupt = match &typed {

@@ -47,6 +47,9 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// How long the debugger of a worker that is kept may still be at work on what was asked before.
 const AT_WORK: Duration = Duration::from_secs(5);
 
+/// Largest message until `attach`, in bytes, of a debugger and of a client that is known.
+pub const MAX_HANDSHAKE_FRAME: usize = 1 << 20;
+
 /// Connects to the worker that `permit` names, as soon as its debugger is over the session before, and reads the first
 /// message of its greeting.
 ///

@@ -155,8 +155,7 @@ async fn a_state_api_client_may_be_quicker_than_the_relays_poll() {
         return;
     };
     let config = tempfile::NamedTempFile::new().unwrap();
-    let rarely =
-        "[registry]\npoll_interval = \"60s\"\nbackoff_max = \"60s\"\nstale_after = \"60s\"\n";
+    let rarely = "[registry]\npoll_interval = \"60s\"\n";
     std::fs::write(config.path(), rarely).unwrap();
     let scene = Scene::with(&cluster, &["--config", config.path().to_str().unwrap()]);
     scene.idle_descriptors();

@@ -15,7 +15,7 @@ use ray_relay_base::config::SyslogAddress;
 /// Facility 13 (log audit), severity 5 (notice).
 const PRIORITY: u8 = 13 * 8 + 5;
 
-/// The deadline of connecting, and of each write; a waiter's own deadline is `audit.timeout`.
+/// The deadline of connecting, and of each write; a waiter's own deadline is `WRITE_TIMEOUT`.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(in crate::audit) struct Syslog {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::input::{TokenError, read_key_file};
 use crate::cli::failure::Failure;
-use crate::identity::{CannotSign, Claims, Expectations, Jws, Secret, SigningKey};
+use crate::identity::{CannotSign, Claims, Expectations, Jws, MAX_TOKEN_BYTES, Secret, SigningKey};
 use ray_relay_base::config::units::parse_duration;
 use ray_relay_base::wire::human_time::{moment, span};
 use ray_relay_base::wire::text::replaced;
@@ -73,9 +73,6 @@ fn lifetime(text: &str) -> Result<Duration, String> {
         Err(why) => Err(format!("{why}; write it as 30m, 8h or 7d")),
     }
 }
-
-/// `auth.max_token` unless it was changed.
-const LONGEST: usize = 8 * 1024;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -174,7 +171,7 @@ fn as_a_relay(token: &Secret, args: &MintArgs, now: SystemTime) -> Result<Claims
         leeway: Duration::ZERO,
         max_lifetime: None,
     };
-    let claims = Jws::parse(token.expose(), LONGEST).and_then(|jws| Claims::of(&jws));
+    let claims = Jws::parse(token.expose(), MAX_TOKEN_BYTES).and_then(|jws| Claims::of(&jws));
     let claims = claims.map_err(TokenError::Useless)?;
     claims.check(&expected, now).map_err(TokenError::Useless)?;
     Ok(claims)

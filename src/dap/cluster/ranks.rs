@@ -24,7 +24,7 @@ use crate::session::live::Begun;
 use crate::session::state::SessionState;
 use crate::session::{Permit, authorise, leaving};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::upstream;
+use crate::upstream::{self, MAX_HANDSHAKE_FRAME};
 use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_debugger::pdb;
 use ray_relay_ray::hold::LOOK_CLIENT;
@@ -129,8 +129,7 @@ async fn asked(
     let (services, protocol) = (context.services(), Protocol::Terminal);
     let begun = Begun::begin(services, &session, permit, protocol, LOOK_CLIENT, details);
     let begun = begun.await.ok()?;
-    let most = context.config.dap.max_handshake_frame;
-    let connected = upstream::connect(context, &begun.permit, most).await;
+    let connected = upstream::connect(context, &begun.permit, MAX_HANDSHAKE_FRAME).await;
     let Ok(worker) = connected else {
         let (permit, closing) = begun.part();
         permit.end(RETURN_TIMEOUT).await;

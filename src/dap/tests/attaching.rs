@@ -7,7 +7,6 @@ use ray_relay_ray::ray::registry::Change;
 async fn what_comes_before_attach_is_answered_and_bounded() {
     let context = context(|config| {
         config.listen.handshake_timeout = Duration::from_millis(300);
-        config.dap.max_handshake_frame = 1000;
     });
     let mut early = Debugger::connect(&context).await;
     let answer = early.ask("threads", Value::Null).await;
@@ -21,9 +20,9 @@ async fn what_comes_before_attach_is_answered_and_bounded() {
     launcher.closed().await;
 
     let mut large = Debugger::connect(&context).await;
-    let long = json!({"clientID": "x".repeat(2000)});
+    let long = json!({"clientID": "x".repeat(70_000)});
     large.send("initialize", long).await;
-    assert_output(&large.read().await, "more than the 1000 bytes");
+    assert_output(&large.read().await, "more than the 65536 bytes");
     large.closed().await;
 }
 

@@ -1,6 +1,7 @@
 //! Sessions whose worker the agent of its node keeps when this relay is lost, or ends.
 
 use super::ActiveSession;
+use super::phase::WorkerState;
 use crate::session::live::SessionEnd;
 use ray_relay_base::wire::dap::message::{event, notice};
 use ray_relay_base::wire::dap::names::Event;
@@ -13,7 +14,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let Some(memory) = &self.memory else {
             return false;
         };
-        let ends = self.terminated || self.bereft || self.live.is_leaving();
+        let ends = self.worker > WorkerState::Attached || self.live.is_leaving();
         if ends || !self.splice.worker().is_kept() || !self.splice.worker_mut().abandon() {
             return false;
         }
@@ -27,7 +28,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         );
         self.tell(&notice(&text, true));
         self.tell(&event(Event::Terminated, serde_json::Value::Null));
-        self.terminated = true;
+        self.worker = WorkerState::Terminated;
         true
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_util::sync::ReusableBoxFuture;
 
+use super::phase::{ClientState, Decision};
 use super::{ActiveSession, HALF_CLOSED};
 use crate::dap::attach_selector::OnClose;
 use crate::dap::rewrite::is_set;
@@ -23,14 +23,11 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// The same where a whole window may be closed, which is known after a second.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Says whether a window was closed, within a second.
-pub(super) type Decision = ReusableBoxFuture<'static, bool>;
-
 /// Resolves when that is known; never where no end has said goodbye. Cancel safe.
-pub(super) async fn decided(closing: &mut Option<Decision>) -> bool {
-    match closing {
-        Some(decision) => decision.await,
-        None => pending().await,
+pub(super) async fn decided(client: &mut ClientState) -> bool {
+    match client {
+        ClientState::Deciding { decision, .. } => decision.await,
+        _ => pending().await,
     }
 }
 
@@ -52,7 +49,7 @@ async fn with_its_task(
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Nothing that the client says counts any more.
     pub(super) fn is_over_for_client(&self) -> bool {
-        self.live.is_cut_off() || self.vanished || self.closing.is_some()
+        self.live.is_cut_off() || self.client.is_leaving()
     }
 
     /// Whether a goodbye with these `arguments` may leave the task parked: where the client has said so, and where all sessions
@@ -94,19 +91,21 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         };
         // Letting go is always possible, and keeping all the more.
         let _ = self.put_on_record(&mut goodbye).await;
-        let said = self.parting.take().map(|said| *said);
+        let said = self.parting.take().map(|said| said.request);
         if let Some(said) = said.or_else(|| Request::read(&mut goodbye)) {
             self.tell(&said.success(Value::Null));
         }
-        self.closing = Some(decision);
+        self.client = ClientState::Deciding {
+            decision,
+            closed: self.client.is_closed(),
+        };
     }
 
     /// The client has left: its window was `closed`, and the task stays, or it has stopped this session.
     pub(super) fn left(&mut self, closed: bool) {
-        self.closing = None;
-        self.client_closed = true;
+        self.client = ClientState::Closed;
         if closed && self.reserved().is_ok() {
-            self.vanished = true;
+            self.client = ClientState::Lost;
             self.leave_subprocesses();
         } else {
             self.live.leave();

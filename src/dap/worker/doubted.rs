@@ -17,12 +17,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             Some(question) if question > self.question => {
                 self.question = question;
                 self.splice.client().doubt(true);
-                if !self.client_closed {
+                if !self.client.is_closed() {
                     let body = json!({"category": "telemetry", "output": "ray-relay", "data": {}});
                     self.tell(&event(Event::Output, body));
                 }
             }
-            Some(_) if self.client_closed => {}
+            Some(_) if self.client.is_closed() => {}
             Some(question) => {
                 let reply = match self.splice.client().has_answered() {
                     Some(true) => Reply::There,

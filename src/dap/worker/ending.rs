@@ -4,15 +4,17 @@ use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
 
+use super::phase::{Parting, WorkerState};
 use super::{ActiveSession, LET_GO};
 use crate::dap::linger::{Linger, Unexplained};
 use crate::session::live::{Closing, SessionEnd, SessionEvent};
 use crate::session::{ChildEnding, FromFamily, GroupMember};
 use crate::telemetry::metrics::Outcome;
+use crate::upstream::MAX_HANDSHAKE_FRAME;
 use ray_relay_base::wire::dap::codec::frame;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::mappings;
-use ray_relay_base::wire::dap::message::{Request, event, notice, request, task_end_before_stop};
+use ray_relay_base::wire::dap::message::{event, notice, request, task_end_before_stop};
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::dap::splice::Side;
 use ray_relay_base::wire::peer_stream::PeerStream;
@@ -36,15 +38,15 @@ pub(super) async fn from_family(member: &mut Option<Box<GroupMember>>) -> FromFa
 impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// The client has closed its half, and has had the answer to everything that it asked.
     pub(super) fn is_done(&self) -> bool {
-        if self.closing.is_some() {
+        if self.client.is_deciding() {
             return false;
         }
         let worker = self.splice.worker();
-        let answered = match self.vanished {
+        let answered = match self.client.is_lost() {
             true => worker.is_quiet(),
             false => worker.owes_nothing(),
         };
-        self.client_closed && answered && self.splice.idle(Side::Client)
+        self.client.is_closed() && answered && self.splice.idle(Side::Client)
     }
 
     /// What befalls the session from neither side of it.
@@ -60,7 +62,9 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             }
             SessionEvent::End(end) => return self.on_session_end(&end),
             SessionEvent::TimeIsUp => {
-                self.bereft = self.terminated;
+                if self.worker == WorkerState::Terminated {
+                    self.worker = WorkerState::Gone;
+                }
                 return ControlFlow::Break(());
             }
         }
@@ -76,7 +80,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             }
             SessionEnd::Died(why) => {
                 self.tell_death(why);
-                self.bereft = true;
+                self.worker = WorkerState::Gone;
                 None
             }
             SessionEnd::Aborted => {
@@ -119,9 +123,10 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
 
     /// Leaves the worker, and keeps a client that has yet to say goodbye.
     pub(super) fn part(self) -> (Option<Linger<S>>, Closing<'a>) {
-        let last = |said: &Request| self.parted && said.known() == Some(Command::Disconnect);
+        let last =
+            |said: &Parting| said.answered && said.request.known() == Some(Command::Disconnect);
         let left = self.live.is_cut_off()
-            || self.client_closed
+            || self.client.is_closed()
             || self.parting.as_deref().is_some_and(last);
         let Self {
             live,
@@ -134,12 +139,13 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let client = splice.into_client();
         let (worker, closing) = live.part();
         let unexplained = unexplained.map(|closed| Unexplained { worker, closed });
-        let limit = self.context.config.dap.max_handshake_frame;
         let farewell = client
-            .filter(|_| self.bereft && !left)
+            .filter(|_| self.worker == WorkerState::Gone && !left)
             .map(|(stream, rest)| Linger {
-                client: Conversation::resume(stream, &rest, limit),
-                asked: parting.filter(|_| !self.parted).map(|asked| *asked),
+                client: Conversation::resume(stream, &rest, MAX_HANDSHAKE_FRAME),
+                asked: parting
+                    .filter(|said| !said.answered)
+                    .map(|said| said.request),
                 unexplained,
             });
         (farewell, closing)
@@ -197,9 +203,6 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         self.live.cut_off();
         self.splice.worker_mut().leave();
         self.tell(told);
-        if !self.terminated {
-            self.tell(&event(Event::Terminated, Value::Null));
-        }
-        self.terminated = true;
+        self.tell_terminated();
     }
 }

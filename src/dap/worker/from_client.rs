@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::ActiveSession;
 use super::pausing::Pausing;
+use super::phase::Parting;
 use super::questions::Halt;
 use super::source_folder::FolderAsker;
 use crate::dap::attach_selector::OnClose;
@@ -90,18 +91,14 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let seq = message.get("seq").unwrap_or(&Value::Null);
         let arguments = json!({"terminateDebuggee": false});
         let goodbye = request(seq.clone(), Command::Disconnect, arguments);
-        self.parting = Request::read(&mut message).map(Box::new);
+        self.parting = Request::read(&mut message).map(Parting::new);
         goodbye
     }
 
     fn note_parting(&mut self, message: &Value) {
-        self.parted = false;
-        let noted = self
-            .parting
-            .as_ref()
-            .is_some_and(|p| p.seq == message["seq"]);
-        if !noted {
-            self.parting = Request::read(&mut message.clone()).map(Box::new);
+        match &mut self.parting {
+            Some(noted) if noted.request.seq == message["seq"] => noted.answered = false,
+            parting => *parting = Request::read(&mut message.clone()).map(Parting::new),
         }
     }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 use tracing::warn;
 
 use super::opening::WHY_PATIENCE;
+use super::phase::WorkerState;
 use super::{ActiveSession, WHY_AT_ONCE};
 use crate::dap::linger::gone;
 use crate::dap::message_filter::Action;
@@ -79,9 +80,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.leave_focus(&mut message);
             }
             FromWorker::Terminated => {
-                if std::mem::replace(&mut self.terminated, true) {
+                if self.worker > WorkerState::Attached {
                     return;
                 }
+                self.worker = WorkerState::Terminated;
                 if !self.live.is_leaving() && self.live.worker.holds() {
                     match self.live.worker.ask_why_died(WHY_AT_ONCE).await {
                         Some(why) => self.tell_reason(Some(&why)),
@@ -121,14 +123,11 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 false => {}
             },
             FromWorker::Goodbye
-                if self
-                    .parting
-                    .as_ref()
-                    .is_some_and(|parting| parting.seq == message["request_seq"]) =>
+                if let Some(parting) = &mut self.parting
+                    && parting.request.seq == message["request_seq"] =>
             {
-                self.parted = true;
-                let command = self.parting.as_ref().map(|p| p.command.as_str());
-                put(&mut message, "command", command);
+                parting.answered = true;
+                put(&mut message, "command", parting.request.command.as_str());
             }
             FromWorker::Goodbye | FromWorker::Own | FromWorker::OwnOnceAsked
                 if message["request_seq"] == OWN_SEQ =>
@@ -187,38 +186,42 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// The worker's debugger closed, or, with `broken`, the connection to it failed.
     pub(super) async fn on_worker_gone(&mut self, broken: bool) -> Outcome {
-        let by_wish = self.live.is_leaving();
-        self.bereft = true;
-        if by_wish {
-            return Outcome::Client;
-        }
-        if !self.terminated {
-            let why = self.live.worker.ask_why_died(WHY_AT_ONCE).await;
-            let id = self.live.worker.breakpoint().id;
-            // An agent that is cut off lets its tasks run sooner than that is noticed here: a job that is over by then is
-            // not why the session is.
-            let meant = broken && was_intended(&self.context.registry.snapshot(), id);
-            if let Some(why) = why.as_ref().filter(|_| !meant) {
-                self.tell_death(why);
-            } else if broken
-                && !meant
-                && let Some(told) = self.way_lost()
-            {
-                self.tell(&notice(&told, true));
-                self.tell_terminated();
-                return Outcome::Upstream;
-            } else if broken
-                && let Some(told) = agent_lost(&self.context.peers.agents, &self.live.worker).await
-            {
-                self.tell(&notice(&told, true));
-                self.tell_terminated();
-                return Outcome::Upstream;
-            } else if let Some(why) = why {
-                self.tell_death(&why);
-            } else {
-                self.tell_unexplained(true);
-                self.tell_terminated();
-            }
+        let outcome = match self.live.is_leaving() {
+            true => Outcome::Client,
+            false if self.worker == WorkerState::Attached => self.tell_worker_gone(broken).await,
+            false => Outcome::Died,
+        };
+        self.worker = WorkerState::Gone;
+        outcome
+    }
+
+    /// Tells the client why the worker's debugger is gone, as far as that is known.
+    async fn tell_worker_gone(&mut self, broken: bool) -> Outcome {
+        let why = self.live.worker.ask_why_died(WHY_AT_ONCE).await;
+        let id = self.live.worker.breakpoint().id;
+        // An agent that is cut off lets its tasks run sooner than that is noticed here: a job that is over by then is
+        // not why the session is.
+        let meant = broken && was_intended(&self.context.registry.snapshot(), id);
+        if let Some(why) = why.as_ref().filter(|_| !meant) {
+            self.tell_death(why);
+        } else if broken
+            && !meant
+            && let Some(told) = self.way_lost()
+        {
+            self.tell(&notice(&told, true));
+            self.tell_terminated();
+            return Outcome::Upstream;
+        } else if broken
+            && let Some(told) = agent_lost(&self.context.peers.agents, &self.live.worker).await
+        {
+            self.tell(&notice(&told, true));
+            self.tell_terminated();
+            return Outcome::Upstream;
+        } else if let Some(why) = why {
+            self.tell_death(&why);
+        } else {
+            self.tell_unexplained(true);
+            self.tell_terminated();
         }
         Outcome::Died
     }
@@ -255,8 +258,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.tell_terminated();
     }
 
-    fn tell_terminated(&mut self) {
-        if !std::mem::replace(&mut self.terminated, true) {
+    pub(super) fn tell_terminated(&mut self) {
+        if self.worker == WorkerState::Attached {
+            self.worker = WorkerState::Terminated;
             self.tell(&event(Event::Terminated, Value::Null));
         }
     }

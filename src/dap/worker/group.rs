@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::ActiveSession;
 use super::pausing::Pausing;
+use super::phase::WorkerState;
 use super::questions::{Halt, Question, Then};
 use super::source_folder::FolderAsker;
 use crate::dap::wall;
@@ -42,12 +43,13 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// The lead of the family asks something of the task.
     pub(super) async fn on_asked(&mut self, asked: Asked) {
         let Asked { wish, answer } = asked;
-        let over = self.terminated || self.live.is_leaving() || self.live.is_cut_off();
+        let over =
+            self.worker > WorkerState::Attached || self.live.is_leaving() || self.live.is_cut_off();
         let can = self.splice.worker().is_attached() && self.resumption.is_none();
         let stop = self.stands.last().and_then(|stop| parse(stop).ok());
         let thread = stop.and_then(|stop| stop["body"]["threadId"].as_i64());
         let refusal = match (&wish, thread) {
-            _ if over || self.closing.is_some() || self.vanished => Some("its session is ending"),
+            _ if over || self.client.is_leaving() => Some("its session is ending"),
             _ if !can => Some("its session is not ready for that"),
             _ if self.questions.are_many() => Some("it has not come to what it was asked before"),
             (Wish::Pause, _) => None,

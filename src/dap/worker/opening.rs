@@ -19,7 +19,7 @@ use crate::session::live::Begun;
 use crate::session::parks::ParkShare;
 use crate::session::{GroupMember, Permit, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind};
-use crate::upstream::{self, ConnectError};
+use crate::upstream::{self, ConnectError, MAX_HANDSHAKE_FRAME};
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::{RefusalCode, Request, notice, request};
 use ray_relay_base::wire::dap::names::Command;
@@ -131,9 +131,7 @@ impl Opening {
         filter: &MessageFilter,
         patience: Duration,
     ) -> Result<OpenedDebugger, ConnectError> {
-        let dap = &context.config.dap;
-        let connected =
-            upstream::connect_within(context, permit, dap.max_handshake_frame, patience);
+        let connected = upstream::connect_within(context, permit, MAX_HANDSHAKE_FRAME, patience);
         let mut worker = connected.await?;
         let replay = async {
             // Behind the greeting: debugpy's adapter (1.8.22, `adapter/clients.py`) loses what it reads before that.

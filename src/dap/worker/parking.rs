@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::opening::not_reached;
+use super::phase::{ClientState, WorkerState};
 use super::{ActiveSession, HALF_CLOSED, Opening, rules};
 use crate::context::Context;
 use crate::dap::attach::{fingerprint, for_worker, source_note};
@@ -77,7 +78,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         self.memory.is_some()
             // What has not stopped would stop later, with no client there that asked for it.
             && self.pausing.is_none()
-            && !(ends || self.terminated || self.bereft)
+            && !ends
+            && self.worker == WorkerState::Attached
             && park::has_task_of(self.context, &self.live)
             && park::outlives_drain(self.context, self.splice.worker().is_kept())
             && self.splice.worker().stays()
@@ -154,7 +156,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     pub(super) fn stay_parked(&mut self, mut goodbye: Value) {
         let suspends = is_set(&goodbye["arguments"], "suspendDebuggee");
         let said = match self.parting.take() {
-            Some(said) => Some(*said),
+            Some(said) => Some(said.request),
             None => Request::read(&mut goodbye),
         };
         let reserved = self.reserved();
@@ -167,7 +169,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             });
         }
         if reserved.is_ok() {
-            (self.client_closed, self.vanished) = (true, true);
+            self.client = ClientState::Lost;
             self.live.end_within(HALF_CLOSED, Outcome::Client);
             if suspends {
                 self.leave_subprocesses();
@@ -190,7 +192,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         self.tell(&notice(&text, important));
         self.tell(&event(Event::Terminated, Value::Null));
         self.live.stay();
-        (self.client_closed, self.vanished) = (true, true);
+        self.client = ClientState::Lost;
         true
     }
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 use tracing::debug;
 
+use super::phase::{ClientState, WorkerState};
 use super::{ActiveSession, HALF_CLOSED, LET_GO, SessionOutcome};
 use super::{closing, ending, in_passing, pausing};
 use crate::connection::on_wake::WakeForwarder;
@@ -92,7 +93,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                     match Box::pin(self.on_event(event)).await {
                         ControlFlow::Continue(None) => {}
                         ControlFlow::Continue(Some(because)) => {
-                            let patience = match self.client_closed {
+                            let patience = match self.client.is_closed() {
                                 true => HALF_CLOSED,
                                 false => LINGER,
                             };
@@ -112,7 +113,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 }
             }
         }
-        if self.vanished && self.may_park() {
+        if self.client.is_lost() && self.may_park() {
             self = match Box::pin(self.parked()).await {
                 Ok(park) => return SessionOutcome::Parked(park),
                 Err(ends) => ends,
@@ -143,9 +144,9 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         // Of a client that is leaving, or recorded, every message is seen.
         let all_seen = self.live.capture.is_on()
             || self.live.is_cut_off()
-            || self.client_closed
-            || self.terminated;
-        let gone = self.live.is_cut_off() || self.closing.is_some() || self.vanished;
+            || self.client.is_closed()
+            || self.worker > WorkerState::Attached;
+        let gone = self.is_over_for_client();
         let child = self.children.pace.next().filter(|_| !gone);
         let opens = !gone && self.resumption.is_none() && self.live.worker.holds();
         let free = self.filter.sees_nothing()
@@ -158,7 +159,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 biased;
                 signal = self.live.next() => Rare::Signal(signal),
                 said = ending::from_family(&mut self.member), if !gone => Rare::Family(said),
-                closed = closing::decided(&mut self.closing) => Rare::Decided(closed),
+                closed = closing::decided(&mut self.client) => Rare::Decided(closed),
                 doubted = self.session.liveness().doubted() => Rare::Doubted(doubted),
                 place = pausing::still_runs(&mut self.pausing), if !gone => Rare::StillRuns(place),
                 () = until(child) => Rare::Child,
@@ -201,7 +202,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             }
             SpliceEvent::Captured(Side::Worker, body) => {
                 self.on_worker(body).await;
-                if self.terminated {
+                if self.worker > WorkerState::Attached {
                     // The adapter stays as long as its client does, and clients answer with a goodbye of their own.
                     return ControlFlow::Continue(Some(match self.live.is_leaving() {
                         true => Outcome::Client,
@@ -209,14 +210,18 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                     }));
                 }
             }
-            SpliceEvent::Eof(Side::Client) if self.closing.is_some() => self.client_closed = true,
+            SpliceEvent::Eof(Side::Client)
+                if let ClientState::Deciding { closed, .. } = &mut self.client =>
+            {
+                *closed = true;
+            }
             SpliceEvent::Eof(Side::Client) if self.may_park() => {
-                (self.client_closed, self.vanished) = (true, true);
+                self.client = ClientState::Lost;
                 return ControlFlow::Continue(Some(Outcome::Client));
             }
             SpliceEvent::Eof(Side::Client) => {
                 let said_goodbye = self.live.leave();
-                self.client_closed = true;
+                self.client = ClientState::Closed;
                 if !said_goodbye {
                     self.say_goodbye();
                 }
@@ -231,12 +236,12 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             }
             SpliceEvent::Failed(Side::Client, error) => {
                 debug!(%error, "the connection to the client failed");
-                match self.closing.take() {
-                    Some(closing) => {
-                        let closed = closing.await;
+                match std::mem::replace(&mut self.client, ClientState::Lost) {
+                    ClientState::Deciding { decision, .. } => {
+                        let closed = decision.await;
                         self.left(closed);
                     }
-                    None => self.vanished = true,
+                    ClientState::Present | ClientState::Closed | ClientState::Lost => {}
                 }
                 return ControlFlow::Break(Outcome::Client);
             }

@@ -21,9 +21,9 @@ fn answered(ago: Option<u64>, trouble: Option<&str>) -> Snapshot {
 
 /// Status and sentence of `/relay/readyz?QUERY` for a principal that may do everything.
 fn ready(snapshot: &Snapshot, query: Option<&str>, draining: bool) -> u16 {
-    let after = Duration::from_secs(10);
+    let poll_interval = Duration::from_secs(1);
     let all = Principal::anonymous();
-    readyz(snapshot, after, query, Some(&all), draining, None)
+    readyz(snapshot, poll_interval, query, Some(&all), draining, None)
         .status()
         .as_u16()
 }

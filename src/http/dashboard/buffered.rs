@@ -34,6 +34,9 @@ use ray_relay_ray::ray::registry::BreakpointId;
 /// seconds.
 const WHOLE_ANSWER: Duration = Duration::from_secs(60);
 
+/// Largest dashboard answer in which addresses are replaced or rows left out: the list of workers of a large cluster.
+const MAX_REWRITE_BYTES: usize = 64 << 20;
+
 /// How much of an answer is for the one who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
@@ -60,10 +63,9 @@ pub(super) async fn rewritten(
 ) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
     upstream.fit(&mut parts.headers);
-    let limit = job.ctx.config.http.max_rewrite;
     let metrics = Arc::clone(&job.ctx.metrics);
     let principal = job.principal.clone();
-    let changed = job.changed(&parts.headers, body, limit);
+    let changed = job.changed(&parts.headers, body);
     let refused = match tokio::time::timeout(WHOLE_ANSWER, changed).await {
         Ok(Ok(changed)) => {
             hop::forget_body(&mut parts.headers);
@@ -110,18 +112,14 @@ pub(super) struct BufferedAnswer {
 }
 
 impl BufferedAnswer {
-    async fn changed(
-        self,
-        headers: &HeaderMap,
-        body: HeadBody,
-        limit: usize,
-    ) -> Result<Changed, NotChanged> {
+    async fn changed(self, headers: &HeaderMap, body: HeadBody) -> Result<Changed, NotChanged> {
         let encoding = headers.get(CONTENT_ENCODING);
         if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(NotChanged::Broken(
                 "it is compressed, although the relay asked for plain text".to_owned(),
             ));
         }
+        let limit = MAX_REWRITE_BYTES;
         if body.size_hint().lower() > limit as u64 {
             return Err(NotChanged::TooLarge { limit });
         }

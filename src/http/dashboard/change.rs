@@ -47,7 +47,7 @@ pub(super) async fn hold(taken: &mut Taken, bytes: usize) -> Result<(), NotChang
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotChanged {
     #[error(
-        "the list is larger than {limit} bytes, so the relay cannot replace the addresses in it: filter it (filter_keys=num_paused_threads), use a smaller limit, or raise `http.max_rewrite`"
+        "the list is larger than {limit} bytes, so the relay cannot replace the addresses in it: filter it (filter_keys=num_paused_threads), or use a smaller limit"
     )]
     TooLarge { limit: usize },
     #[error(

@@ -68,7 +68,7 @@ export class Grid {
       if (!this.folded.has(group)) for (const row of members) this.lines.push({ key: kind.key(row), row, group });
     }
     this.at = new Map(this.lines.map((line, at) => [line.key, at]));
-    if (!this.at.has(this.active)) this.active = this.neighbour();
+    if (!this.at.has(this.active)) this.active = this.nearest();
     const known = new Set(rows.map(kind.key));
     const gone = [...this.chosen].filter((key) => !known.has(key));
     for (const key of gone) this.chosen.delete(key);
@@ -78,7 +78,7 @@ export class Grid {
   }
 
   /** The line in the place of the active one, which is no more. */
-  neighbour() {
+  nearest() {
     return this.lines[Math.min(this.place ?? 0, this.lines.length - 1)]?.key ?? null;
   }
 

@@ -192,7 +192,7 @@ async fn workers_of_another_cluster_are_its_own() {
 async fn what_cannot_be_rewritten_does_not_leave() {
     let (address, _seen, _head) = telling(|| {
         with(
-            ok(vec![b' '; (1 << 20) + 1]),
+            ok(vec![b' '; (64 << 20) + 1]),
             &[("content-type", "application/json")],
         )
     })
@@ -200,7 +200,7 @@ async fn what_cannot_be_rewritten_does_not_leave() {
     let relay = Relay::start(&[("default", address)], |_| {}).await;
     let response = relay.get("/api/v0/workers").await;
     assert_eq!(response.status(), 502);
-    assert!(text(response).await.contains("http.max_rewrite"));
+    assert!(text(response).await.contains("larger than 67108864 bytes"));
 
     let (address, _seen, _head) = telling(|| {
         let broken = r#"{"ip": "10.88.0.10", "debugger_port": 38645"#;

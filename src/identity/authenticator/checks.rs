@@ -21,7 +21,7 @@ use crate::identity::refusal::CredentialRefusal;
 use crate::identity::revocation::{LiveRevocations, RevocationSeal};
 use crate::identity::secret::{CredentialDigest, Secret};
 use crate::identity::setup::Parts;
-use crate::identity::throttle::{Throttle, ThrottleLimits, ThrottleVerdict};
+use crate::identity::throttle::{Throttle, ThrottleVerdict};
 use crate::identity::ticket::Tickets;
 use crate::identity::verifier::Verifier;
 use crate::policy::{Access, Policy, PolicyFile};
@@ -91,13 +91,7 @@ impl Checks {
             leeway: auth.leeway,
             max_lifetime: auth.max_lifetime,
         };
-        let verifier = Verifier::new(expected, auth.max_token, rings)
-            .map_err(|why| SetupError(why.to_string()))?;
-        let limits = ThrottleLimits {
-            free: u32::try_from(auth.throttle_after).unwrap_or(u32::MAX),
-            first: auth.throttle_delay,
-            longest: auth.throttle_max,
-        };
+        let verifier = Verifier::new(expected, rings).map_err(|why| SetupError(why.to_string()))?;
         Ok(Self {
             verifier,
             kubernetes: issuers.kubernetes,
@@ -112,7 +106,7 @@ impl Checks {
             revocations: Arc::new(parts.revocations),
             tickets: parts.tickets,
             seal: parts.seal,
-            throttle: Mutex::new(Throttle::new(limits)),
+            throttle: Mutex::new(Throttle::new(auth.throttle_after)),
             summary: by.join(", "),
         })
     }

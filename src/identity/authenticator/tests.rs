@@ -317,7 +317,12 @@ async fn kubernetes_is_asked_only_about_tokens_that_no_key_has_signed() {
     assert!(robot.access().may_anywhere(Scope::List));
     assert!(!robot.access().may_anywhere(Scope::View));
     refused(&authenticator, &Secret::new("another"), "unknown").await;
-    refused(&authenticator, &Secret::new("x".repeat(9000)), "oversized").await;
+    refused(
+        &authenticator,
+        &Secret::new("x".repeat(17_000)),
+        "oversized",
+    )
+    .await;
     assert_eq!(api.1.load(Ordering::Relaxed), 2);
 }
 

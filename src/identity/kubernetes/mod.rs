@@ -58,6 +58,9 @@ const REVIEW_TIMEOUTS: u32 = 12;
 /// Between two looks at what was not asked about yet.
 const NEWS: Duration = Duration::from_secs(1);
 
+/// Tokens that are remembered by their hash, and as many refused ones again.
+const MAX_REMEMBERED_TOKENS: usize = 1024;
+
 /// What waits for one answer together. `None`: it is not there yet.
 type ReviewAnswer = Option<Result<VerifiedIdentity, AuthError>>;
 
@@ -120,9 +123,9 @@ impl Reviewer {
             audience: config.audiences.first().map_or("", String::as_str).into(),
             known: Mutex::new(Known {
                 asking: HashMap::new(),
-                accepted: ExpiringCache::new(config.cache_entries),
-                refused: ExpiringCache::new(config.cache_entries),
-                lapsed: ExpiringCache::new(config.cache_entries),
+                accepted: ExpiringCache::new(MAX_REMEMBERED_TOKENS),
+                refused: ExpiringCache::new(MAX_REMEMBERED_TOKENS),
+                lapsed: ExpiringCache::new(MAX_REMEMBERED_TOKENS),
                 kept: HashMap::new(),
             }),
             first_reviews: Semaphore::new(MAX_FIRST_REVIEWS),

@@ -2,11 +2,8 @@
 
 use super::*;
 
-const LIMITS: ThrottleLimits = ThrottleLimits {
-    free: 3,
-    first: Duration::from_secs(1),
-    longest: Duration::from_secs(60),
-};
+/// Failures that cost nothing.
+const FREE: u32 = 3;
 
 /// At this moment of the test.
 impl Throttle {
@@ -25,7 +22,7 @@ fn ip(text: &str) -> IpAddr {
 
 #[tokio::test(start_paused = true)]
 async fn each_failure_beyond_the_free_ones_doubles_the_back_off_up_to_the_longest() {
-    let mut throttle = Throttle::new(LIMITS);
+    let mut throttle = Throttle::new(FREE);
     let source = ip("10.0.0.1");
     for _ in 0..3 {
         assert_eq!(throttle.fails(source), None);
@@ -36,9 +33,9 @@ async fn each_failure_beyond_the_free_ones_doubles_the_back_off_up_to_the_longes
     }
     // Without an overflow, too.
     for _ in 0..100 {
-        assert_eq!(throttle.fails(source), Some(LIMITS.longest));
+        assert_eq!(throttle.fails(source), Some(MAX_BACKOFF));
     }
-    tokio::time::advance(LIMITS.longest).await;
+    tokio::time::advance(MAX_BACKOFF).await;
     assert_eq!(throttle.asks(source, &[0; 32]), ThrottleVerdict::Look);
     tokio::time::advance(FORGOTTEN_AFTER).await;
     assert_eq!(throttle.fails(source), None, "forgotten");
@@ -46,7 +43,7 @@ async fn each_failure_beyond_the_free_ones_doubles_the_back_off_up_to_the_longes
 
 #[tokio::test(start_paused = true)]
 async fn in_back_off_there_is_a_trickle_of_trials_and_what_was_right_before_is_let_through() {
-    let mut throttle = Throttle::new(LIMITS);
+    let mut throttle = Throttle::new(FREE);
     let (source, good, other) = (ip("127.0.0.1"), [1; 32], [2; 32]);
     throttle.passed(good, Instant::now());
     for _ in 0..10 {
@@ -82,15 +79,15 @@ async fn in_back_off_there_is_a_trickle_of_trials_and_what_was_right_before_is_l
 
 #[tokio::test(start_paused = true)]
 async fn neighbours_in_one_network_are_one_source() {
-    let mut throttle = Throttle::new(LIMITS);
+    let mut throttle = Throttle::new(FREE);
     for last in 0..10 {
         throttle.fails(ip(&format!("2001:db8::{last}")));
     }
     for _ in 0..TRIALS {
         throttle.ask(ip("2001:db8::ffff"), &[0; 32], Instant::now());
     }
-    let neighbour = throttle.asks(ip("2001:db8::ffff"), &[0; 32]);
-    assert!(matches!(neighbour, ThrottleVerdict::Wait(_)));
+    let same_network = throttle.asks(ip("2001:db8::ffff"), &[0; 32]);
+    assert!(matches!(same_network, ThrottleVerdict::Wait(_)));
     let elsewhere = throttle.asks(ip("2001:db8:0:1::1"), &[0; 32]);
     assert_eq!(elsewhere, ThrottleVerdict::Look);
     // An IPv4 client of an IPv6 socket is the IPv4 client.
@@ -101,7 +98,7 @@ async fn neighbours_in_one_network_are_one_source() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_remembered_is_bounded_and_the_oldest_goes() {
-    let mut throttle = Throttle::new(LIMITS);
+    let mut throttle = Throttle::new(FREE);
     for i in 0..2 * MOST_SOURCES as u32 {
         let source = IpAddr::from(0x0a00_0000u32.wrapping_add(i).to_be_bytes());
         for _ in 0..5 {
@@ -126,7 +123,7 @@ async fn what_is_remembered_is_bounded_and_the_oldest_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn garbage_that_is_new_each_time_leaves_the_trials_of_those_who_come_back() {
-    let mut throttle = Throttle::new(LIMITS);
+    let mut throttle = Throttle::new(FREE);
     let (source, person) = (ip("127.0.0.1"), [1; 32]);
     let mut garbage = (0u32..).map(|n| {
         let mut digest = [0; 32];

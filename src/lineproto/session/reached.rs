@@ -5,8 +5,8 @@ use tokio::time::Instant;
 use crate::context::Context;
 use crate::lineproto::prompt::{OpenedPrompt, Opening};
 use crate::session::Permit;
-use crate::upstream;
 use crate::upstream::park::{Origin, ResumeState, Stay, YOUR};
+use crate::upstream::{self, MAX_HANDSHAKE_FRAME};
 use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_debugger::debugger::Worker;
 use ray_relay_debugger::debugger::legacy::LegacySession;
@@ -51,8 +51,7 @@ impl ReachedWorker {
             let keep = stay.and_then(|stay| ResumeState::of_prompt(stay).keep_from_now(permit));
             return match permit.breakpoint().kind {
                 Kind::Debugpy => {
-                    let most = context.config.dap.max_handshake_frame;
-                    let worker = upstream::connect(context, permit, most).await?;
+                    let worker = upstream::connect(context, permit, MAX_HANDSHAKE_FRAME).await?;
                     let (mut stream, read) = worker.into_parts();
                     // It is told anew once it is attached; until then this process may be killed, with the task at its stop.
                     if let Some(keep) = keep {

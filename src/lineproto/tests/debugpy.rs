@@ -168,7 +168,7 @@ impl Scene {
             let (reader, writer) = tokio::io::split(typed);
             let (out, pieces) = Out::new();
             tokio::spawn(pump(pieces, writer, out.counts()));
-            let mut input = ClientInput::new(reader, out.clone());
+            let mut input = ClientInput::new(reader);
             let mut shown = WorkerOutput::new(out.clone(), CaptureTee::default());
             let task = TaskEnd::new(None);
             let (sender, pieces) = mpsc::channel(16);

@@ -161,7 +161,7 @@ async fn nobody_else_goes_on_with_it_and_who_may_releases_it() {
     let id = debugpy.breakpoint.id;
     drop(ann.stream);
     until_listed(&relay.context, id, "parked").await;
-    for said in [format!("enter {id}"), format!("enter {id} takeover")] {
+    for said in [format!("enter {id}"), format!("enter {id} take-over")] {
         let told = refused(&relay, "ed", &said).await;
         assert!(
             told.contains("is parked by ann") && told.contains("for 1"),
@@ -172,7 +172,7 @@ async fn nobody_else_goes_on_with_it_and_who_may_releases_it() {
     let told = refused(&relay, "adm", &format!("enter {id}")).await;
     assert!(told.contains("is parked by ann"), "{told}");
     let mut adm = Person::connect(&relay);
-    adm.say(&format!("{}\nenter {id} takeover\n", token_of("adm")))
+    adm.say(&format!("{}\nenter {id} take-over\n", token_of("adm")))
         .await;
     let told = adm.until("(Pdb) ").await;
     assert!(told.contains("this resumes ann's session with "), "{told}");

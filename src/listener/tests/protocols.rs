@@ -58,7 +58,7 @@ async fn who_has_agreed_on_http_may_take_its_time() {
     };
     let mut stream = relay.tls(&client).await.unwrap();
     let mut byte = [0];
-    // A browser that connects before it knows what for; then `http.header_timeout` counts.
+    // A browser that connects before it knows what for; then `HEADER_TIMEOUT` counts.
     let silent = timeout(Duration::from_secs(20), stream.read(&mut byte));
     assert!(silent.await.is_err());
     assert_healthy(&mut stream).await;

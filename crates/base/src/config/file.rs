@@ -8,18 +8,36 @@ use super::raw::{ConfigText, RawEntry, raw_value};
 use super::resolver::Section;
 use super::settings::{Cluster, SECTIONS};
 
-/// Keys that there were, and what has become of each.
-pub(super) const GONE: &[(&str, &str, &str)] = &[(
-    "listen",
-    "silence",
-    "it is gone: a connection that says nothing is waited for until listen.handshake_timeout, and a terminal shows itself by Enter; remove the key",
-)];
+/// Keys that there were, and what holds without each.
+#[rustfmt::skip]
+const GONE: &[(&str, &str, &str)] = &[
+    ("listen", "silence", "a connection that says nothing is waited for until listen.handshake_timeout, and a terminal shows itself by Enter"),
+    ("auth", "max_token", "a token may have 16KiB"),
+    ("auth", "throttle_after", "10 refused credentials of one address cost nothing"),
+    ("auth", "throttle_delay", "the first back-off takes 1s"),
+    ("auth", "throttle_max", "the longest back-off takes 1m"),
+    ("registry", "backoff_max", "a head that does not answer is polled every 30s at least"),
+    ("registry", "node_interval", "nodes are checked every 3s"),
+    ("registry", "stale_after", "a list is stale after 10s, or after two polls if that is longer"),
+    ("registry", "keep_ended", "ended breakpoints are remembered for 10m"),
+    ("registry", "discovery", "paused workers come from the dashboard"),
+    ("dap", "max_handshake_frame", "a message before attach may have 1MiB"),
+    ("http", "header_timeout", "the headers of a request may take 30s"),
+    ("http", "max_rewrite", "a dashboard answer that is changed may have 64MiB"),
+    ("post_mortem", "max_tasks", "an agent keeps 64 failed tasks"),
+    ("post_mortem", "max_bytes", "an agent keeps 16MiB of failed tasks"),
+    ("post_mortem", "keep_for", "an agent keeps a failed task for 24h"),
+    ("kubernetes", "cache_entries", "1024 tokens are remembered, and as many refused ones"),
+    ("kubernetes", "refused_for", "a refused token is not shown again for 10s"),
+    ("audit", "sync", "lines that wait at the same time share one fdatasync, before what they record happens"),
+    ("audit", "timeout", "a line may take 2s"),
+];
 
-/// What has become of a key that there was.
-fn gone(section: &str, key: &str) -> Option<&'static str> {
+/// The hint for a key that there was and whose name, made of section and key, is the one that `is_meant`.
+pub(super) fn gone(is_meant: impl Fn(&str, &str) -> bool) -> Option<String> {
     GONE.iter()
-        .find(|(of, name, _)| (*of, *name) == (section, key))
-        .map(|(_, _, what)| *what)
+        .find(|(section, key, _)| is_meant(section, key))
+        .map(|(_, _, now)| format!("the key is gone: {now}; remove it"))
 }
 
 /// Known keys with what stands there.
@@ -172,8 +190,7 @@ fn unknown_key(label: &str, place: String, key: &str, section: &str, keys: &[&st
         place,
         found: "a key that is not known".to_owned(),
         expected: format!("in [{section}]: {}", keys.join(", ")),
-        hint: gone(section, key)
-            .map(str::to_owned)
+        hint: gone(|of, name| (of, name) == (section, key))
             .or(elsewhere)
             .or_else(|| {
                 nearest(key, keys.iter().copied()).map(|near| format!("did you mean `{near}`?"))

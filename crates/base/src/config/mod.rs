@@ -30,11 +30,11 @@ pub use problem::{Problem, Problems};
 pub use resolve::{Checks, Fault, Resolved, resolve};
 pub use resolver::Setting;
 pub use settings::{
-    Advertise, Audit, AuditSink, AuditSync, Auth, ClientAuth, Cluster, ClusterDiscovery, Config,
-    Connect, Dap, Discovery, Gcs, HeadAddress, Hook, Http, Jwks, Kubernetes, Listen, Log,
-    LogFormat, Notice, NoticeEvent, NoticeForm, OnFailure, Park, Placeholder, PostMortem,
-    Recording, Registry, Release, SyslogAddress, Telemetry, Template, Tls, TlsMode, TlsVersion,
-    Upstream, UpstreamPath, collective_timeout_of_job,
+    Advertise, Audit, AuditSink, Auth, ClientAuth, Cluster, ClusterDiscovery, Config, Connect, Dap,
+    Gcs, HeadAddress, Hook, Http, Jwks, Kubernetes, Listen, Log, LogFormat, Notice, NoticeEvent,
+    NoticeForm, OnFailure, Park, Placeholder, PostMortem, Recording, Registry, Release,
+    SyslogAddress, Telemetry, Template, Tls, TlsMode, TlsVersion, Upstream, UpstreamPath,
+    collective_timeout_of_job,
 };
 pub use sources::Sources;
 

@@ -34,13 +34,17 @@ pub(super) use super::resolver::Section;
 /// Where a section has more to say than its keys do one by one, `= "tls", then follow_files {` names a
 /// method of the struct, `fn(&mut self, &mut Resolver)`, that is called after the last key was read.
 ///
+/// A second block, `} constants {`, has fields without a key: no operator sets them, and a test may.
+///
 /// [`ValueKind`]: super::kind::ValueKind
 macro_rules! settings {
     (
         $(#[$doc:meta])*
         $vis:vis struct $name:ident = $section:literal $(, then $then:ident)? {
             $($(#[$key_doc:meta])* $key:ident: $type:ty = $default:expr, $kind:expr;)+
-        }
+        } $(constants {
+            $($(#[$constant_doc:meta])* $constant:ident: $constant_type:ty = $value:expr;)+
+        })?
     ) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,11 +54,16 @@ macro_rules! settings {
                 #[doc = concat!("\n\nDefault: `", stringify!($default), "`.")]
                 $vis $key: $type,
             )+
+            $($(
+                $(#[$constant_doc])*
+                #[doc = concat!("\n\nNo key: always `", stringify!($value), "`.")]
+                $vis $constant: $constant_type,
+            )+)?
         }
 
         impl Default for $name {
             fn default() -> Self {
-                Self { $($key: $default,)+ }
+                Self { $($key: $default,)+ $($($constant: $value,)+)? }
             }
         }
 
@@ -117,7 +126,7 @@ mod upstream;
 
 pub use advertise::Advertise;
 pub(super) use advertise::AdvertiseMode;
-pub use audit::{Audit, AuditSink, AuditSync, OnFailure, SyslogAddress};
+pub use audit::{Audit, AuditSink, OnFailure, SyslogAddress};
 pub use auth::Auth;
 pub use cluster::{Cluster, Gcs};
 pub use connect::Connect;
@@ -133,7 +142,7 @@ pub use notice::{Notice, NoticeEvent, NoticeForm, Placeholder, Template};
 pub use park::Park;
 pub use post_mortem::PostMortem;
 pub use recording::Recording;
-pub use registry::{Discovery, Registry};
+pub use registry::Registry;
 pub use release::{Release, collective_timeout_of_job};
 pub use telemetry::Telemetry;
 pub use tls::{ClientAuth, Tls, TlsMode, TlsVersion};

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::file::GONE;
+use super::file::gone;
 use super::flags::Flags;
 use super::problem::{Problem, nearest, shown};
 use super::raw::{RawEntry, RawValue};
@@ -61,13 +61,6 @@ pub(super) struct RawEnvironment {
     pub(super) entries: Vec<(&'static str, &'static str, RawEntry)>,
     /// The values of `RAY_RELAY_RAY_ADDRESS`, split at commas.
     pub(super) clusters: Option<Vec<String>>,
-}
-
-/// A variable of the environment that there was, and what has become of it.
-fn gone_variable(name: &str) -> Option<&'static str> {
-    GONE.iter()
-        .find(|(section, key, _)| variable(section, key) == name)
-        .map(|(_, _, what)| *what)
 }
 
 /// The variable of a key.
@@ -159,8 +152,9 @@ fn unknown(name: &str) -> Problem {
     // Compared without the prefix, which all share and which would make everything look alike.
     let bare = |name| str::trim_start_matches(name, PREFIX);
     let near = nearest(bare(name), candidates.iter().map(|name| bare(name)));
-    let hint = match (gone_variable(name), near) {
-        (Some(what), _) => what.to_owned(),
+    let gone = gone(|section, key| variable(section, key) == name);
+    let hint = match (gone, near) {
+        (Some(what), _) => what,
         (None, Some(near)) => format!("did you mean {PREFIX}{near}?"),
         (None, None) => {
             "keys are RAY_RELAY_<SECTION>_<KEY>, as in RAY_RELAY_LISTEN_ADDRESS".to_owned()

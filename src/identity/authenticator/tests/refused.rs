@@ -89,7 +89,7 @@ async fn what_is_wrong_in_any_way_is_refused_with_the_same_words() {
         (Why::Malformed, format!("{text}.{text}")),
         (Why::Signature, format!("{text}=")),
         (Why::Malformed, format!(" {text}")),
-        (Why::TooLong, format!("{text}{}", "A".repeat(8192))),
+        (Why::TooLong, format!("{text}{}", "A".repeat(16_384))),
         (Why::Malformed, String::new()),
     ] {
         refused_as(&authenticator, &Secret::new(&*text), &text, reason).await;

@@ -365,10 +365,7 @@ async fn made_up_tokens_displace_nobody_and_too_many_at_a_time_are_sent_away() {
     let asked = oracle.asked();
     ask(&reviewer, "t").await.unwrap();
     assert_eq!(oracle.asked(), asked);
-    assert_eq!(
-        reviewer.0.known.lock().refused.len(),
-        config().cache_entries
-    );
+    assert_eq!(reviewer.0.known.lock().refused.len(), MAX_REMEMBERED_TOKENS);
 
     let never = Oracle::held(Said::Refused, Arc::default());
     let reviewer = never.reviewer();

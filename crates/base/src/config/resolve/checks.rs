@@ -7,7 +7,7 @@ use crate::config::resolver::Resolver;
 use crate::config::settings::{
     Advertise, Auth, ClientAuth, Config, Jwks, Kubernetes, Notice, Tls, TlsMode,
 };
-use crate::config::units::{format_duration, format_size};
+use crate::config::units::format_duration;
 
 impl Resolver {
     /// What no single value can be blamed for.
@@ -30,20 +30,6 @@ impl Resolver {
         }
         self.check_release(config);
         self.check_notice(&config.notice, checks);
-        let registry = &config.registry;
-        let poll = ("registry.poll_interval", registry.poll_interval);
-        let hint = "lengthen it, or poll more often";
-        self.at_least(("registry.backoff_max", registry.backoff_max), poll, hint);
-        self.at_least(("registry.stale_after", registry.stale_after), poll, hint);
-        if config.dap.max_handshake_frame > config.dap.max_frame {
-            let most = format_size(config.dap.max_frame);
-            self.problem(
-                "dap.max_handshake_frame",
-                &format_size(config.dap.max_handshake_frame),
-                &format!("at most dap.max_frame ({most})"),
-                "the messages before attach are the small ones",
-            );
-        }
         self.check_jwks(&config.jwks);
         self.check_kubernetes(&config.kubernetes, config.listen.handshake_timeout);
         let port = config.listen.address.port();
@@ -82,11 +68,6 @@ impl Resolver {
     }
 
     fn check_auth(&mut self, auth: &Auth) {
-        self.at_least(
-            ("auth.throttle_max", auth.throttle_max),
-            ("auth.throttle_delay", auth.throttle_delay),
-            "lengthen it, or begin with a shorter one",
-        );
         if auth.audience == "ray-relay-ticket" {
             self.problem(
                 "auth.audience",

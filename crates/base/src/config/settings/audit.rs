@@ -2,14 +2,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use crate::config::kind::{ValueKind, choice, count, duration, flag, path, quoted, size};
+use crate::config::kind::{ValueKind, choice, count, flag, path, quoted, size};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
 use crate::config::resolver::Resolver;
-use crate::config::units::{GIB, KIB, MIB, MINUTE, SECOND};
+use crate::config::units::{GIB, KIB, MIB};
 
 settings! {
     /// `[audit]`: the record of what was decided and done.
@@ -24,10 +23,6 @@ settings! {
         max_size: usize = 64 * MIB, size(64 * KIB..=16 * GIB);
         /// Rotated files that are kept; 0 keeps all.
         keep: usize = 0, count(0..=10_000);
-        /// When a line counts as written.
-        sync: AuditSync = AuditSync::Batch, choice();
-        /// Longest wait for one line to be where it has to be.
-        timeout: Duration = 2 * SECOND, duration(Duration::from_millis(100)..=MINUTE);
         /// What happens where a line cannot be written.
         on_failure: OnFailure = OnFailure::Deny, choice();
         /// Whether debugger commands are recorded.
@@ -48,16 +43,6 @@ words! {
         File = "file",
         /// The daemon at `audit.syslog`.
         Syslog = "syslog",
-    }
-}
-
-words! {
-    /// When a line counts as written to a file.
-    pub enum AuditSync {
-        /// Each line has a `fdatasync` of its own.
-        Always = "always",
-        /// Lines that wait at the same time share one.
-        Batch = "batch",
     }
 }
 

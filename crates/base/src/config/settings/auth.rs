@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::kind::{SHORTEST, count, duration, path, paths, size, text, texts};
-use crate::config::units::{DAY, HOUR, KIB, MINUTE, SECOND};
+use crate::config::kind::{duration, path, paths, text, texts};
+use crate::config::units::{DAY, MINUTE, SECOND};
 
 settings! {
     /// `[auth]`: which tokens are accepted, and the policy for their principals.
@@ -19,20 +19,15 @@ settings! {
         leeway: Duration = 30 * SECOND, duration(Duration::ZERO..=5 * MINUTE);
         /// The longest lifetime of a token, from `iat` to `exp`. Absent: whatever its issuer gave it.
         max_lifetime: Option<Duration> = None, duration(SECOND..=365 * DAY).optional();
-        /// A token of more bytes is refused unread.
-        max_token: usize = 8 * KIB, size(KIB..=64 * KIB);
         /// Who may do what. Absent: what the tokens say.
         policy_file: Option<PathBuf> = None, path("the path of a policy file");
         /// What is not to be trusted any more.
         revocations_file: Option<PathBuf> = None, path("the path of the file with revocations, which need not be there yet");
         /// The secret of tickets, the same for all replicas. Absent: random for each process.
         ticket_key_file: Option<PathBuf> = None, path("the path of a file with a secret, as `ray-relay token keygen --algorithm HS256` makes it");
+    } constants {
         /// Refused credentials of one address that cost nothing.
-        throttle_after: usize = 10, count(1..=1_000_000);
-        /// The first back-off.
-        throttle_delay: Duration = SECOND, duration(SHORTEST..=HOUR);
-        /// The longest back-off.
-        throttle_max: Duration = MINUTE, duration(SHORTEST..=HOUR);
+        throttle_after: u32 = 10;
     }
 }
 

@@ -12,8 +12,6 @@ settings! {
         connect_timeout: Duration = 5 * SECOND, duration(SHORTEST..=10 * MINUTE);
         /// Largest single message in either direction after attach, in bytes.
         max_frame: usize = 64 * MIB, size(64 * KIB..=GIB);
-        /// Largest message until attach, in bytes.
-        max_handshake_frame: usize = MIB, size(4 * KIB..=64 * MIB);
         /// Whether the permission `debug` is enough to end a worker process.
         allow_terminate: bool = false, flag();
         /// Whether the permission `debug` is enough to open a debugger in a task that runs and asked for none.

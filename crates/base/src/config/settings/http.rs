@@ -1,22 +1,14 @@
 //! `[http]`: limits and timeouts of the relay's API and the dashboard.
 
-use std::time::Duration;
-
 use crate::config::address::is_host_name;
-use crate::config::kind::{SHORTEST, ValueKind, count, duration, flag, listed, quoted, size};
+use crate::config::kind::{ValueKind, count, flag, listed, quoted};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
-use crate::config::units::{GIB, KIB, MIB, MINUTE, SECOND};
 
 settings! {
     /// `[http]`: API and dashboard.
     pub struct Http = "http" {
-        /// The deadline from the first byte of a request to the end of its headers, and of an idle kept-alive
-        /// connection.
-        header_timeout: Duration = 30 * SECOND, duration(SHORTEST..=10 * MINUTE);
-        /// Largest dashboard answer in which addresses are replaced or rows left out, in bytes.
-        max_rewrite: usize = 64 * MIB, size(64 * KIB..=GIB);
         /// Open streams of /relay/v1/events at a time.
         max_event_streams: usize = 64, count(1..=100_000);
         /// Names besides IP addresses and localhost under which browsers, commands, agents and `ray` may reach

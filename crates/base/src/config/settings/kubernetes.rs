@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::kind::{
-    SHORTEST, ValueKind, count, duration, flag, listed, path, quoted, web_address,
-};
+use crate::config::kind::{SHORTEST, ValueKind, duration, flag, listed, path, quoted, web_address};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
@@ -28,14 +26,13 @@ settings! {
         token_file: Option<PathBuf> = None, path("the path of a file with the relay's own token");
         /// The deadline of each question about a token, and of a client that waits for the answers.
         timeout: Duration = 5 * SECOND, duration(SHORTEST..=MINUTE);
-        /// Tokens that are remembered; as many refused ones again.
-        cache_entries: usize = 1024, count(1..=65_536);
         /// How long an answer holds, and how often the tokens of live sessions are shown again.
         recheck: Duration = MINUTE, duration(SECOND..=HOUR);
-        /// How long a refused token is not shown again.
-        refused_for: Duration = 10 * SECOND, duration(SHORTEST..=HOUR);
         /// How long live sessions and accepted tokens outlast an API server that does not answer.
         outage_grace: Duration = 5 * MINUTE, duration(SHORTEST..=DAY);
+    } constants {
+        /// How long a refused token is not shown again.
+        refused_for: Duration = 10 * SECOND;
     }
 }
 

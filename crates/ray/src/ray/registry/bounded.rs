@@ -36,21 +36,12 @@ pub(super) struct FirstRows<T, const MOST: usize> {
     pub(super) left_out: usize,
 }
 
-impl<T, const MOST: usize> FirstRows<T, MOST> {
-    /// Those of another source.
-    pub(super) fn of(mut rows: Vec<T>) -> Self {
-        let left_out = rows.len().saturating_sub(MOST);
-        rows.truncate(MOST);
-        Self {
-            read: rows,
-            left_out,
-        }
-    }
-}
-
 impl<T, const MOST: usize> Default for FirstRows<T, MOST> {
     fn default() -> Self {
-        Self::of(Vec::new())
+        Self {
+            read: Vec::new(),
+            left_out: 0,
+        }
     }
 }
 

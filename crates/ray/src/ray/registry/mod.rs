@@ -140,7 +140,7 @@ impl Registry {
     }
 
     /// The nodes that heads list as alive, by cluster and id. As long as what this returns is held, the heads are asked
-    /// for them at `registry.node_interval`; otherwise only while anything is paused or attached.
+    /// for them every three seconds; otherwise only while anything is paused or attached.
     pub fn watch_nodes(&self) -> watch::Receiver<Arc<[RayNode]>> {
         self.shared.nodes.subscribe()
     }

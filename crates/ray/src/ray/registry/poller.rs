@@ -14,14 +14,12 @@ use crate::ray::head::{HeadClient, HeadError};
 use crate::ray::registry::bounded::{LONGEST_ID, LONGEST_ROW};
 use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::follow::{Follow, PollResult};
-use crate::ray::registry::gcs::GcsError;
 use crate::ray::registry::nodes::Nodes;
 use crate::ray::registry::query::AnswerDigest;
 use crate::ray::registry::rows::{LIMIT, QueryResult, WorkerRow};
 use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::{Cluster, Now};
 use crate::ray::registry::{Change, PollOutcome, query};
-use ray_relay_base::config::Discovery;
 use ray_relay_base::wire::backoff::Backoff;
 
 /// How long a new breakpoint may wait for its node's state before it is listed without.
@@ -36,24 +34,6 @@ const SPACING_BY_LENGTH: u32 = 4;
 
 /// How often a head that does not answer is asked whether it is back, where polls are not rarer anyway.
 const PROBE: Duration = Duration::from_secs(1);
-
-/// Why a poll failed.
-#[derive(Debug, thiserror::Error)]
-enum PollError {
-    #[error(transparent)]
-    Head(#[from] HeadError),
-    #[error(transparent)]
-    Gcs(#[from] GcsError),
-}
-
-impl From<&PollError> for PollOutcome {
-    fn from(error: &PollError) -> Self {
-        match error {
-            PollError::Head(error) => error.into(),
-            PollError::Gcs(error) => error.into(),
-        }
-    }
-}
 
 /// The poller of one cluster's head.
 struct Poller<'a> {
@@ -179,10 +159,7 @@ impl Poller<'_> {
     }
 
     /// The list; `None` where it is the one that was taken in last, byte for byte, and would change nothing.
-    async fn paused_workers(&mut self) -> Result<Option<QueryResult<WorkerRow>>, PollError> {
-        if let (Discovery::Gcs, Some(gcs)) = (self.shared.settings.discovery, &self.handle.gcs) {
-            return Ok(Some(gcs.paused_workers().await?));
-        }
+    async fn paused_workers(&mut self) -> Result<Option<QueryResult<WorkerRow>>, HeadError> {
         let body = query::paused_workers(self.head).await?;
         // A head sends all rows in order, each second, and to read thousands of them takes longer than all else here.
         let is_settled = self.shared.with(|state| state.is_settled(self.cluster));
@@ -267,7 +244,7 @@ impl Poller<'_> {
         self.followed(questions.vanished, sent, recovered);
     }
 
-    fn failed(&mut self, error: &PollError) {
+    fn failed(&mut self, error: &HeadError) {
         if self.backoff.is_fresh() {
             tracing::warn!(cluster = %self.handle.name, %error, "cannot poll the Ray head; the last list is kept");
         }

@@ -76,15 +76,6 @@ impl<T> QueryResult<T> {
         self.rows.left_out
     }
 
-    /// `rows` of `total`, of which `seen` were looked at.
-    pub(super) fn of(rows: Vec<T>, total: u64, seen: u64) -> Self {
-        Self {
-            total: Some(total),
-            num_after_truncation: Some(seen),
-            rows: FirstRows::of(rows),
-        }
-    }
-
     /// The rows that could be read.
     pub(super) fn into_rows(self) -> Vec<T> {
         self.rows.read

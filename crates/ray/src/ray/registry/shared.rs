@@ -17,7 +17,7 @@ use crate::ray::registry::found_cluster::Published;
 use crate::ray::registry::live_nodes;
 use crate::ray::registry::observe::Observer;
 use crate::ray::registry::snapshot::{ClusterStatus, Search, Snapshot};
-use crate::ray::registry::state::{Changes, Claimed, Cluster, Now, State};
+use crate::ray::registry::state::{Changes, Claimed, Cluster, ENDED_KEPT_FOR, Now, State};
 use crate::ray::registry::{Breakpoint, BreakpointId, Event, FoundCluster};
 use ray_relay_base::config;
 use ray_relay_base::memory::Memory;
@@ -72,7 +72,7 @@ impl Shared {
             .map(|cluster| ClusterStatus::new(Arc::clone(&cluster.name)))
             .collect();
         let names = clusters.iter().map(|cluster| Arc::clone(&cluster.name));
-        let state = State::new(names, settings.keep_ended);
+        let state = State::new(names, ENDED_KEPT_FOR);
         let told: Arc<[_]> = statuses.as_slice().into();
         let snapshot = Snapshot {
             clusters: Arc::clone(&told),

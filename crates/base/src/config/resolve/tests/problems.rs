@@ -63,15 +63,20 @@ token = \"hunter2\"
 
 #[test]
 fn a_key_that_is_gone_says_what_has_become_of_it() {
-    let problem = problem("[listen]\nsilence = \"2s\"\n");
-    assert_eq!(problem.key, "listen.silence");
+    let silence = problem("[listen]\nsilence = \"2s\"\n");
+    assert_eq!(silence.key, "listen.silence");
     let variable = problems("", &[("RAY_RELAY_LISTEN_SILENCE", "2s")]).remove(0);
-    for problem in [problem, variable] {
-        let hint = problem.hint.unwrap();
+    for gone in [silence, variable] {
+        let hint = gone.hint.unwrap();
         for word in ["handshake_timeout", "remove"] {
             assert!(hint.contains(word), "{hint}");
         }
     }
+    let problem = problem("[http]\nmax_rewrite = \"1GiB\"\n");
+    assert_eq!(
+        problem.hint.unwrap(),
+        "the key is gone: a dashboard answer that is changed may have 64MiB; remove it"
+    );
 }
 
 #[test]

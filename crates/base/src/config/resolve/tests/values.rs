@@ -30,8 +30,6 @@ fn other_machines_are_let_in_only_on_purpose() {
 #[test]
 fn values_have_to_fit_together() {
     for (file, key) in [
-        ("[registry]\npoll_interval = '20s'", "registry.stale_after"),
-        ("[dap]\nmax_frame = '64KiB'", "dap.max_handshake_frame"),
         (
             "[advertise]\nmode = 'ports'\nports = '5670-5690'",
             "advertise.ports",
@@ -39,7 +37,6 @@ fn values_have_to_fit_together() {
         ("[advertise]\nmode = 'host'", "advertise.host"),
         ("[auth]\nleeway = '6m'", "auth.leeway"),
         ("[auth]\nissuer = 'x'", "auth.issuer"),
-        ("[auth]\nthrottle_delay = '2m'", "auth.throttle_max"),
         ("[auth]\naudience = 'ray-relay-ticket'", "auth.audience"),
         ("[advertise]\nhost = 'debug.example.com'", "advertise.host"),
         (TWO_CLUSTERS, "cluster.name"),

@@ -1,7 +1,7 @@
 //! The GCS of a cluster over gRPC (port 6379): what the head's port 8265 does not tell.
 //!
-//! Used for the breakpoints of Ray's legacy debugger, which are keys in the GCS's key-value store alone, and, where
-//! `discovery = "gcs"`, for the paused workers too. HTTP/2, in cleartext or, where certificates are given, over TLS ([`tls`]);
+//! Used for the breakpoints of Ray's legacy debugger, which are keys in the GCS's key-value store alone. HTTP/2, in cleartext or,
+//! where certificates are given, over TLS ([`tls`]);
 //! with Ray's own token where the cluster wants one. Every call has a deadline and a largest answer.
 
 pub(super) mod entry;
@@ -29,18 +29,14 @@ use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
 use tower_service::Service;
 
-use self::messages::{
-    KeysReply, KeysRequest, MultiGetReply, MultiGetRequest, Worker, WorkerFilters, WorkersReply,
-    WorkersRequest,
-};
+use self::messages::{KeysReply, KeysRequest, MultiGetReply, MultiGetRequest};
 use self::tls::{GcsTls, GcsTlsError};
 use crate::ray::head::HeadClient;
-use crate::ray::registry::rows::{LIMIT, QueryResult, WorkerRow};
 use ray_relay_base::config::{self, Gcs};
 use ray_relay_base::dial::Stream;
-use ray_relay_base::wire::text::{hex, innermost_cause, one_line};
+use ray_relay_base::wire::text::{innermost_cause, one_line};
 
-/// Largest answer: 10,000 workers are 4 MiB.
+/// Largest answer.
 const MAX_ANSWER: usize = 32 << 20;
 
 /// Keys that are read at all. Ray leaves one behind for every session that was to go on in another task and did not: more
@@ -212,25 +208,6 @@ impl GcsClient {
         Ok(entries)
     }
 
-    /// Live workers with waiting threads. Before Ray 2.38: all workers.
-    pub(super) async fn paused_workers(&self) -> Result<QueryResult<WorkerRow>, GcsError> {
-        let request = WorkersRequest {
-            limit: i64::try_from(LIMIT).ok(),
-            filters: Some(WorkerFilters {
-                exist_paused_threads: Some(true),
-                is_alive: Some(true),
-            }),
-        };
-        let reply: WorkersReply = self
-            .call("/ray.rpc.WorkerInfoGcsService/GetAllWorkerInfo", request)
-            .await?;
-        self.good(reply.status.as_ref())?;
-        let seen = reply.workers.len() as u64;
-        let rows = reply.workers.into_iter().filter_map(row).collect();
-        let total = u64::try_from(reply.total).unwrap_or_default();
-        Ok(QueryResult::of(rows, total.max(seen), seen))
-    }
-
     async fn call<Q, A>(&self, path: &'static str, message: Q) -> Result<A, GcsError>
     where
         Q: Message + Send + Sync + 'static,
@@ -337,28 +314,6 @@ impl Service<Uri> for Secured {
     fn call(&mut self, uri: Uri) -> Self::Future {
         Box::pin(self.tls.clone().connect(uri, self.patience))
     }
-}
-
-/// The row of the State API that `worker` would have; `None` without an address.
-fn row(worker: Worker) -> Option<WorkerRow> {
-    let address = worker.address?;
-    Some(WorkerRow {
-        worker_id: hex(&address.worker_id),
-        is_alive: worker.is_alive,
-        worker_type: if worker.worker_type == 1 {
-            "DRIVER"
-        } else {
-            "WORKER"
-        }
-        .to_owned(),
-        exit_type: String::new(),
-        exit_detail: String::new(),
-        node_id: hex(&address.node_id),
-        ip: address.ip,
-        pid: Some(worker.pid.into()),
-        debugger_port: worker.debugger_port.map(u64::from),
-        num_paused_threads: worker.num_paused_threads.map(u64::from),
-    })
 }
 
 #[cfg(test)]

@@ -59,6 +59,9 @@ pub(super) type Changes = Vec<(Change, Arc<Breakpoint>)>;
 /// A breakpoint that a claim was given, where it is, and what happened.
 pub(super) type Claimed = (Cluster, Arc<Breakpoint>, Changes);
 
+/// How long ended breakpoints are remembered, so that a client that comes too late hears why.
+pub(super) const ENDED_KEPT_FOR: Duration = Duration::from_secs(600);
+
 /// All clusters' breakpoints.
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct State {

@@ -266,10 +266,7 @@ pub(super) fn settings() -> config::Registry {
         request_timeout: Duration::from_secs(5),
         backoff_max: Duration::from_secs(30),
         node_interval: Duration::from_secs(10),
-        stale_after: Duration::from_secs(10),
         locations: false,
-        keep_ended: Duration::from_secs(600),
-        discovery: config::Discovery::Http,
     }
 }
 

@@ -20,13 +20,13 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::ray::registry::gcs::messages::{
-    Address, KeyValue, KeysReply, KeysRequest, MultiGetReply, MultiGetRequest, Worker, WorkersReply,
+    KeyValue, KeysReply, KeysRequest, MultiGetReply, MultiGetRequest,
 };
 use crate::ray::registry::tests::fake_head::{
     FakeHead, SECOND, dead, holder, live, settings, until, watch, watch_with, worker,
 };
 use crate::ray::registry::{EnteredBreakpoint, Kind, RayNode, Reason};
-use ray_relay_base::config::{Discovery, Gcs};
+use ray_relay_base::config::Gcs;
 use ray_relay_base::wire::tunnel::messages::{Hex, HoldRow, Parked};
 
 const KEY: &str = "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e";
@@ -35,7 +35,6 @@ const KEY: &str = "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e";
 #[derive(Clone, Default)]
 pub(super) struct FakeGcs {
     entries: Arc<Mutex<BTreeMap<String, Value>>>,
-    workers: Arc<Mutex<Vec<Worker>>>,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
@@ -133,16 +132,6 @@ impl FakeGcs {
                 MultiGetReply {
                     status: None,
                     found: found.collect(),
-                }
-                .encode_to_vec()
-            }
-            "GetAllWorkerInfo" => {
-                let workers = self.workers.lock().unwrap().clone();
-                let total = workers.len() as i64;
-                WorkersReply {
-                    status: None,
-                    workers,
-                    total,
                 }
                 .encode_to_vec()
             }
@@ -266,36 +255,6 @@ async fn what_dead_jobs_and_workers_left_behind_is_not_listed() {
     let list = until(&registry, |list| !list.live.is_empty()).await;
     let names: Vec<_> = list.live.iter().map(|b| b.name()).collect();
     assert_eq!(names, ["waits"]);
-}
-
-#[tokio::test]
-async fn paused_workers_come_from_the_gcs_where_that_is_chosen() {
-    let (gcs, address) = FakeGcs::start().await;
-    let head = FakeHead::start().await;
-    gcs.workers.lock().unwrap().push(Worker {
-        is_alive: true,
-        address: Some(Address {
-            node_id: vec![0xaa, 0xaa],
-            ip: "10.0.0.7".to_owned(),
-            worker_id: vec![0xbe, 0xef],
-        }),
-        worker_type: 0,
-        pid: 5,
-        debugger_port: Some(30_001),
-        num_paused_threads: Some(1),
-    });
-    let mut settings = settings();
-    settings.discovery = Discovery::Gcs;
-    let (registry, _guard) = watch_with(&head, Gcs::At(address.to_string()), &settings);
-    let found = live(&registry, |b| b.kind == Kind::Debugpy).await;
-    assert_eq!(
-        (&*found.worker_id, &*found.node_id, found.pid),
-        ("beef", "aaaa", 5)
-    );
-    assert!(
-        head.asked("num_paused_threads").is_empty(),
-        "the dashboard is not polled as well"
-    );
 }
 
 #[tokio::test]
