@@ -16,6 +16,7 @@ use crate::pdb::breakpoints::PromptBreakpoints;
 use crate::pdb::error::PromptError;
 use crate::pdb::output::Piece;
 use crate::pdb::wire::{BeforeStop, Wire};
+use crate::wire::dap::message::ThreadEvent;
 use crate::wire::dap::names::Command;
 use crate::wire::dap::{mappings, post_mortem};
 
@@ -124,7 +125,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// The first stop, and whether another client has attached to the debugger before.
-    async fn attach(&mut self, options: &Options) -> Result<(Value, bool), PromptError> {
+    async fn attach(&mut self, options: &Options) -> Result<(ThreadEvent, bool), PromptError> {
         let client = json!({
             "clientID": "ray-relay", "clientName": options.client, "adapterID": "debugpy", "pathFormat": "path",
             "linesStartAt1": true, "columnsStartAt1": true, "supportsVariableType": true,
