@@ -385,35 +385,36 @@ def _interrupt():
         signal.SIG_BLOCK, ()
     )
 
-    def raise_in(ident, error):
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), error and ctypes.py_object(error))
-
     def goes_on(ident, frame, guard):
         return _evaluation(ident)[0] is frame and (guard is None or guard["open"])
+
+    def interrupt(ident, again):
+        # A handler in C, such as one of Ray's, may take the signal before Python's.
+        if ident == main and takes_signal and not again:
+            signal.pthread_kill(ident, signal.SIGINT)
+        else:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(KeyboardInterrupt))
 
     found = [(ident, *_evaluation(ident)) for ident in _sys._current_frames() if ident != own]
     found = [one for one in found if one[1] is not None and not (one[2] and one[2]["sent"])]
     for again in (False, True):
-        for ident, frame, guard in found:
-            with (guard or _guard)["lock"]:
-                if not goes_on(ident, frame, guard):
-                    continue
-                if guard:
-                    guard["sent"] = True
-                # A handler in C, such as one of Ray's, may take the signal before Python's. It cannot be taken back, so an editor's
-                # gets it only where it does not end by itself.
-                if ident == main and takes_signal and again == (guard is None):
-                    raise_in(ident, None)
-                    signal.pthread_kill(ident, signal.SIGINT)
-                else:
-                    raise_in(ident, KeyboardInterrupt)
+        # What was raised cannot be taken back: where a thread is traced, Python 3.11 never goes on then. So no other thread
+        # runs between the look at one and what is raised in it.
+        interval = _sys.getswitchinterval()
+        _sys.setswitchinterval(0.5)
+        try:
+            time.sleep(0.001)
+            for ident, frame, guard in found:
+                with (guard or _guard)["lock"]:
+                    if goes_on(ident, frame, guard):
+                        if guard:
+                            guard["sent"] = True
+                        interrupt(ident, again)
+        finally:
+            _sys.setswitchinterval(interval)
         until = time.monotonic() + 0.5
         while any(goes_on(*one) for one in found) and time.monotonic() < until:
             time.sleep(0.02)
-        for ident, frame, guard in found:
-            # What has not come to it is not to come to the task.
-            if guard is None and not goes_on(ident, frame, guard):
-                raise_in(ident, None)
     return {}
 
 

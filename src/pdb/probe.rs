@@ -278,6 +278,10 @@ ended.append(in_other('while True: pass'))
 # What ends by itself meanwhile, and what runs behind it, hears nothing.
 ended.append(in_main('import time; time.sleep(0.2)') in ('done', 'KeyboardInterrupt'))
 for _ in range(1000): time.sleep(0.0001)
+# A thread that a debugger traces goes on.
+sys.settrace(lambda *_: None)
+(lambda: 1)()
+sys.settrace(None)
 print(ended)
 "#;
         let interrupt = interrupt();
