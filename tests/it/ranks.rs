@@ -215,6 +215,34 @@ async fn one_command_names_the_odd_rank_directly_and_through_agents_with_tls() {
     the_odd_rank_for_who_may_only_look(&guarded, &mut scene);
 }
 
+/// While 32 ranks stop one after the other and get their names: who is left out is said, and not counted as done.
+#[tokio::test]
+#[ignore = "32 workers are many for two cores: by hand"]
+async fn a_pattern_leaves_none_of_many_ranks_out_in_silence() {
+    const RANKS: usize = 32;
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let scene = Scene::new(&cluster);
+    let ranks = RANKS.to_string();
+    let mut driver = cluster.start_driver("paused_ranks.py", &[("RANKS", &ranks)]);
+    let long = std::time::Duration::from_secs(300);
+    crate::support::eventually("all of them", long, || {
+        let waiting = scene.list().len();
+        let (code, text) = asked(&scene, &["diff", "Trainer*", "--no-locals"]);
+        let first = text.lines().next().unwrap_or_default();
+        say(format!("{waiting} wait: {code:?} {first}"));
+        let count = first.strip_prefix("Trainer: ").unwrap_or("0 ");
+        let count = count.split(' ').next().unwrap().parse().unwrap_or(0);
+        assert!(code != Some(0) || waiting <= count, "{waiting}: {text}");
+        (code == Some(0) && count == RANKS).then_some(())
+    });
+    let (_, text) = asked(&scene, &["release", "--all", "--yes"]);
+    assert_eq!(text.matches("  released").count(), RANKS, "{text}");
+    assert_eq!(driver.result().as_array().map(Vec::len), Some(RANKS));
+    scene.gone();
+}
+
 /// As VS Code 1.139 asks: the console of the session that is selected, and what it shows of a thread that has stopped.
 async fn the_odd_rank_by_the_session_that_has_opened_all(scene: &Scene<'_>) {
     let mut driver = scene.cluster.start_driver("paused_ranks.py", &[]);

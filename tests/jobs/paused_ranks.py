@@ -1,5 +1,7 @@
-"""Eight ranks on all nodes that wait at a breakpoint, of which the fourth has lost its loss and its batch, reads another shard with
+"""Eight ranks, or RANKS, on all nodes that wait at a breakpoint, of which the fourth has lost its loss and its batch, reads another shard with
 another configuration, and has gone on from another step."""
+import os
+
 import harness
 import numpy
 import ray
@@ -20,6 +22,6 @@ class Trainer:
 
 harness.connect()
 nodes = harness.nodes()
-ranks = [Trainer.options(name="rank-%d" % rank, **harness.on(nodes[rank % len(nodes)])).remote() for rank in range(8)]
+ranks = [Trainer.options(name="rank-%d" % rank, **harness.on(nodes[rank % len(nodes)])).remote() for rank in range(int(os.environ.get("RANKS", 8)))]
 refs = [actor.step.remote(rank, 0.1) for rank, actor in enumerate(ranks)]
 harness.result(ray.get(refs))
