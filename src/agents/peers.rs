@@ -184,14 +184,17 @@ impl Agents {
     }
 
     /// Has the agent of its node let the task of `breakpoint` run on, which it keeps for a person. Resolves when the worker was
-    /// left, or after [`LEFT`] at the latest.
+    /// left; with its holder where it is not within [`LEFT`].
     ///
     /// # Errors
     /// [`NoRoute`].
-    pub(crate) async fn let_run_kept(&self, breakpoint: &Breakpoint) -> Result<(), NoRoute> {
+    pub(crate) async fn let_run_kept(
+        &self,
+        breakpoint: &Breakpoint,
+    ) -> Result<Option<Holder>, NoRoute> {
         let mut lists = self.registry.watch();
         let WorkerRoute::Agent { link, .. } = self.way_to_agent(breakpoint).await? else {
-            return Ok(());
+            return Ok(None);
         };
         let kept = self.registry.remote(|said| {
             let hold = said.of(&breakpoint.worker());
@@ -199,17 +202,18 @@ impl Agents {
         });
         let Some(kept) = kept else {
             // It is over already.
-            return Ok(());
+            return Ok(None);
         };
         link.tell(FromRelay::LetRun(kept));
-        let left = |list: &Arc<Snapshot>| {
-            let row = list.find(breakpoint.id);
-            row.and_then(|row| row.holder())
-                .is_none_or(|holder| holder.parked_until.is_none())
+        let keeper = |list: &Arc<Snapshot>| {
+            let holder = list.find(breakpoint.id).and_then(|row| row.holder());
+            holder
+                .filter(|holder| holder.parked_until.is_some())
+                .cloned()
         };
         // The registry outlives this.
-        let _ = timeout(LEFT, lists.wait_for(left)).await;
-        Ok(())
+        let left = timeout(LEFT, lists.wait_for(|list| keeper(list).is_none())).await;
+        Ok(left.err().and_then(|_| keeper(&self.registry.snapshot())))
     }
 }
 

@@ -112,7 +112,7 @@ pub(super) fn known(mut said: Map<String, Value>) -> Value {
 
 /// debugpy's own capabilities (1.8.22; 1.8.0 and 1.8.5 lack `supportsTerminateDebuggee`), as its adapter sends them.
 /// `supportsRestartRequest` is the relay's own: a client that lacks the request says goodbye in place of it, and the task runs
-/// on; so is `supportSuspendDebuggee`, which leaves the task parked. `uncaught` has to be on by default: without it clients do not set the filter that a post-mortem stop needs.
+/// on; so are `supportsCancelRequest`, which interrupts an expression, and `supportSuspendDebuggee`, which leaves the task parked. `uncaught` has to be on by default: without it clients do not set the filter that a post-mortem stop needs.
 static DEBUGPY: LazyLock<Value> = LazyLock::new(|| {
     json!({
         "supportsCompletionsRequest": true,
@@ -143,6 +143,7 @@ static DEBUGPY: LazyLock<Value> = LazyLock::new(|| {
              "description": "Break when exception escapes into library code."},
         ],
         "supportsStepInTargetsRequest": true,
+        "supportsCancelRequest": true,
         "supportsRestartRequest": true,
         "supportSuspendDebuggee": true,
     })

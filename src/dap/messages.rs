@@ -25,6 +25,8 @@ pub enum FromClient {
     Evaluate,
     /// It is answered in the worker's place: a task cannot be started again.
     Restart,
+    /// It is answered in the worker's place, and what is evaluated is interrupted.
+    Cancel,
     /// The client leaves; the task is ended only by who may.
     Disconnect,
     /// The client leaves and ends the task; refused as a whole to who may not.
@@ -119,7 +121,7 @@ pub struct OfWorker {
 #[rustfmt::skip]
 fn request(command: Option<Command>) -> Request {
     use Command as C;
-    use FromClient::{AlreadyAttached, Breakpoints as SetsBreakpoints, Continue, ConfigurationDone, Disconnect, Evaluate, ExceptionFilters, Pass, Restart, Step, Terminate};
+    use FromClient::{AlreadyAttached, Breakpoints as SetsBreakpoints, Cancel, Continue, ConfigurationDone, Disconnect, Evaluate, ExceptionFilters, Pass, Restart, Step, Terminate};
     use FromWorker::{Attached, Goodbye, Look, Own, OwnOnceAsked, Pass as Passes, Stack, Threads};
     use ForView::{Answered, Arguments, Breakpoints, ChangesDebugger, ChangesVariable, Completions, Disconnects, Evaluates,
         Filters, FunctionBreakpoints, Jumps, Scopes, Terminates, Unknown, Variables};
@@ -164,8 +166,8 @@ fn request(command: Option<Command>) -> Request {
         C::Completions               => row(Pass,              Completions,                       UnlessName,    Own,          Names),
         C::SetVariable               => row(Pass,              ChangesVariable,                   Always,        Passes,       Any),
         C::SetExpression             => row(Pass,              ChangesVariable,                   Always,        Passes,       Any),
-        // Only ever a hint, and debugpy knows no such thing.
-        C::Cancel                    => row(Pass,              Answered,                          Never,         Passes,       Any),
+        // debugpy knows no such thing.
+        C::Cancel                    => row(Cancel,            Answered,                          Never,         Passes,       Any),
         C::DebugpySystemInfo         => row(Pass,              Arguments(requests::NONE),         Never,         Passes,       Nothing),
         C::PydevdSystemInfo          => row(Pass,              Arguments(requests::NONE),         Never,         Passes,       Nothing),
         C::SetDebuggerProperty       => row(Pass,              ChangesDebugger,                   Always,        Own,          Any),

@@ -146,7 +146,7 @@ impl WorkerHold {
         Some(Duration::from_millis(left))
     }
 
-    /// Shows the worker as kept by `keep` for so long from now; gives what is asked of its keeper.
+    /// Shows the worker as kept by `keep` for so long from now, and whether it `evaluates`; gives what is asked of its keeper.
     ///
     /// # Errors
     /// [`NoPlace`]: that one, or all together, have as many as may be.
@@ -154,12 +154,19 @@ impl WorkerHold {
         &self,
         keep: &ParkTerms,
         left: Duration,
+        evaluates: bool,
     ) -> Result<mpsc::Receiver<HeldRequest>, NoPlace> {
         let (ask, asks) = mpsc::channel(1);
         let until = unix_ms(SystemTime::now() + left);
         self.table
-            .change(|holds| holds.park(self.id, keep, until, ask))?;
+            .change(|holds| holds.park(self.id, keep, (until, evaluates), ask))?;
         Ok(asks)
+    }
+
+    /// Shows whether an expression of the lost client runs in the worker, which is kept.
+    pub(super) fn evaluates(&self, evaluates: bool) {
+        self.table
+            .change(|holds| holds.evaluates(self.id, evaluates));
     }
 
     /// Shows the worker as that of the session which `open` of `replica` names.
@@ -256,11 +263,11 @@ mod tests {
         let table = HoldTable::new();
         let relay = Hex([1; 8]);
         let first = table.take(&open("w", Some("7")), relay).unwrap();
-        drop(first.park(&keep("ada"), LEFT).unwrap());
+        drop(first.park(&keep("ada"), LEFT, false).unwrap());
         let late = LetRun::of(&table.watch().borrow()[0]);
         drop(first);
         let next = table.take(&open("w", Some("8")), relay).unwrap();
-        let mut asks = next.park(&keep("bob"), LEFT).unwrap();
+        let mut asks = next.park(&keep("bob"), LEFT, false).unwrap();
         table.let_run(&late);
         assert!(asks.try_recv().is_err());
         let meant = LetRun::of(&table.watch().borrow()[0]);
@@ -279,8 +286,8 @@ mod tests {
         let worker = table.take(&open("w", Some("7")), one).unwrap();
         let subprocess = table.take(&of(9), one).unwrap();
         assert_eq!(table.watch().borrow().len(), 1, "no relay is told of it");
-        let asks = worker.park(&keep("ada"), LEFT).unwrap();
-        let its_asks = subprocess.park(&keep("ada"), LEFT).unwrap();
+        let asks = worker.park(&keep("ada"), LEFT, false).unwrap();
+        let its_asks = subprocess.park(&keep("ada"), LEFT, false).unwrap();
         assert!(subprocess.kept_with_its_task().is_some());
         let resumes = |owner: &str| Open {
             resume: Some(owner.into()),
@@ -314,8 +321,8 @@ mod tests {
         let park = |worker: &str| {
             let worker_hold = table.take(&open(worker, Some("7")), one).unwrap();
             let subprocess = table.take(&of(worker), one).unwrap();
-            let asks = worker_hold.park(&keep("ada"), LEFT).unwrap();
-            let its_asks = subprocess.park(&keep("ada"), LEFT).unwrap();
+            let asks = worker_hold.park(&keep("ada"), LEFT, false).unwrap();
+            let its_asks = subprocess.park(&keep("ada"), LEFT, false).unwrap();
             (worker_hold, subprocess, (asks, its_asks))
         };
         let (worker, subprocess, _asks) = park("w");
@@ -352,14 +359,14 @@ mod tests {
         let mut kept = Vec::new();
         for n in 0..MOST_KEPT {
             let hold = take(&n.to_string());
-            let asks = hold.park(&keep(&(n / EACH).to_string()), LEFT);
+            let asks = hold.park(&keep(&(n / EACH).to_string()), LEFT, false);
             kept.push((hold, asks.unwrap()));
         }
         let more = take("more");
-        assert!(more.park(&keep("another"), LEFT).is_err());
+        assert!(more.park(&keep("another"), LEFT, false).is_err());
         kept.pop();
-        assert!(more.park(&keep("0"), LEFT).is_err());
-        assert!(more.park(&keep("another"), LEFT).is_ok());
+        assert!(more.park(&keep("0"), LEFT, false).is_err());
+        assert!(more.park(&keep("another"), LEFT, false).is_ok());
     }
 
     #[test]
@@ -373,7 +380,7 @@ mod tests {
                 cluster_session: family.map(|family| Hex([family; 8])),
                 ..keep(owner)
             };
-            let asks = hold.park(&keep, LEFT);
+            let asks = hold.park(&keep, LEFT, false);
             let is_kept = asks.is_ok();
             kept.push((hold, asks));
             is_kept
@@ -414,7 +421,7 @@ mod tests {
         for n in 0..MOST_ROWS {
             let hold = table.take(&long(n), Hex([1; 8])).unwrap();
             let owner = format!("{n:03}{}", "\"".repeat(253));
-            let asks = hold.park(&keep(&owner), LEFT);
+            let asks = hold.park(&keep(&owner), LEFT, false);
             kept += usize::from(asks.is_ok());
             holds.push((hold, asks));
         }

@@ -46,6 +46,8 @@ pub(super) struct ParkedDebugger {
     said: KeepingTerms,
     asks: mpsc::Receiver<HeldRequest>,
     hold: WorkerHold,
+    /// Whether an expression of the lost client runs, as relays were told last.
+    evaluates: bool,
     /// It is a subprocess, which is kept no longer than its worker.
     subprocess: bool,
     leaving: TaskTracker,
@@ -83,7 +85,8 @@ impl ParkedDebugger {
             Ok(debugger) => debugger,
             Err(debugger) => return Err(left_over(debugger, hold, leaving)),
         };
-        let asks = match hold.park(&said.keep, left) {
+        let evaluates = debugger.evaluates();
+        let asks = match hold.park(&said.keep, left, evaluates) {
             Ok(asks) => asks,
             Err(most) => {
                 info!(%most, "a worker whose relay is lost is not kept, and its task runs on");
@@ -100,6 +103,7 @@ impl ParkedDebugger {
             said,
             asks,
             hold,
+            evaluates,
             subprocess,
             leaving,
         }))
@@ -108,6 +112,10 @@ impl ParkedDebugger {
     /// Waits until a session goes on with it, or to its end: then it is to be left.
     pub(super) async fn wait(mut self: Box<Self>, agent: &Agent) -> Option<WorkerHandle> {
         loop {
+            let evaluates = self.waiting.debugger.evaluates();
+            if std::mem::replace(&mut self.evaluates, evaluates) != evaluates {
+                self.hold.evaluates(evaluates);
+            }
             let over = tokio::select! {
                 biased;
                 () = agent.ending.cancelled() => "the agent ends",

@@ -18,11 +18,15 @@ use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit, leaving, parks};
 use crate::upstream;
 use crate::upstream::LetRunError;
+use crate::upstream::park::EVALUATES;
 use ray_relay_debugger::debugger::let_run::let_run;
 use ray_relay_ray::ray::registry::{Breakpoint, Holder, Kind};
 
 /// How long a legacy prompt may take to accept `continue`.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What the agent of a task that was to run on has not said in time.
+const UNCONFIRMED: &str = "the agent of its node has not said yet that the task runs on; `ray-relay list` shows when it does";
 
 /// Why a task was not released. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
@@ -60,8 +64,14 @@ pub async fn release(
             return Ok(context.sessions.parks.let_run(&authorized).await?);
         }
         parks::may_let_run(&authorized)?;
-        let ran = context.peers.agents.let_run_kept(&breakpoint).await;
-        return Ok(ran.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?);
+        let kept = context.peers.agents.let_run_kept(&breakpoint).await;
+        let kept = kept.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;
+        let why = |holder: Holder| match holder.evaluates {
+            true => EVALUATES,
+            false => UNCONFIRMED,
+        };
+        let kept = kept.map(|holder| SessionRefusal::Unable(why(holder).to_owned()));
+        return Ok(kept.map_or(Ok(()), Err)?);
     }
     let way = context.peers.agents.way(&breakpoint).await;
     let way = way.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;

@@ -49,6 +49,9 @@ pub(crate) const GIVEN_BACK: Duration = Duration::from_secs(3);
 /// How long an interrupted expression may take to end.
 const INTERRUPTED: Duration = Duration::from_secs(3);
 
+/// What keeps a task from running on that was released.
+pub(crate) const EVALUATES: &str = "the task does not run on yet: an expression of a debugger goes on in it, and cannot be interrupted; it runs on when that ends. `ray-relay release --force` ends its worker";
+
 /// How long the one who goes on with it may take to put that on record.
 const ACCEPTS: Duration = Duration::from_secs(10);
 
@@ -191,9 +194,8 @@ impl<'a> Park<'a> {
                 }
             }
         };
-        timeout(INTERRUPTED, quiet).await.map_err(|_| {
-            "the task does not run on yet: an expression of a debugger goes on in it, and cannot be interrupted; it runs on when that ends. `ray-relay release --force` ends its worker".to_owned()
-        })
+        let ended = timeout(INTERRUPTED, quiet).await;
+        ended.map_err(|_| EVALUATES.to_owned())
     }
 
     /// Puts the end by `outcome` on record, where it is by that alone that the task runs on; which waits until it can be, and

@@ -6,12 +6,15 @@ is done, with how many breakpoints were waited at.
 
 import contextlib
 import os
+import signal
 import sys
 
 import ray.util.debugpy
 from ray._private.worker import Worker
 
 waited = 0
+# As in a terminal, wherever the test is started.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def say(line):

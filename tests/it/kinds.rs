@@ -102,6 +102,11 @@ async fn serve_replica(scene: &Scene<'_>) {
     let (thread, _) = client.stopped().await;
     let frames = client.frames(thread).await;
     assert_eq!(client.locals(frames[0].id).await["name"], "'ray'");
+    let heard = client.transcript();
+    assert!(
+        heard.contains("unless its deployment sets `health_check_timeout_s`"),
+        "{heard}"
+    );
     client.resume(thread).await;
     client.disconnect().await;
     assert_eq!(driver.line("RESULT"), "\"hello ray\"");

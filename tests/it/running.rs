@@ -103,6 +103,33 @@ fn the_odd_rank_is_named_within_two_seconds(cluster: &Cluster) {
         (took.last()? < &Duration::from_secs(2)).then_some(())
     });
     say(format!("the odd rank by the hooks after {took:?}"));
+    drop(driver);
+    each_is_told_from_the_others(&scene, path);
+}
+
+/// What waits, what computes and what has returned are told from each other, with the hook in the workers.
+fn each_is_told_from_the_others(scene: &Scene<'_>, hook: &str) {
+    let mut driver = scene
+        .cluster
+        .start_driver("ranks.py", &[("HOOK_DIR", hook), ("ODD", "1")]);
+    driver.line("READY");
+    let text = eventually("seven that run", Duration::from_secs(60), || {
+        let output = scene
+            .command(&["snapshot", "--running", "Trainer"])
+            .output();
+        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        text.contains("7 of 7 processes seen").then_some(text)
+    });
+    say(format!("what waits, computes and has returned:\n{text}"));
+    for told in [
+        "  ranks 0-4: all wait in socket.recv, from barrier (",
+        "  rank 5: waits in a lock, from locks (",
+        "  rank 6: is in spins (",
+    ] {
+        assert!(text.contains(told), "{told} is not in {text}");
+    }
+    let idle = "→ Trainer, rank 7 is idle: Trainer.odd returned\n";
+    assert!(text.contains(idle), "{text}");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod parks;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ray_relay::app::{self, Running};
 use ray_relay_base::config::{Config, Gcs};
@@ -216,6 +217,76 @@ async fn a_task_that_is_released_waits_at_its_very_next_breakpoint_on_the_newest
 #[tokio::test]
 async fn a_task_that_is_released_waits_at_its_very_next_breakpoint_on_the_oldest_ray() {
     every_stop_is_waited_at(OLDEST).await;
+}
+
+/// An expression that does not end by itself is interrupted when its editor cancels it, or leaves.
+async fn endless_expressions_are_interrupted(version: &str) {
+    let Some(mut task) = Task::start(version, "steps.py", "2") else {
+        return;
+    };
+    let relay = relay().await;
+    let port = task.port().await;
+    for (stop, last) in [(1, "disconnect"), (2, "gone")] {
+        assert_eq!(task.says().await, format!("WAITS {stop}"));
+        let waiting = waiting(port, stop);
+        let id = waiting.id;
+        relay.registry().insert(waiting);
+        let mut editor = Editor::attach(&relay, id, json!({})).await;
+        let stack = json!({"threadId": editor.thread});
+        let stack = editor.ask("stackTrace", stack).await;
+        let frame = &stack["stackFrames"][0]["id"];
+        let endless = |expression: &str| json!({"expression": expression, "frameId": frame, "context": "repl"});
+        for expression in [
+            "while True: pass",
+            "__import__('time').sleep(100000)",
+            "type('X', (), {'__repr__': lambda self: [0 for _ in iter(int, 1)]})()",
+        ] {
+            let seq = editor.send("evaluate", endless(expression)).await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            editor.send("cancel", json!({"requestId": seq})).await;
+            let ended = async {
+                loop {
+                    let message = editor.dap.read().await.unwrap();
+                    if message["request_seq"] == seq {
+                        return message;
+                    }
+                }
+            };
+            let ended = timeout(PATIENCE, ended).await.expect(expression);
+            assert_eq!(ended["command"], "evaluate", "{ended}");
+        }
+        let still = json!({"expression": "number", "frameId": frame, "context": "repl"});
+        let still = editor.ask("evaluate", still).await;
+        assert_eq!(still["result"], (stop - 1).to_string(), "{still}");
+        editor.send("evaluate", endless("while True: pass")).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        match last {
+            "disconnect" => _ = editor.send("disconnect", json!({})).await,
+            // The window is gone.
+            _ => {
+                drop(editor);
+                let mut lists = relay.registry().watch();
+                let is_parked = lists.wait_for(|list| {
+                    let holder = list.find(id).and_then(|row| row.holder());
+                    holder.is_some_and(|holder| holder.parked_until.is_some() && !holder.evaluates)
+                });
+                timeout(PATIENCE, is_parked).await.expect("parked").unwrap();
+                Editor::attach(&relay, id, json!({})).await.leave().await;
+            }
+        }
+    }
+    assert_eq!(task.says().await, "DONE");
+    relay.abort().await;
+}
+
+#[tokio::test]
+async fn endless_expressions_are_interrupted_on_the_newest_ray() {
+    endless_expressions_are_interrupted(NEWEST).await;
+}
+
+#[tokio::test]
+async fn endless_expressions_are_interrupted_on_the_oldest_ray() {
+    endless_expressions_are_interrupted(OLDEST).await;
 }
 
 #[tokio::test]

@@ -116,6 +116,7 @@ async fn a_stream_is_broken_whose_worker_the_agent_keeps() {
             owner: "ada".into(),
             until_unix_ms: u64::MAX,
             credential: None,
+            evaluates: false,
             entered: None,
         }),
     };

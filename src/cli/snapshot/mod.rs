@@ -48,7 +48,7 @@ Paused tasks stay paused exactly as they were: nothing is released, and another 
 
 What it does not allow:
   - a task that is being debugged, as a worker has room for one debugger (it is listed with its holder);
-  - values are written by the program's own __repr__, in a thread of the probe's own. It has 0.5 s for each and 5 s for all: `‹no repr within 0.5 s›` stands for one that is late. While one hangs, the next snapshots of that task run no __repr__. With the permission `view` alone, and with --no-locals, none runs.
+  - values are written by the program's own __repr__, in a thread of the probe's own. It has 0.5 s for each and 5 s for all. `‹no repr within 0.5 s›` stands for one that is late, `‹not asked for its repr: Model›` for one behind those that took the 5 s. While one hangs, the next snapshots of that task run no __repr__. With the permission `view` alone, and with --no-locals, none runs.
 
 --running and --job look at what runs, wherever it is, and it runs on. First come those that are elsewhere than the others, with what each waits in (collectives of torch.distributed, ray.get, queues, sockets, locks, ...). Actors of the same class that run nothing are named, with what ran last. Then come the stacks of all as one tree, with ranks where they part, and with variables where the source has them. Who does not answer is named. It takes the permission `view` on each, and a source of stacks. The agent of its node gives them with variables, by the hook in the worker or py-spy. Otherwise the Ray head's own py-spy gives them without variables, where the head lets it (from Ray 2.56 on RAY_DASHBOARD_ENABLE_PROFILING=1). What gives none says why, and what would.
 

@@ -190,6 +190,8 @@ impl<'a> AllTasks<'a> {
                     key: ComparisonKey::draw(),
                 }
             }
+            // What is asked of all tasks has a deadline.
+            Some(Command::Cancel) => return RequestOutcome::Answer(request.success(Value::Null)),
             Some(Command::Continue) => Wish::Continue,
             Some(Command::Next) => Wish::Next,
             Some(Command::StepIn) => Wish::StepIn,

@@ -46,6 +46,49 @@ async fn a_client_that_leaves_takes_its_function_breakpoints_along() {
     }
 }
 
+/// What runs is neither parked nor detached, and a task cannot run on before its expression ends.
+#[tokio::test]
+async fn an_expression_is_interrupted_when_its_client_cancels_it_or_leaves() {
+    for leaves in [true, false] {
+        let context = context(|_| {});
+        let (mut debugger, mut dap) = configurable(&context, json!({})).await;
+        debugger.send("configurationDone", json!({})).await;
+        asked(&mut dap, "configurationDone").await;
+        let endless = json!({"expression": "while True: pass", "context": "repl"});
+        let seq = debugger.send("evaluate", endless).await;
+        let endless = got(&mut dap, "evaluate").await;
+        if leaves {
+            debugger.send("disconnect", json!({})).await;
+        } else {
+            // Another request is none of it.
+            for (cancelled, interrupts) in [(seq - 1, false), (seq, true)] {
+                let cancelled = json!({"requestId": cancelled});
+                let answer = debugger.ask("cancel", cancelled).await;
+                assert_eq!(answer["success"], true, "{answer}");
+                if !interrupts {
+                    nothing_for(&mut dap, Duration::from_millis(100)).await;
+                }
+            }
+        }
+        let interrupt = asked(&mut dap, "evaluate").await;
+        assert_eq!(interrupt.arguments, ray_relay_debugger::pdb::interrupt());
+        let failure = endless.failure("KeyboardInterrupt");
+        dap.send(&failure).await.unwrap();
+        if leaves {
+            asked(&mut dap, "setFunctionBreakpoints").await;
+            asked(&mut dap, "disconnect").await;
+        }
+        let answer = debugger.answer(seq).await;
+        assert_eq!(answer["success"], false, "{answer}");
+        if !leaves {
+            // It has ended, and there is nothing to interrupt.
+            let cancelled = json!({"requestId": seq});
+            debugger.ask("cancel", cancelled).await;
+            nothing_for(&mut dap, Duration::from_millis(100)).await;
+        }
+    }
+}
+
 /// debugpy keeps them for the process, and the next client need not come through the relay.
 #[tokio::test]
 async fn a_session_takes_its_path_mappings_along_however_it_ends() {
@@ -146,6 +189,10 @@ async fn a_goodbye_waits_for_what_is_evaluated() {
             debugger.send("disconnect", json!({})).await;
         }
         drop(debugger);
+        if goodbye {
+            let interrupt = asked(&mut dap, "evaluate").await;
+            assert_eq!(interrupt.arguments, ray_relay_debugger::pdb::interrupt());
+        }
         // Which may be said already: it clears what would stop the task.
         asked(&mut dap, "setFunctionBreakpoints").await;
         nothing_for(&mut dap, Duration::from_millis(900)).await;

@@ -16,7 +16,7 @@ async fn what_runs_for_hours_holds_nothing_of_what_led_to_it() {
     // 24 of it for a task that runs and is to stop, 24 for what its cluster session asks, 64 for where in a value a direction is and
     // how long its turns are, 24 for the time that others wait for the task,
     // 8 for when subprocesses may wait, 8 for whether the end of the task was reported, and
-    // 16 for what of values is hidden.
+    // 16 for what of values is hidden, and 24 for which expressions can be cancelled.
     let relaying = size_of::<ActiveSession<'_, TcpStream>>();
-    assert!(relaying <= 2008, "{relaying}");
+    assert!(relaying <= 2032, "{relaying}");
 }

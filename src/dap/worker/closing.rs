@@ -109,6 +109,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             self.leave_subprocesses();
         } else {
             self.live.leave();
+            self.interrupt();
             self.say_goodbye();
         }
         self.live.end_within(HALF_CLOSED, Outcome::Client);

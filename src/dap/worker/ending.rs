@@ -160,11 +160,23 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         }
         self.request(Command::SetFunctionBreakpoints, json!({"breakpoints": []}));
         if self.splice.worker().has_mappings() {
-            // Answers to the client's own evaluations pass unseen until now.
-            let evaluate = Command::Evaluate.as_str().as_bytes();
-            self.splice.capture_answers(Side::Worker, evaluate);
-            self.request(Command::Evaluate, mappings::forgetting());
+            self.evaluate(mappings::forgetting());
         }
+    }
+
+    /// Interrupts what is evaluated in the task: its client has cancelled it, or says goodbye, which waits for its end.
+    pub(super) fn interrupt(&mut self) {
+        if self.splice.worker().evaluates() {
+            self.evaluate(ray_relay_debugger::pdb::interrupt());
+        }
+    }
+
+    /// Has the worker evaluate this for the relay.
+    fn evaluate(&mut self, arguments: Value) {
+        // Answers to the client's own evaluations pass unseen until now.
+        let evaluate = Command::Evaluate.as_str().as_bytes();
+        self.splice.capture_answers(Side::Worker, evaluate);
+        self.request(Command::Evaluate, arguments);
     }
 
     /// Puts a request of the relay's own to the worker. Its answer is not for the client.

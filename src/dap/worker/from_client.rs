@@ -128,6 +128,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 }
                 return;
             }
+            FromClient::Cancel => {
+                if let Some(request) = Request::read(&mut message) {
+                    self.cancel(&request);
+                }
+                return;
+            }
             // debugpy has had its own, and refuses another (1.8.22).
             FromClient::ConfigurationDone if self.resumption.is_some() => {
                 if let Some(request) = Request::read(&mut message)
@@ -198,6 +204,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             FromClient::Terminate | FromClient::Disconnect => {
                 self.live.leave();
                 self.note_parting(&message);
+                self.interrupt();
                 self.leave_nothing_behind();
             }
             FromClient::ExceptionFilters => {
@@ -235,6 +242,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             | FromClient::AlreadyAttached
             | FromClient::Evaluate
             | FromClient::Restart
+            | FromClient::Cancel
             | FromClient::ConfigurationDone => {}
         }
         // Written anew, so that what was judged here is what the worker's parser sees.
@@ -242,6 +250,15 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         if handling == FromClient::ConfigurationDone {
             self.pause();
         }
+    }
+
+    /// Interrupts an expression of the client's. Other requests end by themselves.
+    fn cancel(&mut self, request: &Request) {
+        let cancelled = request.arguments.get("requestId").and_then(Value::as_u64);
+        if cancelled.is_some_and(|seq| self.splice.worker().evaluates_request(seq)) {
+            self.interrupt();
+        }
+        self.tell(&request.success(Value::Null));
     }
 
     /// The client has configured, and the worker's debugger is about to know: a task that runs is to stop.
@@ -342,7 +359,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             let may = now[key] == true && self.may_end_worker();
             put(&mut now, key, may);
         }
-        // The relay answers that one itself.
+        // The relay answers these itself.
+        put(&mut now, "supportsCancelRequest", true);
         put(&mut now, "supportsRestartRequest", true);
         put(&mut now, "supportSuspendDebuggee", self.memory.is_some());
         let now = capabilities::for_goodbye(now, goodbye);

@@ -215,3 +215,78 @@ pub(in crate::http) fn held(
         Err(short) => answer::error(StatusCode::SERVICE_UNAVAILABLE, short),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::identity::testing::{authenticator, principal};
+    use ray_relay_debugger::pdb::testing::{PLANTED, printed};
+    use ray_relay_ray::ray::registry::{Names, What};
+
+    /// Prints what the hook tells of each planted value: of a task that runs, and of one that has failed.
+    const TOLD: &str = r#"
+hook = {"__name__": "ray_relay_hook"}
+exec(HOOK, hook)
+hook["_defined"]("_look")
+def tells(thread):
+    print(json.dumps(hook["_seen"]([thread], 0)))
+for value in each():
+    try:
+        holds(value)
+    except Failed as error:
+        failed = hook["_post_mortem"](error)
+        print(json.dumps(failed))
+        about = {"id": 1, "name": SECRET, "native_id": None, "is_main": True, "task": SECRET, "call": SECRET}
+        frame = error.__traceback__.tb_next.tb_frame
+        tells(hook["_Room"](False).thread(about, [(frame, 1)]))
+"#;
+
+    #[tokio::test]
+    async fn no_secret_is_shown_of_what_the_hook_tells_of_any_value() {
+        let policy =
+            "[[rule]]\nsubjects = [\"ann\"]\nclusters = [\"*\"]\nscopes = [\"list\", \"view\"]\n";
+        let ann = principal(&authenticator(policy), "ann").await;
+        let running = Running {
+            cluster: "default".into(),
+            what: What::Task,
+            group: "train".to_owned(),
+            names: Names::default(),
+            node_id: "0a".to_owned(),
+            node_ip: None,
+            worker_id: "0c".to_owned(),
+            pid: Some(41),
+            started: None,
+        };
+        let hook = Value::from(include_str!("../../python/ray_relay/__init__.py")).to_string();
+        let Some(told) = printed(&format!("HOOK = {hook}\n{PLANTED}{TOLD}")) else {
+            return;
+        };
+        let told = String::from_utf8(told).unwrap();
+        let mut values = 0;
+        for line in told.lines() {
+            assert!(line.contains("hunter2") || line.contains("104"), "{line}");
+            let look = Look::read(line.as_bytes()).unwrap();
+            let seen = shown(&ann, &[&running], look, true);
+            let locals = seen.threads.iter().flat_map(|thread| &thread.frames);
+            values += locals
+                .flat_map(|frame| frame.locals.iter().flatten())
+                .count();
+            let seen = serde_json::to_string(&seen).unwrap();
+            for secret in [
+                "hunter2",
+                "unter2-",
+                "68756e74657232",
+                "104, 117",
+                "Tr0ub4dor",
+            ] {
+                assert!(!seen.contains(secret), "{secret} in {seen}");
+            }
+        }
+        assert!(
+            values > 20_000,
+            "{values} of {} looks",
+            told.lines().count()
+        );
+    }
+}

@@ -13,14 +13,20 @@ use ray_relay_base::config::UpstreamPath;
 use ray_relay_base::timestamp::unix_ms;
 use ray_relay_base::wire::dap::message::event;
 use ray_relay_base::wire::tunnel::ByteStream;
-use ray_relay_base::wire::tunnel::messages::{FromAgent, Hex, HoldRow, Kind, Parked};
+use ray_relay_base::wire::tunnel::messages::{FromAgent, FromRelay, Hex, HoldRow, Kind, Parked};
 use ray_relay_ray::hold::EACH;
+use ray_relay_ray::ray::registry::Breakpoint;
 
 /// What `who` is answered who looks at the breakpoint of that id.
 async fn looked(relay: SocketAddr, who: &str, id: &str) -> (String, Value) {
-    let body = format!("{{\"id\": \"{id}\"}}");
+    posted(relay, who, ("snapshot", json!({ "id": id }))).await
+}
+
+/// What `who` is answered to this.
+async fn posted(relay: SocketAddr, who: &str, (route, body): (&str, Value)) -> (String, Value) {
+    let body = body.to_string();
     let request = format!(
-        "POST /relay/v1/snapshot HTTP/1.1\r\nhost: {relay}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        "POST /relay/v1/{route} HTTP/1.1\r\nhost: {relay}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         token_of(who),
         body.len()
     );
@@ -33,19 +39,16 @@ async fn looked(relay: SocketAddr, who: &str, id: &str) -> (String, Value) {
     (head.to_owned(), serde_json::from_str(body).unwrap())
 }
 
-#[tokio::test]
-async fn its_owner_sees_it_and_it_is_parked_for_as_long_as_before() {
+async fn scene() -> Scene {
     let scene = Scene::with(|config| {
         config.upstream.path = UpstreamPath::Agent;
         config.park.r#for = Duration::from_secs(60);
-    })
-    .await;
-    let links = tokio::spawn(crate::listener::run_links(Arc::clone(&scene.context)));
-    let mut agent = scene.linked("agent", "a1", 1).await;
-    let mut breakpoint = paused("square", 1);
-    breakpoint.node_id = "a1".into();
-    let id = breakpoint.id;
-    let until = unix_ms(SystemTime::now() + Duration::from_secs(600));
+    });
+    scene.await
+}
+
+/// `breakpoint` as an agent says that it keeps it.
+fn kept(breakpoint: &Breakpoint, until_unix_ms: u64, evaluates: bool) -> FromAgent {
     let held = HoldRow {
         worker_id: (&*breakpoint.worker_id).into(),
         kind: Kind::Debugpy,
@@ -59,16 +62,68 @@ async fn its_owner_sees_it_and_it_is_parked_for_as_long_as_before() {
         parked: Some(Parked {
             owner: "person".into(),
             credential: None,
-            until_unix_ms: until,
+            until_unix_ms,
+            evaluates,
             entered: None,
         }),
     };
+    FromAgent::Held {
+        workers: vec![held],
+    }
+}
+
+#[tokio::test]
+async fn a_release_says_what_keeps_the_task_that_an_agent_keeps() {
+    for (evaluates, says) in [
+        (true, "an expression of a debugger goes on in it"),
+        (false, "has not said yet that the task runs on"),
+    ] {
+        let scene = scene().await;
+        let mut agent = scene.linked("agent", "a1", 1).await;
+        let mut breakpoint = paused("square", 1);
+        breakpoint.node_id = "a1".into();
+        let id = breakpoint.id;
+        let until = unix_ms(SystemTime::now() + Duration::from_secs(600));
+        let held = kept(&breakpoint, until, evaluates);
+        scene.context.registry.insert(breakpoint);
+        agent.say(&held).await;
+        let mut lists = scene.context.registry.watch();
+        let is_kept = lists.wait_for(|list| {
+            let holder = list.find(id).and_then(|row| row.holder());
+            holder.is_some_and(|holder| holder.evaluates == evaluates)
+        });
+        let row = timeout(PATIENCE, is_kept).await.expect("in time").unwrap();
+        let state = row.find(id).unwrap().state.word();
+        assert_eq!(state == "parked", !evaluates, "{state}");
+        drop(row);
+        let ids = ("release", json!({"ids": [id]}));
+        let released = posted(scene.address, "person", ids);
+        let asked = async {
+            let asked = agent.hear().await.unwrap();
+            assert!(matches!(asked, FromRelay::LetRun(_)), "{asked:?}");
+            tokio::time::pause();
+        };
+        let ((head, answer), ()) = tokio::join!(released, asked);
+        tokio::time::resume();
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        let result = &answer["results"][0];
+        assert_eq!(result["released"], false, "{answer}");
+        assert_has(&result.to_string(), says);
+    }
+}
+
+#[tokio::test]
+async fn its_owner_sees_it_and_it_is_parked_for_as_long_as_before() {
+    let scene = scene().await;
+    let links = tokio::spawn(crate::listener::run_links(Arc::clone(&scene.context)));
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let mut breakpoint = paused("square", 1);
+    breakpoint.node_id = "a1".into();
+    let id = breakpoint.id;
+    let until = unix_ms(SystemTime::now() + Duration::from_secs(600));
+    let held = kept(&breakpoint, until, false);
     scene.context.registry.insert(breakpoint);
-    agent
-        .say(&FromAgent::Held {
-            workers: vec![held],
-        })
-        .await;
+    agent.say(&held).await;
     let mut lists = scene.context.registry.watch();
     let is_parked = lists.wait_for(|list| list.find(id).unwrap().state.word() == "parked");
     drop(

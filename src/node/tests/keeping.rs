@@ -325,6 +325,21 @@ async fn what_was_asked_before_is_not_answered_to_the_next_one_and_halves_are_dr
 }
 
 #[tokio::test]
+async fn an_expression_of_the_lost_client_is_told_as_long_as_it_runs() {
+    let mut scene = Scene::new(Some(keep("ada", minutes(15)))).await;
+    scene.held().await;
+    scene.client.request(9, "evaluate").await;
+    let expression = scene.debugger.hear().await.unwrap();
+    scene.lose().await;
+    let evaluates = |row: HoldRow| row.parked.unwrap().evaluates;
+    assert!(evaluates(scene.held().await));
+    scene.debugger.answer(&expression).await;
+    assert!(!evaluates(scene.held().await));
+    drop(scene.debugger.stream);
+    scene.agent.end().await;
+}
+
+#[tokio::test]
 async fn a_worker_is_left_when_its_time_is_over_or_somebody_wants_that() {
     for end in ["time", "most", "let_run", "agent"] {
         let mut by = keep("ada", minutes(15));

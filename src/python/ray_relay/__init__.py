@@ -47,9 +47,8 @@ _KEPT, _AGAIN = 1, 60
 _REQUEST = 4096
 # Threads, frames of each and of these outermost ones, variables of each; characters of everything.
 _THREADS, _FRAMES, _OUTER, _LOCALS, _ROOM = 64, 64, 16, 40, 130000
-# Exceptions of one failure: the one that was raised, those of a group, and those that led to it; notes of each. Kinds of
-# failures that are remembered.
-_ERRORS, _NOTES, _KINDS = 16, 4, 256
+# Notes of an exception, and kinds of failures that are remembered.
+_NOTES, _KINDS = 4, 256
 # When each kind was told, by the type and where it was raised.
 _TOLD = {}
 # One of them at a time may run your own code.
@@ -562,9 +561,6 @@ def _seen(threads, cut):
     }
 
 
-_of_error = {name: BaseException.__dict__["__%s__" % name].__get__ for name in ("traceback", "cause", "context", "suppress_context")}
-
-
 def _is_rays(frame):
     """Of Ray's own code in C, which has no variables."""
     return frame.f_code.co_filename.endswith(".pyx")
@@ -578,23 +574,6 @@ def _raised(error):
             stack.append((at.tb_frame, at.tb_lineno or 0))
         at = at.tb_next
     return stack[::-1]
-
-
-def _errors(error):
-    """`error`, the exceptions of a group, and what led to each, with how it is called; and how many there was no room for."""
-    found, waiting = [], [(error, None)]
-    while waiting and len(found) < _ERRORS:
-        error, name = waiting.pop(0)
-        if any(error is one for one, _ in found):
-            continue
-        found.append((error, name))
-        inside = _get(error, "exceptions")
-        inside = [one for one in inside if _is_a(one, BaseException)] if type(inside) is tuple else []
-        waiting += [(one, "exception %d of %d" % (at + 1, len(inside))) for at, one in enumerate(inside)]
-        cause = _of_error["cause"](error)
-        before = cause if cause is not None or _of_error["suppress_context"](error) else _of_error["context"](error)
-        waiting += [(before, "cause")] if before is not None else []
-    return found, len(waiting)
 
 
 def _in_words(error, shown):
@@ -690,6 +669,8 @@ _BITS, _COUNTED = 64, 1000
 
 _name, _qualname = type.__dict__["__name__"].__get__, type.__dict__["__qualname__"].__get__
 _module, _mro, _dict, _flags = (type.__dict__[name].__get__ for name in ("__module__", "__mro__", "__dict__", "__flags__"))
+# Exceptions that are shown of one that was raised: itself, those of a group, and those that led to it.
+_ERRORS = 16
 # Of a type: a `class` statement has made it (Py_TPFLAGS_HEAPTYPE).
 _OF_PYTHON = 1 << 9
 
@@ -707,6 +688,26 @@ def _in_c(value, name):
 def _get(value, name):
     found = _in_c(value, name)
     return None if found is None else found.__get__(value)
+
+
+_of_error = {name: BaseException.__dict__["__%s__" % name].__get__ for name in ("traceback", "cause", "context", "suppress_context")}
+
+
+def _errors(error):
+    """`error`, the exceptions of a group, and what led to each, with how it is called; and how many there was no room for."""
+    found, waiting = [], [(error, None)]
+    while waiting and len(found) < _ERRORS:
+        error, name = waiting.pop(0)
+        if any(error is one for one, _ in found):
+            continue
+        found.append((error, name))
+        inside = _get(error, "exceptions")
+        inside = [one for one in inside if _is_a(one, BaseException)] if type(inside) is tuple else []
+        waiting += [(one, "exception %d of %d" % (at + 1, len(inside))) for at, one in enumerate(inside)]
+        cause = _of_error["cause"](error)
+        before = cause if cause is not None or _of_error["suppress_context"](error) else _of_error["context"](error)
+        waiting += [(before, "cause")] if before is not None else []
+    return found, len(waiting)
 
 
 def _text(text, most=_VALUE):

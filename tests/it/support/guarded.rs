@@ -14,7 +14,7 @@ pub(crate) const RELAY_IP6: &str = "fd88::200";
 /// Its files: keys, a certificate, tokens.
 pub(crate) struct Guarded {
     issuer: Issuer,
-    /// Every token there is, the client's first.
+    /// Every token there is: the client's, the agents', and that of who may only look.
     pub(crate) tokens: Vec<String>,
 }
 
@@ -34,11 +34,12 @@ impl Guarded {
         );
         let scopes = "list,debug,terminal,dashboard:read";
         let ann = issuer.mint("ann", &["--scope", scopes]);
+        let viewer = issuer.mint("vic", &["--scope", "list,view"]);
         let agent = issuer.mint("agent", &["--scope", "node"]);
         issuer.write("agent.token", &agent);
         Self {
             issuer,
-            tokens: vec![ann, agent],
+            tokens: vec![ann, agent, viewer],
         }
     }
 

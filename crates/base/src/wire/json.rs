@@ -1,6 +1,13 @@
-//! Changes to JSON that others have made. `value["key"]` as a place panics where the value is no object: these do not.
+//! JSON that others have made: reading it into types, and changing it. `value["key"]` as a place panics where the value is no object:
+//! these do not.
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+/// Reads `value`; nothing of it where it has another shape.
+pub fn typed<T: DeserializeOwned + Default>(value: Value) -> T {
+    serde_json::from_value(value).unwrap_or_default()
+}
 
 /// Takes what an object has at `key`, and leaves `null` there; `null` of anything else.
 pub fn take(value: &mut Value, key: &str) -> Value {

@@ -11,7 +11,7 @@ use super::Worker;
 use crate::pdb::{SnapshotLimits, busy, snapshot_expression};
 use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
 use ray_relay_base::wire::dap::mappings;
-use ray_relay_base::wire::dap::message::request;
+use ray_relay_base::wire::dap::message::{Incoming, request};
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::text::shortened;
 
@@ -103,12 +103,11 @@ impl Leaving {
         self.send(2, Command::Attach, attach).await?;
         loop {
             let message = self.read().await?;
-            if message["event"] == Event::Initialized.as_str() {
-                break;
-            }
-            if message["event"] == Event::Terminated.as_str() {
+            match message.event() {
+                Some(Event::Initialized) => break,
                 // There is none of that number.
-                return Ok(());
+                Some(Event::Terminated) => return Ok(()),
+                _ => {}
             }
             refused(&message, 2)?;
         }
@@ -148,12 +147,12 @@ impl Leaving {
         Ok(())
     }
 
-    async fn ask(&mut self, seq: u64, command: Command, arguments: Value) -> Result<(), String> {
+    async fn ask(&mut self, seq: i64, command: Command, arguments: Value) -> Result<(), String> {
         self.send(seq, command, arguments).await?;
         loop {
             let message = self.read().await?;
             refused(&message, seq)?;
-            if message["type"] == "response" && message["request_seq"] == seq {
+            if message.answers(seq) {
                 return Ok(());
             }
         }
@@ -171,9 +170,8 @@ impl Leaving {
             loop {
                 let message = self.read().await?;
                 refused(&message, 6)?;
-                if message["type"] == "response" && message["request_seq"] == 6 {
-                    let result = message["body"]["result"].as_str();
-                    return Ok(result.and_then(busy));
+                if message.answers(6) {
+                    return Ok(busy(&message.result()));
                 }
             }
         };
@@ -188,26 +186,25 @@ impl Leaving {
         }
     }
 
-    async fn send(&mut self, seq: u64, command: Command, arguments: Value) -> Result<(), String> {
+    async fn send(&mut self, seq: i64, command: Command, arguments: Value) -> Result<(), String> {
         let request = request(seq, command, arguments);
         self.debugger.send(&request).await.map_err(broken)
     }
 
-    async fn read(&mut self) -> Result<Value, String> {
-        let message = self.debugger.read().await.map_err(broken)?;
-        if message["event"] == Event::Stopped.as_str() {
+    async fn read(&mut self) -> Result<Incoming, String> {
+        let message = Incoming::read(self.debugger.read().await.map_err(broken)?);
+        if message.event() == Some(Event::Stopped) {
             self.stops = self.stops.saturating_add(1);
         }
         Ok(message)
     }
 }
 
-fn refused(message: &Value, seq: u64) -> Result<(), String> {
-    let is_answer = message["type"] == "response" && message["request_seq"] == seq;
-    if !is_answer || message["success"] == true {
+fn refused(message: &Incoming, seq: i64) -> Result<(), String> {
+    if !message.answers(seq) || message.success {
         return Ok(());
     }
-    let said = message["message"].as_str().unwrap_or_default();
+    let said = message.message.as_deref().unwrap_or_default();
     Err(match said.contains("already being debugged") {
         true => "a client that bypasses this relay debugs it".to_owned(),
         false => shortened(said, 200),

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::kept::Stored;
@@ -21,6 +22,9 @@ use ray_relay_base::wire::json::take;
 /// Bytes of a body that are kept until enough of it is there. debugpy writes the keys that decide first.
 const KEPT: usize = 4096;
 
+/// Expressions under way of which the number is kept.
+const MAX_EVALUATIONS: usize = 64;
+
 /// How far a conversation with a worker's debugger has come, by what was sent and received.
 #[derive(Debug, Default)]
 pub(super) struct ProtocolTracker {
@@ -30,6 +34,8 @@ pub(super) struct ProtocolTracker {
     pub(super) progress: Progress,
     /// Requests that were not answered yet. What cannot be told from one counts.
     owed: u64,
+    /// The numbers of expressions that were sent since none was under way.
+    pub(super) evaluations: Vec<u64>,
     /// Answers to `setFunctionBreakpoints`.
     pub(super) functions_answered: u64,
     /// The debugger will send nothing more.
@@ -124,7 +130,14 @@ impl ProtocolTracker {
             }
             Some(Command::Disconnect) => self.progress.disconnect = true,
             Some(Command::ConfigurationDone) => self.progress.starts(),
-            Some(Command::Evaluate) => self.progress.evaluating += 1,
+            Some(Command::Evaluate) => {
+                self.progress.evaluating += 1;
+                if let Ok(Numbered { seq }) = serde_json::from_slice(body)
+                    && self.evaluations.len() < MAX_EVALUATIONS
+                {
+                    self.evaluations.push(seq);
+                }
+            }
             _ => {}
         }
     }
@@ -219,7 +232,10 @@ impl ProtocolTracker {
             Some(Command::SetFunctionBreakpoints) => self.functions_answered += 1,
             Some(Command::Disconnect) => self.progress.answered = true,
             Some(Command::Evaluate) => {
-                self.progress.evaluating = self.progress.evaluating.saturating_sub(1)
+                self.progress.evaluating = self.progress.evaluating.saturating_sub(1);
+                if self.progress.evaluating == 0 {
+                    self.evaluations = Vec::new();
+                }
             }
             _ => {}
         }
@@ -295,8 +311,15 @@ fn requests(messages: &[u8]) -> impl Iterator<Item = (Command, Range<usize>)> {
     })
 }
 
+/// The number of a request that is here whole.
+#[derive(Deserialize)]
+struct Numbered {
+    seq: u64,
+}
+
 fn refused(body: &[u8]) -> bool {
-    serde_json::from_slice::<Value>(body).is_ok_and(|answer| answer["success"] == false)
+    let answer = serde_json::from_slice::<Value>(body);
+    answer.is_ok_and(|answer| answer.get("success") == Some(&Value::Bool(false)))
 }
 
 /// The arguments of a request that is here whole.

@@ -14,11 +14,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::Worker;
 use ray_relay_base::wire::dap::codec::{Frames, MAX_HEADER, frame, header, parse};
 use ray_relay_base::wire::dap::kept::Kept;
-use ray_relay_base::wire::dap::message::request;
+use ray_relay_base::wire::dap::message::{Incoming, request};
 use ray_relay_base::wire::dap::names::Command;
 
 /// `seq` of these requests: no client counts so far.
-const SEQ: u64 = 0x7fff_5679;
+const SEQ: i64 = 0x7fff_5679;
 
 /// Bytes of one message.
 const LARGEST: usize = 1 << 24;
@@ -93,7 +93,7 @@ impl Worker {
 }
 
 fn is_answer(body: &[u8]) -> bool {
-    parse(body).is_ok_and(|message| message["type"] == "response" && message["request_seq"] == SEQ)
+    parse(body).is_ok_and(|message| Incoming::read(message).answers(SEQ))
 }
 
 fn garbage() -> io::Error {

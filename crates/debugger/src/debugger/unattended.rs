@@ -13,12 +13,11 @@ use crate::pdb::{self, Prompt};
 use ray_relay_base::memory::Account;
 use ray_relay_base::wire::dap::codec::{FrameError, parse};
 use ray_relay_base::wire::dap::kept::{self, Kept, Meaning};
-use ray_relay_base::wire::dap::message::request;
+use ray_relay_base::wire::dap::message::{Incoming, request};
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::peek::Depth;
 use ray_relay_base::wire::dap::scanner::Rules;
 use ray_relay_base::wire::dap::splice::{NullPeer, Side, Splice, SpliceEvent};
-use ray_relay_base::wire::json::take;
 use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
@@ -116,24 +115,20 @@ impl UnattendedEvent {
 
 /// The question that a debugger is asked, by the number of its request.
 #[derive(Debug, Default)]
-struct UnattendedRequest(Option<Value>);
+struct UnattendedRequest(Option<i64>);
 
 impl UnattendedRequest {
     /// What the message with this body answers to it; `None`: it is no answer to that.
     fn answered(&mut self, body: &[u8]) -> Option<UnattendedEvent> {
-        let seq = self.0.as_ref()?;
-        let mut message = parse(body).ok()?;
-        let is_answer = message["type"] == "response"
-            && message["command"] == Command::Evaluate.as_str()
-            && message["request_seq"] == *seq;
-        if !is_answer {
+        let seq = self.0?;
+        let message = Incoming::read(parse(body).ok()?);
+        if !message.answers(seq) || message.command() != Some(Command::Evaluate) {
             return None;
         }
         self.0 = None;
-        let text = |value: Value| value.as_str().unwrap_or_default().to_owned();
-        Some(UnattendedEvent::Value(match message["success"] == true {
-            true => Ok(text(take(&mut take(&mut message, "body"), "result"))),
-            false => Err(text(take(&mut message, "message"))),
+        Some(UnattendedEvent::Value(match message.success {
+            true => Ok(message.result()),
+            false => Err(message.message.unwrap_or_default()),
         }))
     }
 }
@@ -263,13 +258,13 @@ impl Unattended {
                 let evaluate = Command::Evaluate.as_str().as_bytes();
                 splice.capture_answers(Side::Worker, evaluate);
                 splice.insert_body(Side::Worker, request.as_bytes());
-                self.asked = UnattendedRequest(Some(OWN_SEQ.into()));
+                self.asked = UnattendedRequest(Some(OWN_SEQ));
                 true
             }
             Ear::Prompt(prompt) => {
                 let sent = timeout(SENT, prompt.evaluate(arguments)).await;
                 let Ok(Ok(seq)) = sent else { return false };
-                self.asked = UnattendedRequest(Some(seq.into()));
+                self.asked = UnattendedRequest(i64::try_from(seq).ok());
                 true
             }
             Ear::Legacy(_) => false,

@@ -86,7 +86,8 @@ impl<W> Waiting<W> {
                 Some(late) if late.until <= Instant::now() => return AfterWaiting::Busy(late.who),
                 waiting => self.wanted = waiting,
             }
-            if !self.debugger.evaluates() {
+            let evaluates = self.debugger.evaluates();
+            if !evaluates {
                 self.interrupt_at = None;
             }
             let look = Instant::now() + LOOK;
@@ -99,7 +100,11 @@ impl<W> Waiting<W> {
                     self.interrupt_at = None;
                     return AfterWaiting::Evaluates;
                 }
-                () = sleep_until(look), if self.wanted.is_some() => {}
+                () = sleep_until(look), if self.wanted.is_some() || evaluates => {}
+            }
+            // That it ends is an answer to the lost client, which is no event.
+            if evaluates && !self.debugger.evaluates() {
+                return AfterWaiting::Heard(UnattendedEvent::Nothing);
             }
         }
     }

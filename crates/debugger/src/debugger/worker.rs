@@ -145,6 +145,12 @@ impl Worker {
             .is_some_and(|line| line.ledger.progress.evaluating > 0)
     }
 
+    /// The request `seq` of a client's is an expression that may not have been answered yet.
+    pub fn evaluates_request(&self, seq: u64) -> bool {
+        let line = self.line.as_ref();
+        line.is_some_and(|line| line.ledger.evaluations.contains(&seq))
+    }
+
     /// The debugger has answered everything that it was asked.
     pub fn is_quiet(&self) -> bool {
         self.line

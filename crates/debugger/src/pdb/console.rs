@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::output::told;
-use super::probe;
+use super::probe::{self, ProbeAnswer};
 
 /// The expression that answers `text`, which may be a `statement` as well, for a debugger that another client has attached to.
 pub fn expression(text: &str, statement: bool, limit: usize) -> String {
@@ -15,10 +15,7 @@ pub fn expression(text: &str, statement: bool, limit: usize) -> String {
 
 /// What `result`, the debugger's answer to that, says, and which rank the process has, where it knows; `None`: it is none.
 pub fn answer(result: &str, limit: usize) -> Option<(String, Option<u32>)> {
-    let answer = probe::answer(result)?;
-    let rank = answer["rank"].as_u64();
-    let rank = rank.and_then(|rank| rank.try_into().ok());
-    answer["text"]
-        .is_string()
-        .then(|| (told(&answer, limit), rank))
+    let answer: ProbeAnswer = probe::answer(result)?;
+    let rank = answer.rank;
+    answer.text.is_some().then(|| (told(&answer, limit), rank))
 }

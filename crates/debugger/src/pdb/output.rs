@@ -1,7 +1,6 @@
 //! What the prompt writes, bounded. Pure.
 
-use serde_json::Value;
-
+use super::probe::ProbeAnswer;
 use ray_relay_base::wire::text::escaped;
 
 /// A piece of output. Their texts one after the other are what pdb prints.
@@ -53,12 +52,11 @@ impl Piece {
 }
 
 /// What the probe has said of an expression or a statement, of which at most `limit` characters were wanted.
-pub(super) fn told(answer: &Value, limit: usize) -> String {
-    let total = answer["total"].as_u64().unwrap_or_default();
-    let mut text = escaped(answer["text"].as_str().unwrap_or_default());
-    if total > limit as u64 {
+pub(super) fn told(answer: &ProbeAnswer, limit: usize) -> String {
+    let mut text = escaped(answer.text.as_deref().unwrap_or_default());
+    if answer.total > limit as u64 {
         text.truncate(text.trim_end().len());
-        text += &format!("\n{}", cut_hint(limit, total));
+        text += &format!("\n{}", cut_hint(limit, answer.total));
     }
     text
 }

@@ -360,43 +360,62 @@ def _guarded(ask):
         return {"text": "*** KeyboardInterrupt\n", "failed": True}
 
 
+def _evaluation(ident):
+    # What a thread evaluates: the frame of a probe's with its guard, or that in which pydevd does what an editor has asked for. pydevd
+    # catches whatever is raised in there.
+    frame = _sys._current_frames().get(ident)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "_guarded" and "_guard" in frame.f_globals:
+            return frame, frame.f_globals["_guard"]
+        if code.co_name == "internal_evaluate_expression_json" and "pydevd" in code.co_filename:
+            return frame, None
+        frame = frame.f_back
+    return None, None
+
+
 def _interrupt():
-    # Raises KeyboardInterrupt in the evaluations of this probe that other threads are in. Code in C notices it in the main
-    # thread alone, where Python's own handler takes the signal.
+    # Raises KeyboardInterrupt in what other threads evaluate. Code in C notices it in the main thread alone, where Python's own
+    # handler takes the signal.
     import ctypes, signal
 
-    main, count, signalled = threading.main_thread().ident, 0, []
+    main, own = threading.main_thread().ident, threading.get_ident()
     # As in the thread from which this one has its mask.
     takes_signal = signal.getsignal(signal.SIGINT) is signal.default_int_handler and signal.SIGINT not in signal.pthread_sigmask(
         signal.SIG_BLOCK, ()
     )
 
-    def raise_in(ident):
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(KeyboardInterrupt))
+    def goes_on(ident, frame, guard):
+        return _evaluation(ident)[0] is frame and (guard is None or guard["open"])
 
-    for ident, frame in _sys._current_frames().items():
-        while frame is not None and not (frame.f_code.co_name == "_guarded" and "_guard" in frame.f_globals):
-            frame = frame.f_back
-        guard = frame.f_globals["_guard"] if frame is not None else _guard
-        with guard["lock"]:
-            if guard is _guard or guard["sent"] or not guard["open"]:
-                continue
-            guard["sent"] = True
-            if ident == main and takes_signal:
-                signal.pthread_kill(ident, signal.SIGINT)
-                signalled.append(guard)
-            else:
-                raise_in(ident)
-        count += 1
-    # A handler in C, such as one of Ray's, may take the signal before Python's.
-    until = time.monotonic() + 0.5
-    for guard in signalled:
-        while guard["open"] and time.monotonic() < until:
+    def interrupt(ident, again):
+        # A handler in C, such as one of Ray's, may take the signal before Python's.
+        if ident == main and takes_signal and not again:
+            signal.pthread_kill(ident, signal.SIGINT)
+        else:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(KeyboardInterrupt))
+
+    found = [(ident, *_evaluation(ident)) for ident in _sys._current_frames() if ident != own]
+    found = [one for one in found if one[1] is not None and not (one[2] and one[2]["sent"])]
+    for again in (False, True):
+        # What was raised cannot be taken back: where a thread is traced, Python 3.11 never goes on then. So no other thread
+        # runs between the look at one and what is raised in it.
+        interval = _sys.getswitchinterval()
+        _sys.setswitchinterval(0.5)
+        try:
+            time.sleep(0.001)
+            for ident, frame, guard in found:
+                with (guard or _guard)["lock"]:
+                    if goes_on(ident, frame, guard):
+                        if guard:
+                            guard["sent"] = True
+                        interrupt(ident, again)
+        finally:
+            _sys.setswitchinterval(interval)
+        until = time.monotonic() + 0.5
+        while any(goes_on(*one) for one in found) and time.monotonic() < until:
             time.sleep(0.02)
-        with guard["lock"]:
-            if guard["open"]:
-                raise_in(main)
-    return {"interrupted": count}
+    return {}
 
 
 def _without_warning():

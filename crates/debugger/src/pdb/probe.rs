@@ -5,6 +5,8 @@
 //! `snapshot.py` and `probe.py` are the whole of it. Question and answer travel as plain text, the question first, so that a person who
 //! records or judges the session reads what is asked and said.
 
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::renderer;
@@ -41,8 +43,24 @@ pub fn interrupt() -> Value {
     json!({"expression": format!("({expression}, None)[1]"), "context": "clipboard"})
 }
 
+/// The answer to a question, as far as that kind of question has one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ProbeAnswer {
+    pub(super) text: Option<String>,
+    /// Characters of the whole text.
+    pub(super) total: u64,
+    pub(super) failed: bool,
+    pub(super) error: Option<String>,
+    /// Lines of source, and the number of the first.
+    pub(super) lines: Vec<String>,
+    pub(super) first: Option<u32>,
+    pub(super) file: Option<String>,
+    pub(super) rank: Option<u32>,
+}
+
 /// What the process answered: `result` of the `evaluate` response.
-pub(super) fn answer(result: &str) -> Option<Value> {
+pub(super) fn answer<T: DeserializeOwned>(result: &str) -> Option<T> {
     let quote = result.chars().next().filter(|c| matches!(c, '\'' | '"'));
     // Without a frame the debugger gives the text itself, else as Python writes a string.
     let Some(quote) = quote else {
@@ -218,23 +236,84 @@ sys.modules["numpy"] = np
     }
 
     #[test]
+    fn what_an_editor_evaluates_is_interrupted_and_its_task_is_not() {
+        // As pydevd evaluates: in the main thread, which is stopped, or in another.
+        let program = r#"
+import sys, threading, time
+import os
+source = """
+def internal_evaluate_expression_json(expression):
+    try:
+        eval(compile(expression, '<string>', 'exec'), {})
+    except BaseException as error:
+        return type(error).__name__
+    return 'done'
+"""
+there = {}
+exec(compile(source, '/x/pydevd_bundle/pydevd_comm.py', 'exec'), there)
+evaluate = there['internal_evaluate_expression_json']
+
+def interrupt():
+    time.sleep(0.2)
+    eval(INTERRUPT)
+
+def in_main(expression):
+    other = threading.Thread(target=interrupt)
+    other.start()
+    ended = evaluate(expression)
+    other.join()
+    return ended
+
+def in_other(expression):
+    ended = []
+    other = threading.Thread(target=lambda: ended.append(evaluate(expression)))
+    other.start()
+    interrupt()
+    other.join()
+    return ended[0]
+
+catches = 'import time\ntry:\n while True: pass\nexcept KeyboardInterrupt: pass\nwhile True: time.sleep(1000)'
+ended = [in_main(e) for e in ('while True: pass', 'import time; time.sleep(1000)', catches)]
+ended.append(in_other('while True: pass'))
+# What ends by itself meanwhile, and what runs behind it, hears nothing.
+ended.append(in_main('import time; time.sleep(0.2)') in ('done', 'KeyboardInterrupt'))
+for _ in range(1000): time.sleep(0.0001)
+# A thread that a debugger traces goes on.
+sys.settrace(lambda *_: None)
+(lambda: 1)()
+sys.settrace(None)
+print(ended)
+"#;
+        let interrupt = interrupt();
+        let interrupt = interrupt["expression"].as_str().unwrap();
+        let interrupt = Value::from(interrupt).to_string();
+        let Some(said) = printed(&program.replace("INTERRUPT", &interrupt)) else {
+            return;
+        };
+        assert_eq!(
+            String::from_utf8(said).unwrap().trim_end(),
+            "['KeyboardInterrupt', 'KeyboardInterrupt', 'KeyboardInterrupt', 'KeyboardInterrupt', True]"
+        );
+    }
+
+    #[test]
     fn an_answer_is_read_and_anything_else_is_not() {
         let wanted = serde_json::json!({"a": "it's \"x\"\\"});
         for good in [
             r#"'{"a": "it\'s \\"x\\"\\\\"}'"#,
             r#"{"a": "it's \"x\"\\"}"#,
         ] {
-            assert_eq!(answer(good).as_ref(), Some(&wanted), "{good}");
+            assert_eq!(answer::<Value>(good).as_ref(), Some(&wanted), "{good}");
         }
         for bad in ["", "'", "None", "'!'", r"'\n'", r"'\", "'{}'x"] {
-            assert_eq!(answer(bad), None, "{bad}");
+            assert_eq!(answer::<Value>(bad), None, "{bad}");
         }
     }
 
     proptest::proptest! {
         #[test]
         fn any_answer_is_read_or_refused_without_panic(text in ".{0,60}") {
-            let _ = answer(&text);
+            let _ = answer::<Value>(&text);
         }
     }
 }

@@ -88,11 +88,11 @@ class _Texts:
     def make(self):
         if not self.todo:
             return
-        late, over = "\u2039no repr within %g s\u203a" % _VALUE_TIMEOUT, "\u2039no repr within %g s\u203a" % _VALUES_TIMEOUT
+        late, over = "\u2039no repr within %g s\u203a" % _VALUE_TIMEOUT, "\u2039not asked for its repr: %s\u203a"
         # pydevd hides its threads from `threading.enumerate`, and so this one.
         others = [one for one in list(threading._active.values()) if type(one) is threading.Thread and one.name == _THREAD]
         if others:
-            late = over = "\u2039no repr: one of an earlier snapshot has not returned\u203a"
+            over = "\u2039no repr: one of an earlier snapshot has not returned\u203a"
         made, done = [], threading.Event()
         until = time.monotonic() + _VALUES_TIMEOUT
 
@@ -121,8 +121,8 @@ class _Texts:
                         break
         except RuntimeError:
             pass  # The system has no room for one more thread.
-        for at, (into, key, _, form) in enumerate(self.todo):
-            text = made[at] if at < len(made) else over
+        for at, (into, key, value, form) in enumerate(self.todo):
+            text = made[at] if at < len(made) else over if others else over % _type_name(value)
             self.set(into, key, late if type(text) is float else text, form)
 
 
@@ -223,8 +223,8 @@ def _ends(stack, ask, texts):
     return _ends(stack[:first], ask, texts) + [left_out] + _ends(stack[first + cut :], ask, texts)
 
 
-# Exceptions of a group that are shown, notes of one, and frames that an exception has left.
-_ERRORS, _NOTES, _LEFT = 16, 8, 100000
+# Notes of an exception that are shown, and frames that it has left.
+_NOTES, _LEFT = 8, 100000
 
 
 def _raise(shown, error, ask, texts):
@@ -243,20 +243,6 @@ def _raise(shown, error, ask, texts):
         trace = trace.tb_next
     shown["raised"] = _ends(left, ask, texts)
     return shown
-
-
-def _members(error):
-    # The exceptions of the group that `error` is, and of groups in it, each with how it is called.
-    group = getattr(_sys.modules["builtins"], "BaseExceptionGroup", None)
-    found, waiting = [], [error]
-    while waiting and len(found) < _ERRORS:
-        error = waiting.pop(0)
-        if group is None or not any(base is group for base in type.__dict__["__mro__"].__get__(type(error))):
-            continue
-        inside = group.exceptions.__get__(error)
-        found += [("exception %d of %d" % (at, len(inside)), one) for at, one in enumerate(inside, 1)]
-        waiting += inside
-    return found[:_ERRORS]
 
 
 def _snapshot(ask):
@@ -284,9 +270,11 @@ def _snapshot(ask):
             shown["does"] = "%s() at %s:%s" % (inner.f_code.co_name, inner.f_code.co_filename, inner.f_lineno)
         error = errors.get(ident)
         error = error[1] if type(error) is tuple else error
+        found, cut = structure["_errors"](error) if error is not None else ([(None, None)], 0)
         threads.append(shown if error is None else _raise(shown, error, ask, texts))
-        for name, one in _members(error):
-            threads.append(_raise({"name": name, "frames": []}, one, ask, texts))
+        threads += [_raise({"name": name, "frames": []}, one, ask, texts) for one, name in found[1:]]
+        if cut:
+            threads.append({"name": "cause", "frames": [], "exception": "\u2026 more exceptions", "raised": []})
     if ask.get("process") and ask["locals"] and threads:
         threads.append(_process(ask))
     texts.make()

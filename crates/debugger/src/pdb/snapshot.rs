@@ -21,6 +21,7 @@ use super::{PromptError, probe};
 use ray_relay_base::memory::{Account, Taken};
 use ray_relay_base::wire::dap::codec::weight;
 use ray_relay_base::wire::dap::mappings;
+use ray_relay_base::wire::dap::message::result_of;
 use ray_relay_base::wire::dap::names::Command;
 
 /// All of a snapshot, in characters of values.
@@ -147,12 +148,12 @@ where
         ))
     };
     let body = body.map_err(late)??;
-    let result = body["result"].as_str().unwrap_or_default();
+    let result = result_of(body);
     let mut taken = wire.keep();
     // Beside the text there is what is read of it.
     let held = taken.resize(taken.bytes() + weight(result.as_bytes()));
     held.map_err(|short| PromptError::Refused(short.to_string()))?;
-    Ok((read(result)?, taken))
+    Ok((read(&result)?, taken))
 }
 
 /// Up to where a client would configure.
@@ -228,7 +229,7 @@ struct FrameAnswer {
 
 /// What the first thread does that has not left the debugger, and does not wait there, as a debugger tells by `result`; `None`: none.
 pub fn busy(result: &str) -> Option<String> {
-    let answer = SnapshotAnswer::deserialize(probe::answer(result)?).ok()?;
+    let answer: SnapshotAnswer = probe::answer(result)?;
     answer.threads.into_iter().find_map(|thread| thread.does)
 }
 
@@ -237,8 +238,9 @@ pub fn busy(result: &str) -> Option<String> {
 /// # Errors
 /// [`PromptError::Refused`].
 pub fn read(result: &str) -> Result<Value, PromptError> {
-    let answer = probe::answer(result).and_then(|found| SnapshotAnswer::deserialize(found).ok());
-    let threads = answer.and_then(|answer| serde_json::to_value(answer.threads).ok());
+    let answer = probe::answer(result);
+    let threads =
+        answer.and_then(|answer: SnapshotAnswer| serde_json::to_value(answer.threads).ok());
     threads.ok_or_else(|| {
         PromptError::Refused(
             "the debugger of the worker gives no stack; is debugpy older than 1.8?".to_owned(),
@@ -413,7 +415,8 @@ import os; sys.stdout.flush(); os._exit(0)
 
     #[test]
     fn one_value_hides_no_other_and_runs_in_no_thread_of_the_program() {
-        let Some(([(frame, took), (again, took_again)], ran_by)) = values("bad = Value(hangs)")
+        let Some(([(frame, took), (again, took_again)], ran_by)) =
+            values("bad, behind = Value(hangs), Value(lambda: None)")
         else {
             return;
         };
@@ -426,6 +429,7 @@ import os; sys.stdout.flush(); os._exit(0)
         assert_eq!(of("interrupt"), "‹no repr: KeyboardInterrupt›");
         assert_eq!(of("bad"), "‹no repr within 0.5 s›");
         assert_eq!(frame["types"]["bad"], "Value");
+        assert_eq!(of("behind"), "‹not asked for its repr: Value›");
         assert!(took < 7.0, "{took}");
         // Its thread hangs still: the next snapshot begins no other, and says so.
         let of = |name: &str| again["locals"][name].as_str().unwrap().to_owned();
@@ -450,8 +454,9 @@ import os; sys.stdout.flush(); os._exit(0)
         };
         let of = |name: &str| frame["locals"][name].as_str().unwrap().to_owned();
         assert_eq!((&*of("step"), &*of("good")), ("7", "done"));
-        for name in ["many", "a", "b", "c", "d"] {
-            assert!(of(name).starts_with("‹no repr within "), "{frame}");
+        assert_eq!(of("many"), "‹no repr within 0.5 s›");
+        for name in ["a", "b", "c", "d"] {
+            assert_eq!(of(name), "‹not asked for its repr: Value›");
         }
         assert!((4.5..7.0).contains(&took), "{took}");
     }
@@ -529,6 +534,52 @@ import os; sys.stdout.flush(); os._exit(0)
         assert_eq!(threads[3]["raised"][1]["function"], "load");
         assert_eq!(threads[3]["raised"][1]["locals"]["shard"], "3");
         assert_eq!(threads[2]["raised"], json!([]));
+    }
+
+    #[test]
+    fn what_led_to_an_exception_is_shown_behind_it_and_a_cycle_and_what_there_is_no_room_for_end_it()
+     {
+        let fails = "
+        def reads(shard): raise KeyError(shard)
+        def loads(shard):
+            try: reads(shard)
+            except KeyError as why: raise ValueError('shard %d' % shard) from why
+        try: loads(3)
+        except ValueError as why: first = why
+        first.__cause__.__context__ = first
+        try: raise first
+        except ValueError: raise RuntimeError('no batch')
+";
+        let Some(threads) = raised_by(fails) else {
+            return;
+        };
+        let of = |key: &str| {
+            let texts = threads.iter().map(|thread| thread[key].as_str().unwrap());
+            texts.collect::<Vec<_>>()
+        };
+        assert_eq!(of("name")[1..], ["cause", "cause"]);
+        assert_eq!(
+            of("exception"),
+            [
+                "RuntimeError: RuntimeError('no batch')",
+                "ValueError: ValueError('shard 3')",
+                "KeyError: KeyError(3)"
+            ]
+        );
+        let cause = &threads[2]["raised"];
+        assert_eq!(cause[1]["function"], "reads", "{cause}");
+        assert_eq!(cause[1]["locals"]["shard"], "3", "{cause}");
+
+        let fails = "
+        error = None
+        for number in range(20):
+            try: raise ValueError(number) from error
+            except ValueError as why: error = why
+        raise error
+";
+        let threads = raised_by(fails).unwrap();
+        assert_eq!(threads.len(), 17);
+        assert_eq!(threads[16]["exception"], "… more exceptions");
     }
 
     #[test]

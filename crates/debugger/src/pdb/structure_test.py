@@ -1,90 +1,4 @@
-# Values of every kind with a planted secret, and values that would notice when code of theirs ran. Prints what is shown.
-import collections, dataclasses, enum, functools, json, pathlib, threading, types, uuid
-
-SECRET = "hunter2-Tr0ub4dor&3"
-NUMBERS = list(SECRET.encode())
-called = []
-
-
-class Trap:
-    def __repr__(self): called.append("repr"); return SECRET
-    __str__ = __format__ = __repr__
-    def __getattribute__(self, name): called.append("get " + name); return object.__getattribute__(self, name)
-    def __eq__(self, other): called.append("=="); return True
-    def __hash__(self): called.append("hash"); return 1
-    def __len__(self): called.append("len"); return 1
-    def __bool__(self): called.append("bool"); return True
-    def __iter__(self): called.append("iter"); return iter([SECRET])
-    @property
-    def prop(self): called.append("property"); return SECRET
-    def __init__(self): object.__setattr__(self, "inside", SECRET)
-
-
-class Words(str):
-    def __getitem__(self, at): called.append("str item"); return SECRET
-    def __repr__(self): called.append("str repr"); return SECRET
-    def __len__(self): called.append("str len"); return 1
-    def encode(self, *how): called.append("encode"); return b"x"
-
-
-class Many(list):
-    def __iter__(self): called.append("list iter"); return iter([])
-    def __len__(self): called.append("list len"); return 0
-
-
-class Keyed(dict):
-    def items(self): called.append("items"); return []
-    def __getitem__(self, key): called.append("dict item"); return SECRET
-
-
-class Slotted:
-    __slots__ = ("a", "text")
-    def __init__(self): self.a, self.text = 1, SECRET
-
-
-class Color(enum.Enum):
-    RED = SECRET
-
-
-class Level(str, enum.Enum):
-    HIGH = SECRET
-
-
-class Failed(ValueError):
-    def __str__(self): called.append("exception str"); return SECRET
-
-
-class Plain:
-    def __init__(self, **all): self.__dict__.update(all)
-
-
-Point = collections.namedtuple("Point", "name x")
-Data = dataclasses.make_dataclass("Data", ["user", "text"])
-
-# Each takes a value and has it inside.
-LEAVES = [
-    SECRET, SECRET.encode(), bytearray(SECRET.encode()), Words(SECRET), memoryview(SECRET.encode()), NUMBERS, tuple(NUMBERS),
-    set(NUMBERS), frozenset(NUMBERS), [float(one) for one in NUMBERS], int.from_bytes(SECRET.encode(), "big"),
-    [NUMBERS[at:at + 4] for at in range(0, len(NUMBERS), 4)], dict(enumerate(NUMBERS)), [complex(one, one) for one in NUMBERS],
-    [range(one, one + 1) for one in NUMBERS], [{"n": one} for one in NUMBERS], [Plain(n=one) for one in NUMBERS], Trap(), Color.RED,
-    Level.HIGH, Failed(SECRET), Failed(*NUMBERS), pathlib.PurePosixPath(SECRET), uuid.UUID(int=int.from_bytes(SECRET[:16].encode(), "big")),
-    type(SECRET, (), {}), type(SECRET, (), {})(), types.SimpleNamespace(text=SECRET), collections.deque([SECRET]), lambda: SECRET,
-    functools.partial(print, SECRET), {SECRET: 1}, {SECRET.encode(): 1}, {(SECRET,): 1}, {Words(SECRET): 1}, Slotted(), Point(SECRET, 1),
-    Data(SECRET, SECRET), Plain(**{SECRET: 1}), threading.Lock(), (one for one in [SECRET]), iter([SECRET]), {"a": SECRET}.items(),
-]
-CONTAINERS = [
-    lambda v: v, lambda v: [v], lambda v: (v,), lambda v: [v, 1], lambda v: {"key": v}, lambda v: {1: v}, lambda v: Plain(attribute=v),
-    lambda v: Many([v]), lambda v: Keyed(key=v), lambda v: Point("x", v), lambda v: Data("x", v), lambda v: Failed(v),
-    lambda v: types.SimpleNamespace(of=v), lambda v: collections.OrderedDict(of=v), lambda v: collections.defaultdict(list, of=v),
-    lambda v: [v] * 20,
-]
-NAMES = ["x", "password", "self", SECRET]
-
-
-def leaks(text):
-    numbers = ", ".join(str(one) for one in NUMBERS[:9])
-    return any(one in text for one in (SECRET, SECRET[2:9], repr(SECRET)[1:-1], SECRET.encode().hex(), numbers, str(NUMBERS[0]) + ", " + str(NUMBERS[1])))
-
+# Prints what is shown of the planted values, and where a checksum is wrong.
 
 def opened(value, numbers, depth=0):
     """Everything that can be opened in a value, as text."""
@@ -98,23 +12,41 @@ def opened(value, numbers, depth=0):
 values, count, leaked = _Values(hides=True), 0, []
 assert leaks(json.dumps(_Values().named("x", [SECRET]))) and not leaks(json.dumps(values.named("x", [SECRET])))
 called.clear()
-for leaf in LEAVES:
-    for within in CONTAINERS:
-        try:
-            first = within(leaf)
-        except TypeError:
-            continue
-        for again in CONTAINERS:
-            value = again(first)
-            for name in NAMES:
-                count += 1
-                text = json.dumps(values.named(name, value))
-                if leaks(text):
-                    leaked.append(text[:200])
-        for text in opened(first, True):
+snapshot = {"structure": globals()}
+exec(SNAPSHOT, snapshot)
+ask = {"limit": 1000, "names": 200, "frames": 100, "locals": True, "around": 3, "room": 1000000, "visible": "structure", "key": "0f" * 16}
+
+
+def shown(first):
+    """What a snapshot of a task that fails with a value shows, and a debugger that opens its variables."""
+    asked = dict(ask, shown=_Shown(ask), digests=None)
+    texts = snapshot["_Texts"](asked)
+    try:
+        holds(first)
+    except Failed as error:
+        yield [snapshot["_raise"]({}, one, asked, texts) for one, _ in _errors(error)[0]]
+        frame = error.__traceback__.tb_next.tb_frame
+        for path in ([], ["x"], ["self"]):
+            yield asked["shown"].opened({"scope": 0, "path": path}, (frame.f_locals, {}))
+
+
+for first in each():
+    for again in CONTAINERS:
+        value = again(first)
+        for name in NAMES:
             count += 1
+            text = json.dumps(values.named(name, value))
             if leaks(text):
                 leaked.append(text[:200])
+    for text in opened(first, True):
+        count += 1
+        if leaks(text):
+            leaked.append(text[:200])
+    for told in shown(first):
+        count += 1
+        text = json.dumps(told)
+        if leaks(text):
+            leaked.append(text[:200])
 
 # A key of its own for each answer, and equal values in other objects.
 first, again, other = (_Digests(key) for key in (b"1", b"1", b"2"))

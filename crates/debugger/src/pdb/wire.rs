@@ -14,9 +14,8 @@ use tokio::time::timeout;
 use super::error::{Lost, PromptError};
 use ray_relay_base::memory::{Account, MemoryUse, Taken};
 use ray_relay_base::wire::dap::codec::{LITTLE, frame, header, parse, weight};
-use ray_relay_base::wire::dap::message::{RefusalCode, request};
+use ray_relay_base::wire::dap::message::{Incoming, RefusalCode, request};
 use ray_relay_base::wire::dap::names::{Command, Event};
-use ray_relay_base::wire::json::take;
 
 /// Largest message that is read, in bytes.
 const LARGEST: usize = 8 << 20;
@@ -260,26 +259,26 @@ fn malformed(error: &dyn std::fmt::Display) -> Lost {
     Lost::Broken(error.to_string())
 }
 
-fn read(mut message: Value) -> PromptMessage {
-    match message["type"].as_str() {
-        Some("response") => {
-            let to = message["request_seq"].as_u64().unwrap_or_default();
-            let code = RefusalCode::of(&message["body"]);
-            let body = if message["success"] == true {
-                Ok(take(&mut message, "body"))
+fn read(message: Value) -> PromptMessage {
+    let message = Incoming::read(message);
+    match &*message.kind {
+        "response" => {
+            let to = message.request_seq.and_then(|to| u64::try_from(to).ok());
+            let code = RefusalCode::of(&message.body);
+            let body = if message.success {
+                Ok(message.body)
             } else {
-                let sentence = [&message["message"], &message["body"]["error"]["format"]]
-                    .into_iter()
-                    .find_map(Value::as_str);
-                Err(sentence.unwrap_or("refused without a reason").to_owned())
+                let format = message.body.pointer("/error/format");
+                let format = format.and_then(Value::as_str).map(str::to_owned);
+                let sentence = message.message.or(format);
+                Err(sentence.unwrap_or_else(|| "refused without a reason".to_owned()))
             };
+            let to = to.unwrap_or_default();
             PromptMessage::Answer { to, body, code }
         }
-        Some("event") => PromptMessage::Event {
-            name: message["event"]
-                .as_str()
-                .and_then(|name| Event::parse(name.as_bytes())),
-            body: take(&mut message, "body"),
+        "event" => PromptMessage::Event {
+            name: message.event(),
+            body: message.body,
         },
         _ => PromptMessage::Other,
     }

@@ -146,7 +146,8 @@ impl<A> NodeHolds<A> {
         of_worker.all(|row| row.id == id || row.held.session.is_empty())
     }
 
-    /// Keeps the worker of `id` by `keep` until then, to be asked through `asks`.
+    /// Keeps the worker of `id` by `keep` until then, to be asked through `asks`. `evaluates`: an expression of the lost client
+    /// runs in it.
     ///
     /// # Errors
     /// [`NoPlace`]: its owner, or all together, have as many as may be.
@@ -154,7 +155,7 @@ impl<A> NodeHolds<A> {
         &mut self,
         id: HoldId,
         keep: &ParkTerms,
-        until_unix_ms: u64,
+        (until_unix_ms, evaluates): (u64, bool),
         asks: A,
     ) -> Result<(), NoPlace> {
         self.has_place(keep)?;
@@ -167,16 +168,19 @@ impl<A> NodeHolds<A> {
         let others: Vec<usize> = others.into_iter().map(|(_, bytes)| bytes).collect();
         let none = NoPlace::All(others.len());
         let row = self.rows.iter_mut().find(|row| row.id == id).ok_or(none)?;
-        let held = HoldRow {
+        // What may still be told of it has room.
+        let mut held = HoldRow {
             parked: Some(Parked {
                 owner: keep.owner.clone(),
                 credential: keep.credential.clone(),
                 until_unix_ms,
+                evaluates: true,
                 entered: keep.entered.clone(),
             }),
             ..row.held.clone()
         };
         let bytes = written(&held).len();
+        held.evaluates(evaluates);
         // Of a subprocess no relay is told.
         let fits = match row.process {
             Some(_) => subprocesses.len() < MOST_KEPT,
@@ -196,6 +200,13 @@ impl<A> NodeHolds<A> {
             self.go_along(&worker_id, port, &keep.owner);
         }
         Ok(())
+    }
+
+    /// Whether an expression of the lost client runs in the worker of `id`, which is kept.
+    pub fn evaluates(&mut self, id: HoldId, evaluates: bool) {
+        let row = self.rows.iter_mut().find(|row| row.id == id);
+        row.into_iter()
+            .for_each(|row| row.held.evaluates(evaluates));
     }
 
     /// The session that `open` of `replica` names goes on with the worker of `id`, which was kept, at `now_unix_ms`.

@@ -132,7 +132,7 @@ impl From<&HoldRow> for Holder {
             since: Timestamp::written(at(held.since_unix_ms).unwrap_or(SystemTime::UNIX_EPOCH)),
             replica: Some(held.replica),
             parked_until: until.and_then(at).map(Timestamp::announced),
-            evaluates: false,
+            evaluates: held.parked.as_ref().is_some_and(|parked| parked.evaluates),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use hyper::Method;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::head::{HeadClient, HeadConfigError, HeadError, JSON};
@@ -40,16 +41,28 @@ pub struct JobState {
     pub metadata: Value,
 }
 
+/// The same as Ray says it.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct JobAnswer {
+    submission_id: Option<String>,
+    start_time: Option<u64>,
+    status: Option<String>,
+    message: Option<String>,
+    job_id: Option<String>,
+    metadata: Value,
+}
+
 impl JobState {
     fn read(answer: &Value) -> Self {
-        let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
+        let answer = JobAnswer::deserialize(answer).unwrap_or_default();
         Self {
-            submission_id: text("submission_id"),
-            start_time: answer["start_time"].as_u64().unwrap_or(0),
-            status: text("status"),
-            message: text("message"),
-            job_id: Some(text("job_id")).filter(|id| !id.is_empty()),
-            metadata: answer["metadata"].clone(),
+            submission_id: answer.submission_id.unwrap_or_default(),
+            start_time: answer.start_time.unwrap_or_default(),
+            status: answer.status.unwrap_or_default(),
+            message: answer.message.unwrap_or_default(),
+            job_id: answer.job_id.filter(|id| !id.is_empty()),
+            metadata: answer.metadata,
         }
     }
 
@@ -102,7 +115,7 @@ impl Jobs {
     /// [`HeadError`].
     pub async fn nodes_alive(&self) -> Result<Vec<Value>, HeadError> {
         let mut rows = self.rows("nodes?detail=1&limit=10000").await?;
-        rows.retain(|row| row["state"] == "ALIVE");
+        rows.retain(|row| row.get("state").and_then(Value::as_str) == Some("ALIVE"));
         Ok(rows)
     }
 
@@ -113,7 +126,7 @@ impl Jobs {
     /// [`HeadError`].
     pub async fn submit(&self, request: &Value) -> Result<String, HeadError> {
         let answer: Value = self.head.post_json("/api/jobs/", request, DEADLINE).await?;
-        match answer["submission_id"].as_str() {
+        match answer.get("submission_id").and_then(Value::as_str) {
             Some(id) => Ok(id.to_owned()),
             None => Err(HeadError::NotJson {
                 address: self.head.address().to_owned(),
@@ -179,7 +192,8 @@ impl Jobs {
     pub async fn output(&self, id: &str) -> Result<String, HeadError> {
         let path = format!("/api/jobs/{id}/logs");
         let answer: Value = self.head.get_json(&path).await?;
-        Ok(answer["logs"].as_str().unwrap_or_default().to_owned())
+        let logs = answer.get("logs").and_then(Value::as_str);
+        Ok(logs.unwrap_or_default().to_owned())
     }
 
     /// Ends the job `id`.

@@ -16,6 +16,7 @@ fn parked(worker: &Worker, owner: &str) -> FromAgent {
         owner: owner.into(),
         credential: Some(credential),
         until_unix_ms: unix_ms(until),
+        evaluates: false,
         entered: None,
     };
     FromAgent::Held {

@@ -11,6 +11,9 @@ use serde_json::{Map, Value, json};
 
 const KEY: &str = "pathMappings";
 
+/// A folder that there is not.
+const NOWHERE: &str = "/.ray-relay/nowhere";
+
 static NONE: LazyLock<Value> = LazyLock::new(|| json!([{"localRoot": "/", "remoteRoot": "/"}]));
 
 /// Every path stands for itself. Not an empty list, which debugpy takes for nothing said.
@@ -20,7 +23,7 @@ pub fn none() -> Value {
 
 /// No path of the worker's is one of the client's.
 pub fn nowhere() -> Value {
-    json!([{"localRoot": "/.ray-relay/nowhere", "remoteRoot": "/.ray-relay/nowhere"}])
+    json!([{"localRoot": NOWHERE, "remoteRoot": NOWHERE}])
 }
 
 /// Arguments of an `evaluate` that makes the process forget all mappings. DAP has no request for that, and an attach is
@@ -35,7 +38,7 @@ pub fn forgetting() -> Value {
 pub fn setting(local: &str) -> Value {
     let pair = match local {
         "" => {
-            let nowhere = nowhere()[0]["localRoot"].to_string();
+            let nowhere = Value::from(NOWHERE);
             format!("({nowhere}, {nowhere})")
         }
         // A string of JSON's says the same in Python.

@@ -3,10 +3,11 @@
 //! Sequence numbers towards a client need not be continuous (VS Code and nvim-dap ignore them), so messages
 //! put between a worker's own carry 0; `request_seq` is always the client's own.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::names::{Command, Event};
-use crate::wire::json::put;
+use crate::wire::json::{put, typed};
 use crate::wire::text::unlinked;
 
 /// What programs tell the relay's own refusals apart by: the number of the error.
@@ -24,11 +25,74 @@ pub enum RefusalCode {
 impl RefusalCode {
     /// That of the answer with this body.
     pub fn of(body: &Value) -> Self {
-        let id = &body["error"]["id"];
+        let id = body.pointer("/error/id").and_then(Value::as_u64);
         let told = [Self::Unreachable, Self::NotFound].into_iter();
-        let mut told = told.filter(|code| *id == *code as u32);
+        let mut told = told.filter(|code| id == Some(u64::from(*code as u32)));
         told.next().unwrap_or(Self::Refused)
     }
+}
+
+/// A message of a debugger's, or of a relay's in its place, as far as the relay itself goes by it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Incoming {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub request_seq: Option<i64>,
+    command: Option<String>,
+    pub success: bool,
+    pub message: Option<String>,
+    event: Option<String>,
+    pub body: Value,
+}
+
+/// The body of the answer to an `evaluate`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Evaluated {
+    result: String,
+}
+
+/// The body of a `stopped` or a `continued` event.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ThreadEvent {
+    pub reason: String,
+    pub thread_id: Option<i64>,
+    pub all_threads_stopped: bool,
+    pub all_threads_continued: Option<bool>,
+}
+
+impl Incoming {
+    /// Reads `message`; one of another shape is of no kind.
+    pub fn read(message: Value) -> Self {
+        typed(message)
+    }
+
+    /// Whether it answers the request `seq`.
+    pub fn answers(&self, seq: i64) -> bool {
+        self.kind == "response" && self.request_seq == Some(seq)
+    }
+
+    /// The command that it answers.
+    pub fn command(&self) -> Option<Command> {
+        Command::parse(self.command.as_deref()?.as_bytes())
+    }
+
+    /// The event that it tells of, where that is known.
+    pub fn event(&self) -> Option<Event> {
+        Event::parse(self.event.as_deref()?.as_bytes())
+    }
+
+    /// The value that it has for an `evaluate`.
+    pub fn result(self) -> String {
+        result_of(self.body)
+    }
+}
+
+/// The value in the body of the answer to an `evaluate`.
+pub fn result_of(body: Value) -> String {
+    typed::<Evaluated>(body).result
 }
 
 /// A request of a client, as far as the relay has to understand it.
@@ -101,7 +165,8 @@ impl Request {
         let mut answer = self.breakpoints_taken();
         let all = answer["body"]["breakpoints"].as_array_mut();
         for one in all.into_iter().flatten() {
-            (one["verified"], one["message"]) = (false.into(), WHY.into());
+            put(one, "verified", false);
+            put(one, "message", WHY);
         }
         answer
     }
@@ -140,7 +205,8 @@ impl Request {
 
 /// `message` with its sentence as its body, where it is a failure: for a client that shows nothing else.
 pub fn with_bare_failure(message: &Value) -> Option<Value> {
-    let failed = message["type"] == "response" && message["success"] == false;
+    let is = |key: &str, value: Value| message.get(key) == Some(&value);
+    let failed = is("type", "response".into()) && is("success", false.into());
     let sentence = message.get("message").filter(|_| failed)?.clone();
     let mut bare = message.clone();
     put(&mut bare, "body", sentence);
@@ -216,7 +282,7 @@ pub fn task_end_before_stop(title: &str) -> Value {
 
 /// Whether the `output` event with this body is [`task_end`], or [`task_end_before_stop`].
 pub fn tells_task_end(body: &Value) -> bool {
-    body["data"]["rayRelay"] == "taskEnded"
+    body.pointer("/data/rayRelay").and_then(Value::as_str) == Some("taskEnded")
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::codec::parse;
-use super::message;
+use super::message::{self, Incoming, ThreadEvent};
 use super::names::Event;
+use crate::wire::json::typed;
 
 /// Threads whose stops are kept: with [`LONGEST_STOP`], half of what is kept of a debugger.
 const STOPS: usize = 16;
@@ -73,16 +74,16 @@ impl Stands {
 
     /// The debugger was sent an `attach` with these arguments.
     pub fn attach(&mut self, arguments: &Value) {
-        self.step_alone |= arguments[STEPPING_RESUMES_ALL] == false;
+        self.step_alone |= arguments.get(STEPPING_RESUMES_ALL) == Some(&Value::Bool(false));
     }
 
     /// A thread stands, as the `stopped` event with this body says. One that is not understood is kept for none in
     /// particular.
     pub fn stopped(&mut self, body: &[u8]) {
-        let event = parse(body).unwrap_or_default();
-        let thread = event["body"]["threadId"].as_i64();
+        let stop = thread_event(body);
+        let thread = stop.thread_id;
         let kept: Box<[u8]> = match body.len() > LONGEST_STOP {
-            true => without_texts(&event).into(),
+            true => without_texts(&stop).into(),
             false => body.into(),
         };
         self.stops.retain(|(stop, _)| *stop != thread);
@@ -92,30 +93,27 @@ impl Stands {
         // Most programs have one that stands.
         self.stops.reserve_exact(1);
         self.stops.push((thread, kept));
-        if event["body"]["allThreadsStopped"] == true {
+        if stop.all_threads_stopped {
             (self.all, self.one_runs) = (true, false);
         }
     }
 
     /// Threads run on, as the `continued` event with this body says.
     pub fn continued(&mut self, body: &[u8]) {
-        let event = parse(body).unwrap_or_default();
-        let thread = event["body"]["threadId"].as_i64();
+        let event = thread_event(body);
         // Where it does not say which ones, none is taken to stand: an editor that has no stop asks for one by `pause`.
-        let all = event["body"]["allThreadsContinued"] != false && !self.step_alone;
-        self.run(thread.filter(|_| !all));
+        let all = event.all_threads_continued != Some(false) && !self.step_alone;
+        self.run(event.thread_id.filter(|_| !all));
     }
 
     /// Threads run on, as a `continue` with these arguments has them.
     pub fn let_run(&mut self, arguments: &Value) {
-        let alone = arguments["singleThread"] == true;
-        self.run(arguments["threadId"].as_i64().filter(|_| alone));
+        self.run(resumed(arguments, false));
     }
 
     /// Threads run on, as a step with these arguments has them.
     pub fn step(&mut self, arguments: &Value) {
-        let alone = self.step_alone || arguments["singleThread"] == true;
-        self.run(arguments["threadId"].as_i64().filter(|_| alone));
+        self.run(resumed(arguments, self.step_alone));
     }
 
     /// This thread runs on; `None`: all do.
@@ -163,16 +161,25 @@ impl Stands {
     }
 }
 
+/// The thread that alone runs on by these `arguments`, or `alone` by what was agreed; `None`: all do.
+fn resumed(arguments: &Value, alone: bool) -> Option<i64> {
+    let alone = alone || arguments.get("singleThread") == Some(&Value::Bool(true));
+    let thread = arguments.get("threadId").and_then(Value::as_i64);
+    thread.filter(|_| alone)
+}
+
+/// What the event in `message` says of threads; nothing where it is not understood.
+fn thread_event(message: &[u8]) -> ThreadEvent {
+    typed(Incoming::read(parse(message).unwrap_or_default()).body)
+}
+
 /// A `stopped` event as far as an editor needs it to show the line.
-fn without_texts(event: &Value) -> Vec<u8> {
-    let of = |key: &str| event["body"][key].clone();
-    let reason = of("reason");
-    let reason = reason.as_str().filter(|reason| reason.len() <= 64);
-    let thread = of("threadId");
+fn without_texts(stop: &ThreadEvent) -> Vec<u8> {
+    let is_short = !stop.reason.is_empty() && stop.reason.len() <= 64;
     let body = json!({
-        "reason": reason.unwrap_or("pause"),
-        "threadId": thread.as_i64(),
-        "allThreadsStopped": of("allThreadsStopped") == true,
+        "reason": if is_short { &*stop.reason } else { "pause" },
+        "threadId": stop.thread_id,
+        "allThreadsStopped": stop.all_threads_stopped,
     });
     message::event(Event::Stopped, body)
         .to_string()

@@ -388,6 +388,13 @@ pub struct HoldRow {
 }
 
 impl HoldRow {
+    /// Says of a park whether an expression still runs in its task.
+    pub fn evaluates(&mut self, evaluates: bool) {
+        if let Some(parked) = &mut self.parked {
+            parked.evaluates = evaluates;
+        }
+    }
+
     /// Shows it as that of `taker`.
     pub fn taken_by(&mut self, taker: &WorkerTaker) {
         self.name = taker.name.clone();

@@ -1,5 +1,6 @@
 //! Commands about breakpoints.
 
+use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -10,6 +11,7 @@ use crate::pdb::breakpoints::PromptBreakpoint;
 use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::grammar::{self, parse, resumes};
 use crate::pdb::location::{self, Location};
+use crate::pdb::probe::ProbeAnswer;
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::text::escaped;
 
@@ -17,10 +19,17 @@ use ray_relay_base::wire::text::escaped;
 const MOST_COMMANDS: usize = 200;
 
 /// Where a breakpoint is to be set.
+#[derive(Deserialize)]
 struct BreakTarget {
     file: String,
     line: u32,
     stop: u32,
+}
+
+/// Where a function stands, if there is one.
+#[derive(Deserialize)]
+struct FunctionAnswer {
+    function: Option<BreakTarget>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
@@ -99,8 +108,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// The file or module that a person calls `name`.
     async fn file(&mut self, name: &str) -> Result<String, PdbError> {
         let answer = self.probe(&json!({"op": "module", "text": name})).await?;
-        if let Some(found) = answer["file"].as_str() {
-            return Ok(found.to_owned());
+        if let ProbeAnswer {
+            file: Some(found), ..
+        } = answer
+        {
+            return Ok(found);
         }
         // A file that is on the stack needs no search, as `train.py` of a job's working_dir.
         let ending = format!("/{name}");
@@ -111,23 +123,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     async fn function(&mut self, text: &str) -> Result<BreakTarget, PdbError> {
         let ask = json!({"op": "function", "text": text, "file": self.here()});
-        let answer = self.probe(&ask).await?;
-        let found = &answer["function"];
-        let number = |key: &str| {
-            found[key]
-                .as_u64()
-                .and_then(|line| u32::try_from(line).ok())
-        };
-        match (found["file"].as_str(), number("line"), number("stop")) {
-            (Some(file), Some(line), Some(stop)) => Ok(BreakTarget {
-                file: file.to_owned(),
-                line,
-                stop,
-            }),
-            _ => Err(PdbError::refused(format!(
+        let found: FunctionAnswer = self.probe(&ask).await?;
+        found.function.ok_or_else(|| {
+            PdbError::refused(format!(
                 "The specified object '{text}' is not a function or was not found along sys.path."
-            ))),
-        }
+            ))
+        })
     }
 
     /// Deletes those that `which` picks, and says so.
@@ -194,8 +195,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// The path of a file as seen from the worker's working directory.
     async fn absolute(&mut self, name: &str) -> Result<String, Lost> {
         let answer = if_any(self.probe(&json!({"op": "absolute", "text": name})).await)?;
-        let file = answer.as_ref().and_then(|answer| answer["file"].as_str());
-        Ok(file.unwrap_or(name).to_owned())
+        let file = answer.and_then(|answer: ProbeAnswer| answer.file);
+        Ok(file.unwrap_or_else(|| name.to_owned()))
     }
 
     pub(super) async fn enable(&mut self, numbers: &str, enable: bool) -> Result<(), Lost> {

@@ -5,9 +5,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::Prompt;
+use super::answers::Completions;
 use super::request::PATIENCE;
 use crate::pdb::commands::COMMANDS;
 use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::json::typed;
 use ray_relay_base::wire::text::escaped;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
@@ -37,8 +39,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 json!({"frameId": frame.id, "text": text, "column": text.chars().count() + 1});
             if let Ok(Ok(body)) = timeout(PATIENCE / 15, self.ask(Command::Completions, ask)).await
             {
-                let labels = body["targets"].as_array().into_iter().flatten();
-                let labels = labels.filter_map(|one| one["label"].as_str()).take(500);
+                let Completions { targets } = typed(body);
+                let labels = targets.into_iter().map(|target| target.label).take(500);
                 let fits = labels.filter(|label| label.starts_with(&text[part..]));
                 found.extend(fits.map(|label| escaped(&format!("{}{label}", &text[..part]))));
             }

@@ -8,12 +8,16 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::Prompt;
+use super::answers::{RaisedAnswer, ThreadsAnswer};
 use super::request::{PATIENCE, if_any};
 use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::grammar::{Span, span};
 use crate::pdb::output::{Piece, cut};
+use crate::pdb::probe::ProbeAnswer;
 use ray_relay_base::memory::MemoryUse;
+use ray_relay_base::wire::dap::message::ThreadEvent;
 use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::json::typed;
 use ray_relay_base::wire::notebook::{NO_SOURCE, is_cell};
 use ray_relay_base::wire::text::escaped;
 
@@ -42,8 +46,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// The connection is lost.
     pub async fn rank(&mut self) -> Result<Option<u32>, Lost> {
         let asked = timeout(PATIENCE, self.probe(&json!({"op": "ranks"}))).await;
-        let answer = asked.map_or(Ok(None), if_any)?;
-        Ok(answer.and_then(|said| u32::try_from(said["rank"].as_u64()?).ok()))
+        let answer: Option<ProbeAnswer> = asked.map_or(Ok(None), if_any)?;
+        Ok(answer.and_then(|said| said.rank))
     }
 
     pub(super) async fn where_(&mut self) -> Result<(), Lost> {
@@ -196,18 +200,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         breaks: &BTreeSet<u32>,
         current: Option<u32>,
     ) -> Result<(), PdbError> {
-        let answer = self.probe(ask).await?;
-        if answer["failed"] == true {
+        let answer: ProbeAnswer = self.probe(ask).await?;
+        if answer.failed {
             self.failed = true;
-            self.say(escaped(answer["text"].as_str().unwrap_or_default()))
-                .await;
-        } else if let Some(sentence) = answer["error"].as_str() {
-            self.error(sentence).await;
+            let text = answer.text.unwrap_or_default();
+            self.say(escaped(&text)).await;
+        } else if let Some(sentence) = answer.error {
+            self.error(&sentence).await;
         } else {
-            let first = answer["first"].as_u64();
-            let first = first.and_then(|first| usize::try_from(first).ok());
-            let lines = texts(&answer["lines"]);
-            self.print_lines(&lines, first.unwrap_or(1), breaks, current)
+            let first = answer.first.map_or(1, |first| first as usize);
+            self.print_lines(&answer.lines, first, breaks, current)
                 .await;
         }
         Ok(())
@@ -215,8 +217,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     /// Lines of source, from the worker where it shows them, else from a local file of that name.
     pub(super) async fn lines_at(&mut self, at: &[(String, u32)]) -> Result<Vec<String>, Lost> {
-        if let Some(answer) = if_any(self.probe(&json!({"op": "lines", "at": at})).await)? {
-            return Ok(texts(&answer["lines"]));
+        let asked = self.probe(&json!({"op": "lines", "at": at})).await;
+        if let Some(ProbeAnswer { lines, .. }) = if_any(asked)? {
+            return Ok(lines);
         }
         let local = at.iter().map(|(file, line)| {
             let lines = self.local(file).unwrap_or_default();
@@ -250,8 +253,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         while lines.len() < LONGEST_SOURCE {
             let ask = json!({"op": "file", "file": file, "from": lines.len(), "count": CHUNK});
             match self.probe(&ask).await {
-                Ok(answer) => {
-                    let more = texts(&answer["lines"]);
+                Ok(ProbeAnswer { lines: more, .. }) => {
                     let whole = more.len() < CHUNK;
                     let size = |line: &String| line.len() + size_of::<String>();
                     let size = taken.bytes() + more.iter().map(size).sum::<usize>();
@@ -312,9 +314,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     async fn shown(&mut self, expression: &str) -> Result<Option<String>, Lost> {
         let ask = json!({"op": "repr", "text": expression, "limit": self.limit});
         match self.probe(&ask).await {
-            Ok(answer) => Ok(answer["text"]
-                .as_str()
-                .map(|text| cut(&escaped(text), 4 * self.limit))),
+            Ok(ProbeAnswer { text, .. }) => {
+                Ok(text.map(|text| cut(&escaped(&text), 4 * self.limit)))
+            }
             Err(failure) => self.tell(failure).await.map(|()| None),
         }
     }
@@ -373,11 +375,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
         let thread = json!({"threadId": self.thread});
         let body = self.ask_soon(Command::ExceptionInfo, thread).await?;
-        let name = body["exceptionId"].as_str().unwrap_or("an exception");
+        let raised: RaisedAnswer = typed(body);
+        let name = raised.exception_id.as_deref().unwrap_or("an exception");
         // The debugger adds a note on the frame to the name.
         let name = name.split_whitespace().next().unwrap_or(name);
         let name = name.strip_prefix("builtins.").unwrap_or(name);
-        let line = match body["description"].as_str().filter(|text| !text.is_empty()) {
+        let line = match raised.description.filter(|text| !text.is_empty()) {
             Some(text) => format!("{name}: {text}"),
             None => name.to_owned(),
         };
@@ -388,12 +391,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     async fn all_threads(&mut self) -> Result<Vec<(i64, String)>, Lost> {
         match self.ask_soon(Command::Threads, Value::Null).await {
             Ok(body) => {
-                let threads = body["threads"].as_array().into_iter().flatten();
+                let ThreadsAnswer { threads } = typed(body);
+                let threads = threads.into_iter();
                 Ok(threads
-                    .map(|thread| {
-                        let name = escaped(thread["name"].as_str().unwrap_or("?"));
-                        (thread["id"].as_i64().unwrap_or_default(), name)
-                    })
+                    .map(|thread| (thread.id, escaped(thread.name.as_deref().unwrap_or("?"))))
                     .collect())
             }
             Err(failure) => self.tell(failure).await.map(|()| Vec::new()),
@@ -418,7 +419,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let Some((id, _)) = chosen else {
             return Err(PdbError::refused("a number of `threads` expected"));
         };
-        self.load_stack(&json!({ "threadId": id })).await?;
+        let there = ThreadEvent {
+            thread_id: Some(*id),
+            ..ThreadEvent::default()
+        };
+        self.load_stack(&there).await?;
         Ok(self.print_entry(self.current).await?)
     }
 }
@@ -438,11 +443,4 @@ fn frames(text: &str) -> Result<Option<usize>, PdbError> {
 
 pub(super) fn bad_argument(text: &str) -> PdbError {
     PdbError::refused(format!("Error in argument: '{text}'"))
-}
-
-fn texts(lines: &Value) -> Vec<String> {
-    let lines = lines.as_array().into_iter().flatten();
-    lines
-        .map(|line| line.as_str().unwrap_or_default().to_owned())
-        .collect()
 }

@@ -9,6 +9,7 @@ use super::request::if_any;
 use crate::pdb::breakpoints::PromptBreakpoints;
 use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::probe;
+use ray_relay_base::wire::dap::message::result_of;
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::reattach::{self, Before, LeftBreakpoints};
 
@@ -50,8 +51,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let frame = self.stack.get(self.current).map(|frame| frame.id);
         let arguments = json!({"expression": expression, "frameId": frame, "context": "clipboard"});
         let body = self.ask_soon(Command::Evaluate, arguments).await?;
-        let result = body.get("result").and_then(Value::as_str);
-        let result = result.unwrap_or_default();
-        probe::answer(result).ok_or_else(|| PdbError::refused("the debugger keeps no breakpoints"))
+        probe::answer(&result_of(body))
+            .ok_or_else(|| PdbError::refused("the debugger keeps no breakpoints"))
     }
 }

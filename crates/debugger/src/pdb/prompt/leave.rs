@@ -1,6 +1,6 @@
 //! The end of a session, by the person or by the other side.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
@@ -25,7 +25,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// # Errors
     /// Why it cannot be left so, as a clause; the session goes on.
     pub async fn stay(&mut self) -> Result<(), String> {
-        if self.capabilities["supportSuspendDebuggee"] != true {
+        let suspends = self.capabilities.get("supportSuspendDebuggee");
+        if suspends != Some(&Value::Bool(true)) {
             return Err("this relay keeps no sessions".to_owned());
         }
         let arguments = json!({"restart": false, "suspendDebuggee": true});

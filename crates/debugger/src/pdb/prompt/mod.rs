@@ -4,6 +4,7 @@
 //! and `run` do it by what `request` asks the debugger, `keep` has breakpoints outlive the prompt, `complete` answers Tab, `leave` ends, and `park` is for a prompt
 //! without a person for a while.
 
+mod answers;
 mod breaks;
 mod complete;
 mod inspect;

@@ -16,6 +16,7 @@ use crate::pdb::error::PromptError;
 use crate::pdb::output::Piece;
 use crate::pdb::wire::{BeforeStop, Wire};
 use ray_relay_base::memory::{Account, MemoryUse};
+use ray_relay_base::wire::dap::message::ThreadEvent;
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::{mappings, post_mortem};
 
@@ -124,7 +125,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// The first stop, and whether another client has attached to the debugger before.
-    async fn attach(&mut self, options: &Options) -> Result<(Value, bool), PromptError> {
+    async fn attach(&mut self, options: &Options) -> Result<(ThreadEvent, bool), PromptError> {
         let client = json!({
             "clientID": "ray-relay", "clientName": options.client, "adapterID": "debugpy", "pathFormat": "path",
             "linesStartAt1": true, "columnsStartAt1": true, "supportsVariableType": true,

@@ -15,9 +15,9 @@ use crate::pdb::error::{Lost, PromptError};
 use crate::pdb::output::Piece;
 use ray_relay_base::wire::dap::codec::parse;
 use ray_relay_base::wire::dap::kept::Kept;
-use ray_relay_base::wire::dap::message;
+use ray_relay_base::wire::dap::message::{self, Incoming, ThreadEvent};
 use ray_relay_base::wire::dap::names::{Command, Event};
-use ray_relay_base::wire::json::take;
+use ray_relay_base::wire::json::typed;
 use ray_relay_base::wire::text::escaped;
 
 /// How long a debugger may take to say again where a thread stands.
@@ -60,8 +60,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let (cut, missed) = kept.messages();
         if self.stack.is_empty() {
             let body = |stop: Box<[u8]>| {
-                let mut event = parse(&stop).ok()?;
-                Some(take(&mut event, "body"))
+                let event = Incoming::read(parse(&stop).ok()?);
+                Some(typed::<ThreadEvent>(event.body))
             };
             let stop = match kept.stops().last().and_then(body) {
                 Some(stop) => stop,
@@ -81,10 +81,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             .await;
         }
         for missed in missed {
-            let event = parse(&missed).unwrap_or_default();
-            if event["event"] == Event::DebugpyAttach.as_str() {
-                self.tell_child(&event["body"]).await;
-            } else if let Some(piece) = program_output(&event["body"]) {
+            let event = Incoming::read(parse(&missed).unwrap_or_default());
+            if event.event() == Some(Event::DebugpyAttach) {
+                self.tell_child(event.body).await;
+            } else if let Some(piece) = program_output(&event.body) {
                 self.put(piece).await;
             }
         }

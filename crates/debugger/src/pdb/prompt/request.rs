@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
@@ -9,9 +10,9 @@ use tokio::time::timeout;
 use super::Prompt;
 use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::output::{Piece, cut, told};
-use crate::pdb::probe;
+use crate::pdb::probe::{self, ProbeAnswer};
 use crate::pdb::wire::PromptMessage;
-use ray_relay_base::wire::dap::message::tells_task_end;
+use ray_relay_base::wire::dap::message::{result_of, tells_task_end};
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::text::escaped;
 
@@ -27,7 +28,7 @@ const GOES_ON: &str = "the expression goes on in the task, which native code or 
 const LONGEST_OUTPUT: usize = 20_000;
 
 /// An answer that can be done without; a lost connection cannot.
-pub(super) fn if_any(answer: Result<Value, PdbError>) -> Result<Option<Value>, Lost> {
+pub(super) fn if_any<T>(answer: Result<T, PdbError>) -> Result<Option<T>, Lost> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(PdbError::Lost(lost)) => Err(lost),
@@ -134,7 +135,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// Runs [`probe`] in the selected frame.
-    pub(super) async fn probe(&mut self, ask: &Value) -> Result<Value, PdbError> {
+    pub(super) async fn probe<T: DeserializeOwned>(&mut self, ask: &Value) -> Result<T, PdbError> {
         let frame = self.stack.get(self.current).map(|frame| frame.id);
         let arguments =
             json!({"expression": probe::expression(ask), "frameId": frame, "context": "clipboard"});
@@ -144,9 +145,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Err(PdbError::Interrupted) => self.interrupt(number).await?,
             answer => answer?,
         };
-        let result = body["result"].as_str().unwrap_or_default();
+        let result = result_of(body);
         // The debugger answers with the exception where an evaluation fails.
-        probe::answer(result).ok_or_else(|| PdbError::refused(last_line(result)))
+        probe::answer(&result).ok_or_else(|| PdbError::refused(last_line(&result)))
     }
 
     /// Interrupts the expression of the request of this number: its answer.
@@ -183,8 +184,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if self.digests && matches!(op, "p" | "statement") {
             ask["digest"] = true.into();
         }
-        let answer = self.probe(&ask).await?;
-        self.failed |= answer["failed"] == true;
+        let answer: ProbeAnswer = self.probe(&ask).await?;
+        self.failed |= answer.failed;
         self.say(told(&answer, self.limit)).await;
         Ok(())
     }
@@ -203,8 +204,8 @@ pub(super) fn program_output(body: &Value) -> Option<Piece> {
     if tells_task_end(body) {
         return None;
     }
-    let text = body["output"].as_str()?;
-    match body["category"].as_str() {
+    let text = body.get("output")?.as_str()?;
+    match body.get("category").and_then(Value::as_str) {
         Some("telemetry") => None,
         Some("stdout" | "stderr") => Some(Piece::Program(cut(&escaped(text), LONGEST_OUTPUT))),
         _ => Some(Piece::Text(cut(&escaped(text), LONGEST_OUTPUT))),

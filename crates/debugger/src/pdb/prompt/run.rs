@@ -3,6 +3,9 @@
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::answers::{
+    Child, GotoTargets, RangeAnswer, ScopesAnswer, StackAnswer, Variable, VariablesAnswer,
+};
 use super::inspect::bad_argument;
 use super::line::Task;
 use super::request::{if_any, program_output};
@@ -11,9 +14,9 @@ use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::grammar;
 use crate::pdb::output::{Piece, cut};
 use crate::pdb::wire::PromptMessage;
-use ray_relay_base::wire::dap::message::tells_task_end;
+use ray_relay_base::wire::dap::message::{ThreadEvent, tells_task_end};
 use ray_relay_base::wire::dap::names::{Command, Event};
-use ray_relay_base::wire::json::take;
+use ray_relay_base::wire::json::typed;
 use ray_relay_base::wire::text::escaped;
 
 /// Files that stand between `breakpoint()`, Ray's or that of the module `ray_relay`, and the debugger.
@@ -44,8 +47,8 @@ fn function(name: &str) -> String {
 
 /// How a run ended.
 enum Ran {
-    /// The program stopped: the body of `stopped`.
-    Stopped(Value),
+    /// The program stopped.
+    Stopped(ThreadEvent),
     Ended(PromptEnd),
     /// The debugger did not let it run.
     Refused(String),
@@ -92,7 +95,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         for command in commands {
             match self.run(command, None).await? {
                 Ran::Stopped(stop) => {
-                    let planned = stop["reason"] == "step";
+                    let planned = stop.reason == "step";
                     last = Some(stop);
                     if !planned {
                         break;
@@ -116,10 +119,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Ok(line) => line,
             Err(_) => return Err(bad_argument(text)),
         };
-        let range = self.probe(&json!({"op": "range"})).await?;
-        let lines = range["lines"].as_array().into_iter().flatten();
-        let lines = lines.filter_map(|line| u32::try_from(line.as_u64()?).ok());
-        let lines: Vec<u32> = lines.filter(|line| *line >= target).collect();
+        let RangeAnswer { mut lines } = self.probe(&json!({"op": "range"})).await?;
+        lines.retain(|line| *line >= target);
         let before = self.before();
         let depth = self.stack.len() - self.current;
         let mut last = None;
@@ -135,7 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             };
             self.load_stack(&stop).await?;
             let here = self.stack.first().cloned();
-            let planned = stop["reason"] == "step"
+            let planned = stop.reason == "step"
                 || here.as_ref().is_some_and(|at| {
                     at.file == frame.file
                         && there.contains(&at.line)
@@ -178,7 +179,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         };
         let targets = json!({"source": {"path": frame.file}, "line": line});
         let found = self.ask_soon(Command::GotoTargets, targets).await?;
-        let target = &found["targets"][0]["id"];
+        let GotoTargets { targets } = typed(found);
+        let target = targets.first().map(|target| target.id);
         let goto = json!({"threadId": self.thread, "targetId": target});
         match self.ask_soon(Command::Goto, goto).await {
             Err(PdbError::Refused(sentence)) => {
@@ -206,11 +208,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     async fn after_steps(
         &mut self,
         before: &Before,
-        stop: Option<Value>,
+        stop: Option<ThreadEvent>,
     ) -> Result<Option<PromptEnd>, Lost> {
         let Some(stop) = stop else { return Ok(None) };
         self.load_stack(&stop).await?;
-        if stop["reason"] == "step" && self.stack.len() < before.depth {
+        if stop.reason == "step" && self.stack.len() < before.depth {
             self.tell_return(&before.name).await?;
             self.displays.remove(&before.frame);
         }
@@ -227,13 +229,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let value = variables
             .iter()
             .rev()
-            .find(|variable| {
-                variable["name"].as_str().is_some_and(|n| {
-                    n == wanted || n.ends_with(&format!(".{name}")) && n.starts_with("(return) ")
-                })
+            .find(|Variable { name: n, .. }| {
+                *n == wanted || n.ends_with(&format!(".{name}")) && n.starts_with("(return) ")
             })
-            .and_then(|variable| variable["value"].as_str())
-            .map(escaped);
+            .map(|variable| escaped(&variable.value));
         let line = match &value {
             Some(value) => format!(
                 "--Return-- {}()->{}\n",
@@ -247,7 +246,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    async fn locals(&mut self) -> Result<Vec<Value>, Lost> {
+    async fn locals(&mut self) -> Result<Vec<Variable>, Lost> {
         let Some(frame) = self.stack.first().map(|frame| frame.id) else {
             return Ok(Vec::new());
         };
@@ -255,12 +254,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let Some(scopes) = if_any(self.ask_soon(Command::Scopes, of_frame).await)? else {
             return Ok(Vec::new());
         };
-        let locals = json!({"variablesReference": scopes["scopes"][0]["variablesReference"]});
+        let ScopesAnswer { scopes } = typed(scopes);
+        let first = scopes.first().map(|scope| scope.variables_reference);
+        let locals = json!({"variablesReference": first});
         let body = if_any(self.ask_soon(Command::Variables, locals).await)?;
-        match body.map(|mut body| take(&mut body, "variables")) {
-            Some(Value::Array(variables)) => Ok(variables),
-            Some(_) | None => Ok(Vec::new()),
-        }
+        let VariablesAnswer { variables } = body.map(typed).unwrap_or_default();
+        Ok(variables)
     }
 
     async fn not_stopped(&mut self, ran: Ran) -> Result<Option<PromptEnd>, Lost> {
@@ -330,7 +329,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     /// The next `stopped`; `None`: the process or the session ended. Writes output as it comes. Cancel safe but for
     /// one piece of output.
-    pub(super) async fn next_stop(&mut self) -> Result<Option<Value>, Lost> {
+    pub(super) async fn next_stop(&mut self) -> Result<Option<ThreadEvent>, Lost> {
         loop {
             let (name, body) = match self.events.pop_front() {
                 Some((name, body, _)) => (Some(name), body),
@@ -342,7 +341,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             match name {
                 Some(Event::Stopped) => {
                     self.worked = 0;
-                    return Ok(Some(body));
+                    return Ok(Some(typed(body)));
                 }
                 Some(Event::Terminated | Event::Exited) => return Ok(None),
                 Some(Event::Output) if tells_task_end(&body) => self.interrupter.task_ended(),
@@ -351,14 +350,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                         self.put(piece).await;
                     }
                 }
-                Some(Event::DebugpyAttach) => self.tell_child(&body).await,
+                Some(Event::DebugpyAttach) => self.tell_child(body).await,
                 _ => {}
             }
         }
     }
 
-    pub(super) async fn tell_child(&mut self, body: &Value) {
-        let pid = &body["subProcessId"];
+    pub(super) async fn tell_child(&mut self, body: Value) {
+        let Child { sub_process_id } = typed(body);
+        let pid = sub_process_id.map_or_else(|| "not known".to_owned(), |pid| pid.to_string());
         self.put(Piece::Text(format!(
             "[the task started a Python process (pid {pid}), which waits for a debugger of its own: attach an editor, or leave with `q`]\n"
         )))
@@ -366,12 +366,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// Takes over a stop and shows it; `false`: its breakpoint is to be passed this time.
-    pub(super) async fn arrive(&mut self, stop: Value) -> Result<bool, Lost> {
+    pub(super) async fn arrive(&mut self, stop: ThreadEvent) -> Result<bool, Lost> {
         self.load_stack(&stop).await?;
         self.arrive_loaded(&stop).await
     }
 
-    async fn arrive_loaded(&mut self, stop: &Value) -> Result<bool, Lost> {
+    async fn arrive_loaded(&mut self, stop: &ThreadEvent) -> Result<bool, Lost> {
         let at = self
             .stack
             .first()
@@ -383,7 +383,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 self.say(escaped(&format!("Deleted {gone}\n"))).await;
             }
             match hit.stop {
-                None if stop["reason"] == "breakpoint" => return Ok(false),
+                None if stop.reason == "breakpoint" => return Ok(false),
                 None => {}
                 Some(breakpoint) => {
                     if let Some(commands) = breakpoint.commands {
@@ -393,12 +393,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 }
             }
         }
-        if stop["reason"] == "exception"
+        if stop.reason == "exception"
             && let Err(failure) = self.exceptions().await
         {
             self.tell(failure).await?;
         }
-        if stop["reason"] == "pause" {
+        if stop.reason == "pause" {
             self.say("Program interrupted. (Use 'cont' to resume).\n")
                 .await;
         }
@@ -429,11 +429,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.show_displays().await
     }
 
-    pub(super) async fn load_stack(&mut self, stop: &Value) -> Result<(), Lost> {
-        if let Some(thread) = stop["threadId"].as_i64() {
+    pub(super) async fn load_stack(&mut self, stop: &ThreadEvent) -> Result<(), Lost> {
+        if let Some(thread) = stop.thread_id {
             self.thread = thread;
         }
-        self.raised = stop["reason"] == "exception";
+        self.raised = stop.reason == "exception";
         let asked = json!({"threadId": self.thread, "startFrame": 0, "levels": DEEPEST});
         let body = match self.ask_soon(Command::StackTrace, asked).await {
             Ok(body) => body,
@@ -443,17 +443,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             }
         };
         self.stacked = self.wire.keep();
-        let frames = body["stackFrames"].as_array().into_iter().flatten();
-        self.stack = frames
+        let StackAnswer { stack_frames } = typed(body);
+        self.stack = stack_frames
+            .into_iter()
             .take(DEEPEST)
             .map(|frame| PromptFrame {
-                id: frame["id"].as_i64().unwrap_or_default(),
-                name: function(frame["name"].as_str().unwrap_or("<unknown>")),
-                file: frame["source"]["path"]
-                    .as_str()
-                    .unwrap_or_default()
-                    .to_owned(),
-                line: u32::try_from(frame["line"].as_u64().unwrap_or_default()).unwrap_or_default(),
+                id: frame.id,
+                name: function(frame.name.as_deref().unwrap_or("<unknown>")),
+                file: frame
+                    .source
+                    .and_then(|source| source.path)
+                    .unwrap_or_default(),
+                line: frame.line,
             })
             .collect();
         let helper =

@@ -11,6 +11,7 @@ use crate::pdb::PromptError;
 use crate::pdb::console::{answer, expression};
 use crate::pdb::wire::Wire;
 use ray_relay_base::memory::Account;
+use ray_relay_base::wire::dap::message::result_of;
 use ray_relay_base::wire::dap::names::Command;
 
 /// Characters of the value that comes with a rank.
@@ -35,8 +36,7 @@ where
         let text = expression("None", false, VALUE_LIMIT);
         let evaluate = json!({"expression": text, "context": "clipboard"});
         let body = ask(&mut wire, Command::Evaluate, evaluate).await?;
-        let result = body["result"].as_str().unwrap_or_default();
-        Ok(answer(result, VALUE_LIMIT).and_then(|(_, rank)| rank))
+        Ok(answer(&result_of(body), VALUE_LIMIT).and_then(|(_, rank)| rank))
     })
     .await;
     leave(wire).await;

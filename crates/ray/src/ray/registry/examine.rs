@@ -80,16 +80,19 @@ pub(super) async fn examine(cluster: &ClusterHandle) -> Option<Examined> {
 
 async fn authentication(head: &HeadClient) -> Option<String> {
     let answer: Value = head.get_json("/api/authentication_mode").await.ok()?;
-    Some(one_line(answer["authentication_mode"].as_str()?))
+    Some(one_line(answer.get("authentication_mode")?.as_str()?))
 }
 
 async fn modes(head: &HeadClient) -> Vec<(String, String)> {
     let jobs: Vec<Value> = head.get_json("/api/jobs/").await.unwrap_or_default();
-    let runs = |job: &&Value| job["status"] == "RUNNING" || job["status"] == "PENDING";
+    let runs = |job: &&Value| {
+        let status = job.get("status").and_then(Value::as_str);
+        matches!(status, Some("RUNNING" | "PENDING"))
+    };
     let mode = |job: &Value| {
-        let mode = job["runtime_env"]["env_vars"]["RAY_DEBUG"].as_str()?;
-        let ids = [&job["job_id"], &job["submission_id"]];
-        let id = ids.into_iter().find_map(Value::as_str)?;
+        let mode = job.pointer("/runtime_env/env_vars/RAY_DEBUG")?.as_str()?;
+        let ids = ["job_id", "submission_id"].into_iter();
+        let id = ids.filter_map(|key| job.get(key)?.as_str()).next()?;
         Some((one_line(id), one_line(mode)))
     };
     jobs.iter()

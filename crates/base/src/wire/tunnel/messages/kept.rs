@@ -58,6 +58,9 @@ pub struct Parked {
     pub credential: Option<Credential>,
     /// In milliseconds of Unix time.
     pub until_unix_ms: u64,
+    /// An expression of the client that is gone still runs in the task.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub evaluates: bool,
     /// As in [`ParkTerms`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered: Option<Box<EnteredText>>,

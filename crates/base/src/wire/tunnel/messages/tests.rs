@@ -134,6 +134,7 @@ fn what_is_too_long_or_of_another_kind_is_not_read() {
         owner: "\"".repeat(256).as_str().into(),
         credential: Some(credential()),
         until_unix_ms: u64::MAX,
+        evaluates: true,
         entered: None,
     });
     let bytes = written(&kept).len();

@@ -301,6 +301,7 @@ async fn an_entered_breakpoint_that_an_agent_keeps_is_listed_as_long_as_it_says_
             owner: "".into(),
             credential: None,
             until_unix_ms: u64::MAX / 2,
+            evaluates: false,
             entered: EnteredBreakpoint::told(&row),
         }),
     };

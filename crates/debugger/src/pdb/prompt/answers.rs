@@ -1,0 +1,105 @@
+//! Answers of a debugger, as far as the prompt goes by them.
+
+use serde::Deserialize;
+
+/// Lines of the selected function.
+#[derive(Deserialize)]
+pub(super) struct RangeAnswer {
+    pub(super) lines: Vec<u32>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct GotoTargets {
+    pub(super) targets: Vec<GotoTarget>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct GotoTarget {
+    pub(super) id: i64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ScopesAnswer {
+    pub(super) scopes: Vec<ScopeAnswer>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ScopeAnswer {
+    pub(super) variables_reference: i64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct VariablesAnswer {
+    pub(super) variables: Vec<Variable>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Variable {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) value: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct StackAnswer {
+    pub(super) stack_frames: Vec<FrameAnswer>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct FrameAnswer {
+    pub(super) id: i64,
+    pub(super) name: Option<String>,
+    pub(super) source: Option<SourceAnswer>,
+    pub(super) line: u32,
+}
+
+#[derive(Deserialize)]
+pub(super) struct SourceAnswer {
+    pub(super) path: Option<String>,
+}
+
+/// The subprocess of a task that waits for a debugger.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Child {
+    pub(super) sub_process_id: Option<u32>,
+}
+
+/// What a debugger says of the exception for which a thread stopped.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct RaisedAnswer {
+    pub(super) exception_id: Option<String>,
+    pub(super) description: Option<String>,
+}
+
+/// The threads that a debugger knows.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ThreadsAnswer {
+    pub(super) threads: Vec<ThreadAnswer>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ThreadAnswer {
+    pub(super) id: i64,
+    pub(super) name: Option<String>,
+}
+
+/// What a debugger completes.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Completions {
+    pub(super) targets: Vec<Completion>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Completion {
+    pub(super) label: String,
+}
