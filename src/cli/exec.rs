@@ -7,7 +7,6 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -18,17 +17,14 @@ use super::ExecArgs;
 use super::failure::{Exit, Failure};
 use super::relay_client::RelayClient;
 use super::relay_dial::dial;
-use super::release::called;
+use super::release::only_called;
 use super::worker_session::{
     OPENS_DEBUGGER, Which, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
 use crate::config::units::format_duration;
 use crate::group::kept::pieces_of;
-use crate::listing::row::Row;
 use crate::memory::Account;
 use crate::pdb::{After, Options, Piece, Prompt, PromptEnd};
-use crate::ray::registry::BreakpointId;
-use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -60,9 +56,6 @@ Exit codes: 0 done, 1 a command failed, --timeout was over, or the task ended in
 /// What the relay is told, and shows as the holder.
 const CLIENT: &str = "ray-relay exec";
 
-/// How many tasks of the same name are listed.
-const MAX_CANDIDATES: usize = 8;
-
 /// How long a goodbye behind a command that does not end may take.
 const GOODBYE: Duration = Duration::from_secs(2);
 
@@ -80,7 +73,10 @@ pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
             io::stderr().write_all(OPENS_DEBUGGER.as_bytes())?;
             Which::Running(name, args.reason.take())
         }
-        (Some(name), false) => Which::Named(named(&args, name).await?),
+        (Some(name), false) => {
+            let list = RelayClient::new(args.relay.clone())?;
+            Which::Named(only_called(&list.breakpoints(false).await?, name)?)
+        }
         (name, _) => Which::Next(name),
     };
     let mut screen = Screen::Now;
@@ -90,41 +86,6 @@ pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     };
     let lines = (first, lines);
     Box::pin(in_one(&args, which, lines, deadline, &mut screen, shared)).await
-}
-
-/// The id of the one task called `name`, or that name, where the relay has the better sentence.
-///
-/// # Errors
-/// Several are called so.
-async fn named(args: &ExecArgs, name: String) -> Result<String, Failure> {
-    if name.parse::<BreakpointId>().is_ok() {
-        return Ok(name);
-    }
-    let list = RelayClient::new(args.relay.clone())?;
-    let list = list.breakpoints(false).await?;
-    let rows = list.get("breakpoints").and_then(Value::as_array);
-    let called = called(rows.map_or(&[], Vec::as_slice), &name)?;
-    match called.as_slice() {
-        [] => Ok(name),
-        [only] => Ok(Row::read(only).id),
-        several => {
-            let each = several.iter().map(Row::read);
-            let each = each.map(|row| format!("{} ({} @ {})", row.id, row.task, row.location));
-            let candidates: Vec<String> = each.take(MAX_CANDIDATES).collect();
-            let why = format!(
-                "{} tasks are called {}: {}{}; name one by its id, or use --all",
-                several.len(),
-                replaced(&name),
-                candidates.join(", "),
-                if several.len() > MAX_CANDIDATES {
-                    ", …"
-                } else {
-                    ""
-                },
-            );
-            Err(SessionError::Failed(why).into())
-        }
-    }
 }
 
 fn no_command() -> Failure {

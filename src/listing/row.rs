@@ -15,6 +15,7 @@ use super::text::{first_of, text};
 use crate::ray::registry::SERVE;
 use crate::wire::debugger::Kind;
 use crate::wire::human_time::{span, utc};
+use crate::wire::notebook::is_cell;
 use crate::wire::text::replaced;
 
 /// A snapshot older than this is worth a word.
@@ -219,6 +220,10 @@ impl Row {
             text(&row["location"]["file"]),
             row["location"]["line"].as_u64(),
         ) {
+            (Some(file), line) if is_cell(&file) => {
+                let line = line.map(|line| format!(", line {line}"));
+                format!("a notebook's cell{}", line.unwrap_or_default())
+            }
             (Some(file), Some(line)) => format!("{file}:{line}"),
             (Some(file), None) => file,
             (None, _) => none(),

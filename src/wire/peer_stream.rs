@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, Join};
 use tokio::net::TcpStream;
 use tracing::debug;
 
@@ -38,6 +38,14 @@ pub trait PeerStream: AsyncRead + AsyncWrite + Unpin {
     fn complete(&mut self, rest: &[u8]) {
         let _ = rest;
     }
+}
+
+/// Two ends of their own, as standard input and output are.
+impl<R, W> PeerStream for Join<R, W>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
 }
 
 impl PeerStream for TcpStream {

@@ -177,10 +177,10 @@ impl<'a> AllTasks<'a> {
                 match source_folder::typed(arguments) {
                     Some(Err(usage)) => return RequestOutcome::Answer(request.failure(usage)),
                     // Those that open later have it as well.
-                    Some(Ok(folder)) if self.tasks.all().is_empty() => {
-                        return RequestOutcome::Answer(source_folder::done(request, &folder));
+                    Some(Ok(files)) if self.tasks.all().is_empty() => {
+                        return RequestOutcome::Answer(source_folder::done(request, &files));
                     }
-                    Some(Ok(folder)) => return self.ask(request, Wish::Map(folder.into())),
+                    Some(Ok(files)) => return self.ask(request, Wish::Map(files)),
                     None => {}
                 }
                 Wish::Evaluate {

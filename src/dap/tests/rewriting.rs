@@ -4,7 +4,7 @@ use tokio::io::AsyncReadExt as _;
 
 use super::*;
 use crate::ray::registry::Reason;
-use crate::wire::dap::mappings;
+use crate::wire::dap::mappings::{self, ClientFiles};
 
 #[tokio::test]
 async fn no_address_of_the_cluster_reaches_the_client() {
@@ -270,7 +270,8 @@ async fn who_has_the_wrong_folder_open_is_shown_the_workers_files_without_leavin
     ] {
         let seq = debugger.send("evaluate", typed(folder)).await;
         let setting = got(&mut dap, "evaluate").await;
-        assert_eq!(setting.arguments, mappings::setting(set));
+        let below = ClientFiles::Below(set.into());
+        assert_eq!(setting.arguments, below.setting());
         let done = setting.success(json!({"result": "None", "variablesReference": 0}));
         dap.send(&done).await.unwrap();
         let answer = debugger.answer(seq).await;
@@ -300,11 +301,49 @@ async fn a_folder_that_was_named_in_a_session_is_forgotten_with_it() {
     let typed = json!({"expression": "ray-relay localRoot /home/ada/job", "context": "repl"});
     let seq = debugger.send("evaluate", typed).await;
     let setting = asked(&mut dap, "evaluate").await;
-    assert_eq!(setting.arguments, mappings::setting("/home/ada/job"));
+    let below = ClientFiles::Below("/home/ada/job".into());
+    assert_eq!(setting.arguments, below.setting());
     assert_eq!(debugger.answer(seq).await["success"], true);
     debugger.send("disconnect", json!({})).await;
     asked(&mut dap, "setFunctionBreakpoints").await;
     let forgets = asked(&mut dap, "evaluate").await;
     assert_eq!(forgets.arguments, mappings::forgetting());
     asked(&mut dap, "disconnect").await;
+}
+
+/// `ray-relay connect` and `dap` say so, which see the client's disk.
+#[tokio::test]
+async fn files_that_the_client_misses_are_served_by_reference_and_no_stop_is_shown_again() {
+    let context = context(|_| {});
+    let (mut debugger, mut dap) = configurable(&context, json!({})).await;
+    let stop = json!({"threadId": 1, "reason": "breakpoint", "allThreadsStopped": true});
+    dap.send(&message::event("stopped", stop)).await.unwrap();
+    debugger.event("stopped").await;
+    let paths = ["/home/ann/other/train.py".to_owned()];
+    let ask = json!({"expression": mappings::missing(&paths), "context": "repl"});
+    // Of two stacks at a time.
+    let seqs = [
+        debugger.send("evaluate", ask.clone()).await,
+        debugger.send("evaluate", ask).await,
+    ];
+    let without = ClientFiles::Without(paths.to_vec().into()).setting();
+    for success in [true, false] {
+        let setting = got(&mut dap, "evaluate").await;
+        assert_eq!(setting.arguments, without);
+        let answer = match success {
+            true => setting.success(json!({"result": "[(None, None)]", "variablesReference": 0})),
+            false => setting.failure("no such module"),
+        };
+        dap.send(&answer).await.unwrap();
+    }
+    for (seq, success) in seqs.into_iter().zip([true, false]) {
+        let answer = debugger.read().await;
+        assert_eq!(answer["request_seq"], seq, "{answer}");
+        assert_eq!(answer["success"], success, "{answer}");
+    }
+    // The process forgets it, as it does mappings.
+    debugger.send("disconnect", json!({})).await;
+    asked(&mut dap, "setFunctionBreakpoints").await;
+    let forgets = asked(&mut dap, "evaluate").await;
+    assert_eq!(forgets.arguments, mappings::forgetting());
 }

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::ActiveSession;
 use super::pausing::Pausing;
 use super::questions::{Halt, Question, Then};
-use super::source_folder::FolderAsker;
+use super::source_folder::FilesAsker;
 use crate::dap::wall;
 use crate::debugger::unattended::OWN_SEQ;
 use crate::pdb::{console_answer, console_expression};
@@ -87,9 +87,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 let question = Question { answer, then };
                 self.put(Command::StackTrace, stack(thread), question).await;
             }
-            Wish::Map(folder) => {
-                self.map_to(FolderAsker::Lead(answer), Ok(folder.to_string()));
-            }
+            Wish::Map(files) => self.map_to(FilesAsker::Lead(answer), Ok(files)),
             Wish::Continue if runs => {
                 (self.questions.halt, self.pausing) = (Halt::TakenBack, None);
                 let _ = answer.send(Ok(String::new()));

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::pdb::ComparisonKey;
 use crate::ray::registry::BreakpointId;
+use crate::wire::dap::mappings::ClientFiles;
 use crate::wire::dap::names::Command;
 
 /// Questions that wait for one session.
@@ -30,8 +31,8 @@ pub enum Wish {
     Place,
     /// Completes what is typed, by the arguments of that request.
     Complete(Box<Value>),
-    /// Shows its files as those of this folder, or as its worker has them where it is empty.
-    Map(Arc<str>),
+    /// Shows its files as the client has them.
+    Map(ClientFiles),
     /// Runs on.
     Continue,
     /// Runs to its next line.
