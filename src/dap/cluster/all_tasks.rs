@@ -157,7 +157,7 @@ impl<'a> AllTasks<'a> {
             Some(Command::StackTrace) if self.needs_thread && arguments["threadId"] == ALL => {
                 return self.stack(request);
             }
-            Some(Command::Source) if arguments["sourceReference"] == ALL => {
+            Some(Command::Source) if arguments["sourceReference"].is_u64() => {
                 let list = self.list();
                 let text = Folded::new(&list, places(&list, self.tasks.all())).text();
                 return RequestOutcome::Answer(request.success(json!({ "content": text })));
