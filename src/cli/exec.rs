@@ -43,13 +43,13 @@ Each argument after -- is one line, as it would be typed at the prompt of `ray-r
 
 The task stays where it is when the commands are done, parked for you: the next `ray-relay exec` or `ray-relay debug` goes on there, with the breakpoints that you have set. `ray-relay release` resumes the task. So does --continue; with it, `c` as the last command does not wait for another stop. The first command that fails (***) ends the rest, unless --keep-going is given, and the task stays, also with --continue. Where the relay has no room to park the task, the command is refused before it attaches.
 
-A name that several tasks have is refused, with their ids. --all, --job and --ranks run the commands at once in many tasks that are paused, or parked for you. ID|NAME is a pattern then. Tasks of one function or actor class are a group. Their numbers are ranks, by RANK of the runtime environment, by names, or as their processes say. Where there are none they count by node and worker; the output says which.
+A name that several tasks have is refused, with their ids. --all, --job and --ranks run the commands at once in many tasks that are paused, or parked for you. ID|NAME is a pattern then. Tasks of one function or actor class are a group. Their numbers are ranks, by RANK of the runtime environment, by names, or as their processes say. A task whose rank is not known is named by its pid.
 
 The same answers are one line, with who gave them (0-2,4-7: 0.6931). An answer other than that of most is odd, and so is a number far from the others. Numbers have their least, median and greatest below. A task that gives no answer (gone, held by another user, silent, not permitted) is named with the reason, and the others are shown.
 
 Each task has its own --timeout, and its own session on record, which names the line about the command (`group`). Output is kept up to 64 MiB, in equal parts for each task; what is cut is said.
 
-JSON of --all: {\"members\": [{\"group\", \"number\", \"numbers\": \"rank\"|\"ordinal\", \"breakpoint\": {...}, \"error\"}], \"commands\": [{\"command\", \"answers\": [{\"who\": \"0-2,4-7\", \"members\": [PLACE, ...], \"text\", \"odd\"}], \"figures\": {\"min\", \"median\", \"max\", ...}}]}
+JSON of --all: {\"members\": [{\"group\", \"number\", \"breakpoint\": {...}, \"error\"}], \"commands\": [{\"command\", \"answers\": [{\"who\": \"0-2,4-7\", \"members\": [PLACE, ...], \"text\", \"odd\"}], \"figures\": {\"min\", \"median\", \"max\", ...}}]}
 
 Exit codes: 0 done, 1 a command failed, --timeout was over, or the task ended in between, of several tasks not all have done all, 2 no command was given, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 no such task waits (any more).";
 
