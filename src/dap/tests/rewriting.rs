@@ -3,7 +3,10 @@
 use tokio::io::AsyncReadExt as _;
 
 use super::*;
+use crate::listing::json::JsonRow;
+use crate::listing::row::Row;
 use crate::ray::registry::Reason;
+use crate::timestamp::Timestamp;
 use crate::wire::dap::mappings::{self, ClientFiles};
 
 #[tokio::test]
@@ -346,4 +349,26 @@ async fn files_that_the_client_misses_are_served_by_reference_and_no_stop_is_sho
     asked(&mut dap, "setFunctionBreakpoints").await;
     let forgets = asked(&mut dap, "evaluate").await;
     assert_eq!(forgets.arguments, mappings::forgetting());
+}
+
+#[tokio::test]
+async fn a_stop_in_a_notebooks_cell_says_where_the_source_is() {
+    let context = context(|_| {});
+    let (worker, mut debugger, mut dap) = session(&context, json!({})).await;
+    let stop = json!({"threadId": 7, "reason": "breakpoint", "allThreadsStopped": true});
+    dap.send(&message::event("stopped", stop)).await.unwrap();
+    debugger.event("stopped").await;
+    debugger.send("stackTrace", json!({"threadId": 7})).await;
+    let asked = got(&mut dap, "stackTrace").await;
+    let source = json!({"path": "/tmp/ipykernel_81/55.py", "sourceReference": 3});
+    let frame = json!({"id": 1, "name": "f", "line": 2, "source": source});
+    let stack = asked.success(json!({"stackFrames": [frame]}));
+    dap.send(&stack).await.unwrap();
+    let told = debugger.event("output").await;
+    assert_output(&told, "its source is in the notebook alone");
+    let list = context.registry.snapshot();
+    let known = list.find(worker.breakpoint.id).unwrap();
+    let row = JsonRow::new(known, Timestamp::now());
+    let row = Row::read(&serde_json::to_value(row).unwrap());
+    assert_eq!(row.location, "a notebook's cell, line 2");
 }
