@@ -3,18 +3,20 @@
 //! Messages go through as they are, but for the `attach` request, which is told what the command line says about the
 //! task. Where the relay cannot be reached, the editor gets an answer that says so.
 
-use std::io;
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, join, split};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 
+use super::editor_link::EditorLink;
 use super::relay_client::RelayError;
 use super::relay_dial::dial;
 use super::worker_session::{Which, WorkerSessionError as SessionError, relay_block};
 use super::{DapArgs, Failure};
 use ray_relay_base::wire::dap::codec::{Frames, frame, parse};
 use ray_relay_base::wire::dap::message::Request;
-use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::json::put;
 use ray_relay_debugger::pdb::Lost;
 
@@ -38,10 +40,11 @@ An editor starts it and speaks DAP to it; it speaks to the relay. The attach req
 
 Exit codes: 0 done, 69 the relay cannot be reached.";
 
-/// Largest message before `attach`, in bytes.
+/// Largest message that is refused, in bytes.
 const LARGEST: usize = 1 << 20;
-/// Read at a time, in bytes.
-const CHUNK: usize = 64 << 10;
+
+/// How long an editor has to send the request that is refused.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(args: DapArgs) -> Result<(), Failure> {
     let block = match (&args.breakpoint, &args.task, args.next) {
@@ -71,8 +74,8 @@ pub(super) async fn run(args: DapArgs) -> Result<(), Failure> {
 }
 
 async fn serve<I, O, R>(
-    mut editor: I,
-    mut to_editor: O,
+    editor: I,
+    to_editor: O,
     relay: R,
     block: Option<&Value>,
     token: Option<&str>,
@@ -82,59 +85,18 @@ where
     O: AsyncWrite + Unpin,
     R: AsyncRead + AsyncWrite + Unpin,
 {
-    let (mut from_relay, mut to_relay) = tokio::io::split(relay);
-    let up = async {
-        let mut frames = Frames::new(LARGEST);
-        loop {
-            while let Some(body) = frames.next_body().map_err(io::Error::other)? {
-                let mut message = parse(&body).map_err(io::Error::other)?;
-                let attaches =
-                    message["type"] == "request" && message["command"] == Command::Attach.as_str();
-                if attaches {
-                    keep_listen(&mut message);
-                    amend(&mut message, block);
-                    show(&mut message, token);
-                }
-                to_relay.write_all(&frame(&message)).await?;
-                to_relay.flush().await?;
-                if attaches {
-                    to_relay.write_all(&frames.into_rest()).await?;
-                    copy(&mut editor, &mut to_relay).await?;
-                    return to_relay.shutdown().await;
-                }
-            }
-            if editor.read_buf(frames.buffer()).await? == 0 {
-                return to_relay.shutdown().await;
-            }
-        }
-    };
-    let down = copy(&mut from_relay, &mut to_editor);
-    let broken = |error: io::Error| SessionError::Lost(Lost::Broken(error.to_string()));
-    let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
+    let (from_relay, to_relay) = split(relay);
+    let relay = join(from_relay, to_relay);
     // The relay has the last word: it answers a goodbye, and closes when a session is over.
-    tokio::select! {
-        down = &mut down => down.map_err(broken),
-        up = &mut up => {
-            up.map_err(broken)?;
-            down.await.map_err(broken)
-        }
-    }
-}
-
-/// Copies until the end, each piece at once.
-async fn copy(
-    from: &mut (impl AsyncRead + Unpin),
-    to: &mut (impl AsyncWrite + Unpin),
-) -> io::Result<()> {
-    let mut bytes = vec![0; CHUNK];
-    loop {
-        let read = from.read(&mut bytes).await?;
-        if read == 0 {
-            return Ok(());
-        }
-        to.write_all(&bytes[..read]).await?;
-        to.flush().await?;
-    }
+    let link = EditorLink::new(join(editor, to_editor), relay, true, Duration::ZERO);
+    let amended = |attach: &mut Value| {
+        keep_listen(attach);
+        amend(attach, block);
+        show(attach, token);
+    };
+    let (_, no_notices) = mpsc::channel(1);
+    let ended = Box::pin(link.run(amended, no_notices)).await;
+    ended.map_err(|error| SessionError::Lost(Lost::Broken(error.to_string())))
 }
 
 /// VS Code starts a program for a configuration with `listen` alone, which the relay refuses, since a worker's debugger would
@@ -219,7 +181,7 @@ async fn refuse(
             }
         }
     };
-    let _ = tokio::time::timeout(std::time::Duration::from_secs(10), answered).await;
+    let _ = timeout(REFUSAL_TIMEOUT, answered).await;
 }
 
 #[cfg(test)]
@@ -229,6 +191,8 @@ mod tests {
     use tokio::io::duplex;
 
     use super::*;
+    use ray_relay_base::wire::dap::message::event;
+    use ray_relay_base::wire::dap::names::Event;
 
     #[test]
     fn what_the_editor_says_holds() {
@@ -306,7 +270,8 @@ mod tests {
         let attach = json!({"seq": 2, "type": "request", "command": "attach", "arguments": {}});
         let mut sent = frame(&hello);
         sent.extend(frame(&attach));
-        sent.extend(b"and anything else");
+        let other = json!({"seq": 3, "type": "request", "command": "threads"});
+        sent.extend(frame(&other));
         editor_in.write_all(&sent).await.unwrap();
         drop(editor_in);
         let mut got = Vec::new();
@@ -315,19 +280,15 @@ mod tests {
         amended["arguments"] = json!({"rayRelay": {"next": true}});
         assert_eq!(
             got,
-            [
-                frame(&hello),
-                frame(&amended),
-                b"and anything else".to_vec()
-            ]
-            .concat()
+            [frame(&hello), frame(&amended), frame(&other)].concat()
         );
         // What the relay says after the editor has closed still arrives.
-        far.write_all(b"the last word").await.unwrap();
+        let last = frame(&event(Event::Terminated, Value::Null));
+        far.write_all(&last).await.unwrap();
         drop(far);
         let mut got = Vec::new();
         editor_out.read_to_end(&mut got).await.unwrap();
-        assert_eq!(got, b"the last word");
+        assert_eq!(got, last);
         task.await.unwrap().unwrap();
     }
 }

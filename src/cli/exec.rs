@@ -7,7 +7,6 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -18,17 +17,14 @@ use super::ExecArgs;
 use super::failure::{Exit, Failure};
 use super::relay_client::RelayClient;
 use super::relay_dial::dial;
-use super::release::called;
+use super::release::only_called;
 use super::worker_session::{
     OPENS_DEBUGGER, Which, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
 use crate::group::kept::pieces_of;
-use crate::listing::row::Row;
 use ray_relay_base::config::units::format_duration;
 use ray_relay_base::memory::Account;
-use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd};
-use ray_relay_ray::ray::registry::BreakpointId;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -47,21 +43,18 @@ Each argument after -- is one line, as it would be typed at the prompt of `ray-r
 
 The task stays where it is when the commands are done, parked for you: the next `ray-relay exec` or `ray-relay debug` goes on there, with the breakpoints that you have set. `ray-relay release` resumes the task. So does --continue; with it, `c` as the last command does not wait for another stop. The first command that fails (***) ends the rest, unless --keep-going is given, and the task stays, also with --continue. Where the relay has no room to park the task, the command is refused before it attaches.
 
-A name that several tasks have is refused, with their ids. --all, --job and --ranks run the commands at once in many tasks that are paused, or parked for you. ID|NAME is a pattern then. Tasks of one function or actor class are a group. Their numbers are ranks, by RANK of the runtime environment, by names, or as their processes say. Where there are none they count by node and worker; the output says which.
+A name that several tasks have is refused, with their ids. --all, --job and --ranks run the commands at once in many tasks that are paused, or parked for you. ID|NAME is a pattern then. Tasks of one function or actor class are a group. Their numbers are ranks, by RANK of the runtime environment, by names, or as their processes say. A task whose rank is not known is named by its pid.
 
 The same answers are one line, with who gave them (0-2,4-7: 0.6931). An answer other than that of most is odd, and so is a number far from the others. Numbers have their least, median and greatest below. A task that gives no answer (gone, held by another user, silent, not permitted) is named with the reason, and the others are shown.
 
 Each task has its own --timeout, and its own session on record, which names the line about the command (`group`). Output is kept up to 64 MiB, in equal parts for each task; what is cut is said.
 
-JSON of --all: {\"members\": [{\"group\", \"number\", \"numbers\": \"rank\"|\"ordinal\", \"breakpoint\": {...}, \"error\"}], \"commands\": [{\"command\", \"answers\": [{\"who\": \"0-2,4-7\", \"members\": [PLACE, ...], \"text\", \"odd\"}], \"figures\": {\"min\", \"median\", \"max\", ...}}]}
+JSON of --all: {\"members\": [{\"group\", \"number\", \"breakpoint\": {...}, \"error\"}], \"commands\": [{\"command\", \"answers\": [{\"who\": \"0-2,4-7\", \"members\": [PLACE, ...], \"text\", \"odd\"}], \"figures\": {\"min\", \"median\", \"max\", ...}}]}
 
 Exit codes: 0 done, 1 a command failed, --timeout was over, or the task ended in between, of several tasks not all have done all, 2 no command was given, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 no such task waits (any more).";
 
 /// What the relay is told, and shows as the holder.
 const CLIENT: &str = "ray-relay exec";
-
-/// How many tasks of the same name are listed.
-const MAX_CANDIDATES: usize = 8;
 
 /// How long a goodbye behind a command that does not end may take.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -80,7 +73,10 @@ pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
             io::stderr().write_all(OPENS_DEBUGGER.as_bytes())?;
             Which::Running(name, args.reason.take())
         }
-        (Some(name), false) => Which::Named(named(&args, name).await?),
+        (Some(name), false) => {
+            let list = RelayClient::new(args.relay.clone())?;
+            Which::Named(only_called(&list.breakpoints(false).await?, name)?)
+        }
         (name, _) => Which::Next(name),
     };
     let mut screen = Screen::Now;
@@ -90,41 +86,6 @@ pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     };
     let lines = (first, lines);
     Box::pin(in_one(&args, which, lines, deadline, &mut screen, shared)).await
-}
-
-/// The id of the one task called `name`, or that name, where the relay has the better sentence.
-///
-/// # Errors
-/// Several are called so.
-async fn named(args: &ExecArgs, name: String) -> Result<String, Failure> {
-    if name.parse::<BreakpointId>().is_ok() {
-        return Ok(name);
-    }
-    let list = RelayClient::new(args.relay.clone())?;
-    let list = list.breakpoints(false).await?;
-    let rows = list.get("breakpoints").and_then(Value::as_array);
-    let called = called(rows.map_or(&[], Vec::as_slice), &name)?;
-    match called.as_slice() {
-        [] => Ok(name),
-        [only] => Ok(Row::read(only).id),
-        several => {
-            let each = several.iter().map(Row::read);
-            let each = each.map(|row| format!("{} ({} @ {})", row.id, row.task, row.location));
-            let candidates: Vec<String> = each.take(MAX_CANDIDATES).collect();
-            let why = format!(
-                "{} tasks are called {}: {}{}; name one by its id, or use --all",
-                several.len(),
-                replaced(&name),
-                candidates.join(", "),
-                if several.len() > MAX_CANDIDATES {
-                    ", …"
-                } else {
-                    ""
-                },
-            );
-            Err(SessionError::Failed(why).into())
-        }
-    }
 }
 
 fn no_command() -> Failure {

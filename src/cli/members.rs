@@ -24,7 +24,7 @@ pub struct MembersArgs {
     /// Those of this job, by its id (such as 01000000)
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
-    /// Those of these ranks, such as 0-7,9; where ranks are not known, of these numbers by node and worker
+    /// Those of these ranks, such as 0-7,9; where ranks are not known, of these pids
     #[arg(long, value_name = "RANKS")]
     pub ranks: Option<Ranks>,
 }

@@ -18,6 +18,7 @@ mod demo;
 mod deploy;
 mod diff;
 mod doctor;
+mod editor_link;
 mod exec;
 mod failure;
 mod health;

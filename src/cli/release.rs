@@ -12,6 +12,7 @@ use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
 use crate::group::members::left_unnamed;
 use crate::listing::row::Row;
+use crate::policy::Pattern;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::{BreakpointId, BreakpointIdPrefix, names_worker};
@@ -33,10 +34,14 @@ For a policy that does it by itself see [release] of the configuration.
 
 Exit codes: 0 done, or nothing waits that fits; 1 not for all of them; 66 there is no such breakpoint; 69 the relay cannot be reached; 77 it wants a token, or yours releases nothing.";
 
+/// How many tasks of the same name are listed.
+const MAX_CANDIDATES: usize = 8;
 /// The largest number of ids in one request.
 const AT_ONCE: usize = 500;
 /// The same where workers are ended, which takes its time.
 const ENDED_AT_ONCE: usize = 8;
+/// What a row of the list can be called by.
+const NAMES: [&str; 6] = ["id", "name", "title", "actor_name", "task_id", "worker_id"];
 /// The state of a row that is parked.
 const PARKED: &str = "parked";
 
@@ -187,10 +192,49 @@ pub(super) fn called(rows: &[Value], name: &str) -> Result<Vec<Value>, SessionEr
     }
 }
 
+/// The id of the one task of `list` that is called `name`, or that name, where the relay has the better sentence.
+///
+/// # Errors
+/// Several are called so, or fit it as a pattern.
+pub(super) fn only_called(list: &Value, name: String) -> Result<String, SessionError> {
+    if name.parse::<BreakpointId>().is_ok() {
+        return Ok(name);
+    }
+    let rows = list.get("breakpoints").and_then(Value::as_array);
+    let rows = rows.map_or(&[][..], Vec::as_slice);
+    let mut called = called(rows, &name)?;
+    called.extend(rows.iter().filter(|row| is_fitted(row, &name)).cloned());
+    match called.as_slice() {
+        [] => Ok(name),
+        [only] => Ok(Row::read(only).id),
+        several => {
+            let each = several.iter().map(Row::read);
+            let each = each.map(|row| format!("{} ({} @ {})", row.id, row.task, row.location));
+            let candidates: Vec<String> = each.take(MAX_CANDIDATES).collect();
+            let more = match several.len() > MAX_CANDIDATES {
+                true => ", …",
+                false => "",
+            };
+            Err(SessionError::Failed(format!(
+                "{} tasks are called {}: {}{more}; name one by its id, or use --all",
+                several.len(),
+                replaced(&name),
+                candidates.join(", "),
+            )))
+        }
+    }
+}
+
 /// Whether `row` of the list has `name` as its id or as any of its names.
 fn is_called(row: &Value, name: &str) -> bool {
-    let keys = ["id", "name", "title", "actor_name", "task_id", "worker_id"];
-    keys.iter().any(|key| is(row, key, name))
+    NAMES.iter().any(|key| is(row, key, name))
+}
+
+/// Whether a name of `row` fits `name`, where that is a pattern.
+fn is_fitted(row: &Value, name: &str) -> bool {
+    let pattern = Pattern::new(name);
+    let mut names = NAMES.iter().filter_map(|key| row[*key].as_str());
+    name.contains('*') && names.any(|name| pattern.matches(name))
 }
 
 fn agreed(chosen: &[Value], force: bool) -> io::Result<bool> {

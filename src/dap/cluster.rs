@@ -41,6 +41,7 @@ use crate::session::{GroupRoot, within};
 use crate::telemetry::metrics::Outcome;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
+use ray_relay_base::wire::dap::mappings::ClientFiles;
 use ray_relay_base::wire::dap::message::{Request, event, notice};
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::human_time::span;
@@ -154,7 +155,7 @@ where
                 if leaves && let Some(text) = leave(&request, parent, close) {
                     client.send(&notice(&text, false)).await?;
                 }
-                if let Some(Ok(folder)) = evaluated_folder(&request) {
+                if let Some(Ok(ClientFiles::Below(folder))) = evaluated_folder(&request) {
                     announcer.map_to(&folder);
                 }
                 match all.take(&request) {
@@ -325,7 +326,7 @@ fn opens(snapshot: &Snapshot) -> String {
 }
 
 /// The folder that `request` has the relay take for the job's files, in all sessions that open from now on.
-fn evaluated_folder(request: &Request) -> Option<Result<String, &'static str>> {
+fn evaluated_folder(request: &Request) -> Option<Result<ClientFiles, &'static str>> {
     let evaluates = request.known() == Some(Command::Evaluate);
     evaluates.then(|| source_folder::typed(&request.arguments))?
 }

@@ -358,7 +358,13 @@ impl<'a> AttachFlow<'a> {
             let promised = |asked| promise(self.context, &permit, family, has_place, asked);
             let stays = || selector.stay.then(|| usual(self.context, permit.rights()));
             let asked = selector.park_for.or_else(stays);
-            let share = asked.map_or(Ok(None), promised)?;
+            let share = asked.map_or(Ok(None), promised);
+            let share = share.map_err(|refusal| match refusal {
+                SessionRefusal::Forbidden(why) if selector.stay => SessionRefusal::Forbidden(
+                    format!("{why}; with `--continue` the task resumes after the commands"),
+                ),
+                refusal => refusal,
+            })?;
             Ok((member, share))
         });
         let (member, share) = match member {

@@ -1,5 +1,5 @@
 //! `ray-relay localRoot FOLDER`, typed where an editor takes expressions: which folder stands for the job's `working_dir`,
-//! said while the task stands.
+//! said while the task stands. And `ray-relay missing [PATHS]`, which `connect` and `dap` send by themselves.
 //!
 //! Pure. Only the editor sees its disk, and what it does not find there it asks no debugger for. Attaching again with
 //! another `rayRelay.localRoot` would let the task run on.
@@ -7,6 +7,7 @@
 use memchr::memmem;
 use serde_json::{Value, json};
 
+use ray_relay_base::wire::dap::mappings::{ClientFiles, MISSING};
 use ray_relay_base::wire::dap::message::Request;
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
@@ -23,6 +24,9 @@ const USAGE: &str = "say `ray-relay localRoot FOLDER` with the whole path of the
 /// Longest path, in bytes.
 const LONGEST: usize = 4096;
 
+/// Files that are missing, at a time.
+const MAX_MISSING: usize = 64;
+
 /// Whether the request with this body evaluates an expression, and not the words.
 pub(super) fn is_expression(body: &[u8]) -> bool {
     let seen = Walk::new(Depth::Whole).peek(body, body.len());
@@ -30,8 +34,8 @@ pub(super) fn is_expression(body: &[u8]) -> bool {
         && memmem::find(body, PROGRAM.as_bytes()).is_none()
 }
 
-/// The folder that `message` names, where a person has typed the words; an error is a sentence on what to type.
-pub(super) fn wanted(message: &Value) -> Option<Result<String, &'static str>> {
+/// The files that `message` is about, where a person has typed the words; an error is a sentence on what to type.
+pub(super) fn wanted(message: &Value) -> Option<Result<ClientFiles, &'static str>> {
     if message["type"] != "request" || message["command"] != Command::Evaluate.as_str() {
         return None;
     }
@@ -39,7 +43,7 @@ pub(super) fn wanted(message: &Value) -> Option<Result<String, &'static str>> {
 }
 
 /// The same of the arguments of an `evaluate`.
-pub(super) fn typed(arguments: &Value) -> Option<Result<String, &'static str>> {
+pub(super) fn typed(arguments: &Value) -> Option<Result<ClientFiles, &'static str>> {
     // What an editor evaluates by itself (watches, hovers) is no wish.
     if arguments["context"] != "repl" {
         return None;
@@ -48,6 +52,12 @@ pub(super) fn typed(arguments: &Value) -> Option<Result<String, &'static str>> {
     let rest = text.strip_prefix(PROGRAM)?;
     if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {
         return None;
+    }
+    if let Some(paths) = text.strip_prefix(MISSING) {
+        let paths: Option<Vec<String>> = serde_json::from_str(paths).ok();
+        let paths = paths.filter(|all| all.len() <= MAX_MISSING);
+        let paths = paths.filter(|all| all.iter().all(|path| path.len() <= LONGEST));
+        return Some(paths.map_or(Err(USAGE), |all| Ok(ClientFiles::Without(all.into()))));
     }
     let Some(rest) = text.strip_prefix(WORDS) else {
         return Some(Err(USAGE));
@@ -64,19 +74,22 @@ pub(super) fn typed(arguments: &Value) -> Option<Result<String, &'static str>> {
     let whole = folder.starts_with(['/', '\\']) || drive(folder);
     let none = folder.is_empty() && quoted.is_some();
     Some(match (none || whole) && folder.len() <= LONGEST {
-        true => Ok(folder.to_owned()),
+        true => Ok(ClientFiles::Below(folder.into())),
         false => Err(USAGE),
     })
 }
 
-/// The answer to `request`, when `folder` holds.
-pub(super) fn done(request: &Request, folder: &str) -> Value {
-    request.success(json!({"result": holds(folder), "variablesReference": 0}))
+/// The answer to `request`, when `files` are known.
+pub(super) fn done(request: &Request, files: &ClientFiles) -> Value {
+    request.success(json!({"result": holds(files), "variablesReference": 0}))
 }
 
-/// The sentence that `folder` holds.
-pub(super) fn holds(folder: &str) -> String {
-    let said = match folder {
+/// The sentence that `files` are known.
+pub(super) fn holds(files: &ClientFiles) -> String {
+    let ClientFiles::Below(folder) = files else {
+        return "these files are shown as the worker has them, read-only".to_owned();
+    };
+    let said = match &**folder {
         "" => "files are shown as the worker has them, read-only".to_owned(),
         folder => format!(
             "{} stands for the folder that the task runs in",
@@ -107,8 +120,9 @@ pub(super) fn put_into(asked: &mut Value, folder: &str) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use ray_relay_base::wire::dap::mappings;
 
-    fn read(expression: &str) -> Option<Result<String, &'static str>> {
+    fn read(expression: &str) -> Option<Result<ClientFiles, &'static str>> {
         let arguments = json!({"expression": expression, "context": "repl", "frameId": 2});
         let request =
             json!({"seq": 3, "type": "request", "command": "evaluate", "arguments": arguments});
@@ -129,12 +143,21 @@ mod tests {
         ] {
             assert_eq!(
                 read(expression),
-                Some(Ok(folder.to_owned())),
+                Some(Ok(ClientFiles::Below(folder.into()))),
                 "{expression}"
             );
         }
         let long = format!("ray-relay localRoot /{}", "x".repeat(LONGEST));
+        let paths = ["/home/a \"b\".py".to_owned()];
+        let missing = mappings::missing(&paths);
+        let without = ClientFiles::Without(paths.to_vec().into());
+        assert_eq!(read(&missing), Some(Ok(without)));
+        let many = mappings::missing(&vec![String::new(); MAX_MISSING + 1]);
         for expression in [
+            "ray-relay missing /a.py",
+            "ray-relay missing {}",
+            "ray-relay missing [1]",
+            &many,
             "ray-relay localRoot",
             "ray-relay localRoot job",
             "ray-relay localRoot ~/job",

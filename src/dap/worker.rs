@@ -125,8 +125,8 @@ where
 /// What the debugger evaluates for the relay, by what its answer is waited for.
 #[derive(Debug)]
 enum Evaluating {
-    /// Another folder for the worker's files.
-    Folder(source_folder::FolderRequest),
+    /// Which of its files the client has.
+    Files(source_folder::FilesRequest),
     /// The client's `configurationDone`, which is passed on then.
     BeforeConfigured(Value),
 }
@@ -141,8 +141,6 @@ pub(super) struct ActiveSession<'a, S> {
     attached: Box<str>,
     /// Requests of the worker's to the client that were refused.
     refused: u8,
-    /// What the debugger evaluates for the relay.
-    evaluating: Option<Box<Evaluating>>,
     /// The sessions with subprocesses that it has the client open.
     children: Box<children::ChildRequests>,
     /// How the client will say that it leaves.
@@ -212,7 +210,6 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             live,
             attached: opening.attach.arguments.to_string().into(),
             refused: 0,
-            evaluating: None,
             goodbye: opening.goodbye,
             on_close: opening.on_close,
             quirks: opening.quirks,

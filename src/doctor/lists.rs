@@ -12,7 +12,7 @@ use crate::listing::discovery::Discovery;
 use crate::listing::row::{Row, kind};
 use ray_relay_base::wire::debugger::Kind;
 use ray_relay_base::wire::human_time::span;
-use ray_relay_base::wire::notebook::{NO_SOURCE, is_cell};
+use ray_relay_base::wire::notebook::{INTO_A_MODULE, NO_SOURCE, is_cell};
 use ray_relay_base::wire::text::shortened;
 
 /// A list is asked for each second unless configured otherwise.
@@ -388,8 +388,6 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     }
     all
 }
-
-const INTO_A_MODULE: &str = "for its source in the debugger, put the function into a module in the notebook's folder, and give ray.init() that folder as `working_dir`";
 
 const NOTHING_WAITS: &str = "where a task should, install debugpy 1.8.0 or newer on the nodes (`pip install debugpy`): without it, and with RAY_DEBUG=0, Ray skips breakpoint()";
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::listing::fold::compared::Compared;
 use crate::listing::fold::ranks::Ranks;
 use crate::listing::fold::told;
-use crate::listing::fold::who::{self, Names, Numbers, Who, numbered};
+use crate::listing::fold::who::{self, Names, Who, identified};
 use crate::listing::row::{Row, kind};
 use crate::policy::Pattern;
 use ray_relay_base::wire::debugger::Kind;
@@ -72,7 +72,7 @@ pub(crate) enum NotReady {
 /// Paused tasks that are meant, in the order of their groups and numbers.
 pub(crate) struct MeantTasks {
     pub(crate) rows: Vec<Value>,
-    who: Vec<(Who, Numbers)>,
+    who: Vec<Who>,
     /// Tasks that were left out and may be meant: they have no name yet.
     pub(crate) unnamed: usize,
 }
@@ -143,13 +143,18 @@ impl MeantTasks {
 
     /// What `rows` of the list are about; of these, once they are numbered, those of `ranks`.
     pub(crate) fn numbered(rows: Vec<Value>, ranks: Option<&Ranks>) -> Self {
-        let who = numbered(&rows.iter().collect::<Vec<_>>());
-        let mut members: Vec<(Value, (Who, Numbers))> = rows.into_iter().zip(who).collect();
+        let who = identified(&rows.iter().collect::<Vec<_>>());
+        let mut members: Vec<(Value, Who)> = rows.into_iter().zip(who).collect();
         if let Some(ranks) = ranks {
-            members.retain(|(_, (who, _))| who.number.is_some_and(|number| ranks.contains(number)));
+            members.retain(|(row, who)| is_among(ranks, who, row));
         }
-        members.sort_by(|(_, (one, _)), (_, (other, _))| {
-            (&one.group, one.number).cmp(&(&other.group, other.number))
+        members.sort_by_cached_key(|(row, who)| {
+            (
+                who.group.clone(),
+                who.number.is_none(),
+                who.number,
+                pid(row),
+            )
         });
         let (rows, who) = members.into_iter().unzip();
         Self {
@@ -161,17 +166,19 @@ impl MeantTasks {
 
     /// Whether the one `at` this place is in a group of which not each has a rank that the list knows.
     pub(crate) fn lacks_rank(&self, at: usize) -> bool {
-        self.who
-            .get(at)
-            .is_some_and(|(_, numbers)| *numbers == Numbers::Ordinals)
+        let Some(one) = self.who.get(at) else {
+            return false;
+        };
+        let mut group = self.who.iter().filter(|who| who.group == one.group);
+        group.any(|who| who.number.is_none())
     }
 
-    /// Takes `ranks`, which processes have told by the places of their tasks, for the numbers of a group that the list knows
-    /// none of: where each of it has told another one. Whether there is such a group.
+    /// Takes `ranks`, which processes have told by the places of their tasks, for the numbers of a group of which the list does not
+    /// know all: where each of it has told another one. Whether there is such a group.
     pub(crate) fn learn(&mut self, ranks: &BTreeMap<usize, u32>) -> bool {
         let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for at in (0..self.who.len()).filter(|at| self.lacks_rank(*at)) {
-            let group = self.who[at].0.group.clone();
+            let group = self.who[at].group.clone();
             groups.entry(group).or_default().push(at);
         }
         let mut any = false;
@@ -182,8 +189,7 @@ impl MeantTasks {
             }
             any = true;
             for at in all {
-                self.who[at].0.number = ranks.get(&at).copied();
-                self.who[at].1 = Numbers::Ranks;
+                self.who[at].number = ranks.get(&at).copied();
             }
         }
         any
@@ -201,7 +207,7 @@ impl MeantTasks {
 
     /// How they are called.
     pub(crate) fn names(&self) -> Names<'_> {
-        Names::new(self.who.iter().map(|(who, _)| who))
+        Names::new(&self.who)
     }
 
     /// Which groups there are, and what their numbers are.
@@ -214,10 +220,10 @@ impl MeantTasks {
         }
     }
 
-    /// Whether the number of the one `at` this place is among `ranks`.
+    /// Whether the rank of the one `at` this place is among `ranks`, or its pid where it has no rank that is known.
     pub(crate) fn is_of(&self, at: usize, ranks: &Ranks) -> bool {
-        let number = self.who.get(at).and_then(|(who, _)| who.number);
-        number.is_some_and(|number| ranks.contains(number))
+        let both = self.who.get(at).zip(self.rows.get(at));
+        both.is_some_and(|(who, row)| is_among(ranks, who, row))
     }
 
     /// `compared` of them as JSON, each with why it gave no answer.
@@ -234,6 +240,15 @@ impl MeantTasks {
     pub(crate) fn json(&self, at: usize, error: Option<&str>) -> Value {
         who::json(&self.who[at], &self.rows[at], error)
     }
+}
+
+fn pid(row: &Value) -> Option<u32> {
+    u32::try_from(row.get("pid")?.as_u64()?).ok()
+}
+
+fn is_among(ranks: &Ranks, who: &Who, row: &Value) -> bool {
+    let number = who.number.or_else(|| pid(row));
+    number.is_some_and(|number| ranks.contains(number))
 }
 
 /// Whether `row` of the list has an id or a name that fits, or is of such a group.
@@ -290,6 +305,20 @@ mod tests {
         }
         let attached = ready(&row("attached", json!({"client": "VS Code"})));
         assert_eq!(attached, Err(NotReady::Held("VS Code has it".to_owned())));
+    }
+
+    /// A count of tasks would be taken for a rank.
+    #[test]
+    fn a_task_whose_rank_is_unknown_is_chosen_and_named_by_its_pid() {
+        let mut list = list();
+        list["breakpoints"][3]["rank"] = Value::Null;
+        list["breakpoints"][3]["pid"] = 4711.into();
+        let of = |words: &str| MeantTasks::of(&list, &Meant::read(words).unwrap());
+        let all = of("job=01000000").unwrap();
+        assert_eq!(all.names().of(&(0..6).collect()), "0-2,4,5, pid 4711");
+        assert!(all.legend().contains("  pid 4711  rank0003\n"));
+        assert_eq!(of("ranks=4711").unwrap().ids(), ["rank0003"]);
+        assert_eq!(of("ranks=3").err(), Some(NoMember::Fitting));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode, Version};
-use serde_json::{Map, Value};
+use serde_json::Map;
 
 use self::buffered::{BufferedAnswer, View, Viewer, rewritten};
 use self::upstream::{Upstream, cluster};
@@ -118,18 +118,18 @@ impl ProxiedRequest<'_> {
                 };
                 details = description.details;
                 read = Some(description.text);
-                if what == Described::Job {
-                    let (mut job, subject) = (description.fields, principal.known_subject());
-                    let changes =
-                        inject::change(&mut job, ctx.config.hook.inject, subject.as_deref());
-                    let Some(changes) = changes else {
+                if what == Described::Job
+                    && let Some(job) = &read
+                {
+                    let subject = principal.known_subject();
+                    let changed = inject::change(job, ctx.config.hook.inject, subject.as_deref());
+                    let Some((changes, text)) = changed else {
                         return Ok(done::unreadable("a job"));
                     };
                     if changes.hook {
                         details.insert("hook".to_owned(), true.into());
                     }
                     if changes.any() {
-                        let text = Value::Object(job).to_string();
                         parts.headers.insert(CONTENT_LENGTH, text.len().into());
                         read = Some(text.into());
                     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::fold::who::{Names, Numbers, numbered};
+use super::fold::who::{Names, identified};
 use super::row::Row;
 
 /// Fewer rows are told apart by looking at them.
@@ -17,8 +17,8 @@ pub(crate) const LEAST: usize = 5;
 pub(crate) fn rows(list: &Value) -> (Vec<Row>, bool) {
     let all = list["breakpoints"].as_array();
     let all: Vec<&Value> = all.into_iter().flatten().collect();
-    let who = numbered(&all);
-    let names = Names::new(who.iter().map(|(who, _)| who));
+    let who = identified(&all);
+    let names = Names::new(&who);
     let rows: Vec<Row> = all.iter().map(|row| Row::read(row)).collect();
     let mut alike: BTreeMap<_, BTreeSet<usize>> = BTreeMap::new();
     for (at, row) in rows
@@ -28,7 +28,7 @@ pub(crate) fn rows(list: &Value) -> (Vec<Row>, bool) {
     {
         let key = (
             &row.cluster,
-            &who[at].0.group,
+            &who[at].group,
             &row.location,
             &row.kind,
             is_post_mortem(all[at]),
@@ -49,8 +49,8 @@ pub(crate) fn rows(list: &Value) -> (Vec<Row>, bool) {
     let shown = shown.map(|(at, row)| match first.get(&at) {
         None => row.clone(),
         Some(members) => {
-            let group = &who[at].0.group;
-            let is_ranked = members.iter().all(|at| who[*at].1 == Numbers::Ranks);
+            let group = &who[at].group;
+            let is_ranked = members.iter().all(|at| who[*at].number.is_some());
             let called = is_ranked.then(|| names.in_words(group, members));
             let total = names.groups().get(&**group).map_or(0, BTreeSet::len);
             one(

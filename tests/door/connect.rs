@@ -11,7 +11,8 @@ use std::time::Duration;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
 use tokio::io::{
-    AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines, copy_bidirectional,
+    AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, Lines,
+    copy_bidirectional,
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, ChildStdout, Command};
@@ -19,6 +20,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::debugger::debugger;
+use super::paused::paused;
 use super::support::*;
 
 /// The network between the command and the relay.
@@ -448,4 +451,62 @@ async fn a_command_runs_with_the_port_in_its_environment_and_gives_the_exit_code
         assert_eq!(code, expected, "{script}: {said}");
     }
     relay.drain().await;
+}
+
+/// The frame that an editor of this machine gets to see of a task whose file this machine does not have.
+async fn source_of_frame(editor: &mut Conversation<impl AsyncRead + AsyncWrite + Unpin>) -> Value {
+    editor
+        .send(&request(3, "configurationDone", &json!({})))
+        .await
+        .unwrap();
+    while read(editor).await["event"] != "stopped" {}
+    let ask = request(4, "stackTrace", &json!({"threadId": 1}));
+    editor.send(&ask).await.unwrap();
+    loop {
+        let mut answer = read(editor).await;
+        if answer["command"] == "stackTrace" {
+            assert_eq!(answer["request_seq"], 4, "{answer}");
+            return answer["body"]["stackFrames"][0]["source"].take();
+        }
+        assert_ne!(answer["command"], "evaluate", "{answer}");
+    }
+}
+
+/// Else it says that the file was not found, and offers to create it.
+#[tokio::test]
+async fn an_editor_in_a_wrong_folder_is_shown_the_source_of_the_worker() {
+    let keys = Keys::new();
+    let relay = start(|config| config.auth.keys = vec![keys.public()]).await;
+    let url = format!("http://{}", relay.local_addr());
+    let token = keys.token(|_| {});
+    let mut connect = Connect::start(url.clone(), &token).await;
+    connect.event("connected").await;
+    let shown = json!({"path": "/nowhere/job.py", "sourceReference": 1});
+    for through_connect in [true, false] {
+        let (listener, breakpoint) = paused().await;
+        let id = breakpoint.id;
+        let answering = tokio::spawn(debugger(listener));
+        relay.registry().insert(breakpoint);
+        let which = json!({ "breakpoint": id });
+        if through_connect {
+            let stream = dial(connect.address).await;
+            let (mut editor, answer) = attach(stream, &which).await;
+            let _ = answer;
+            assert_eq!(source_of_frame(&mut editor).await, shown);
+        } else {
+            let mut dap = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
+                .args(["dap", "--relay", &url])
+                .env("RAY_RELAY_TOKEN", &token)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()
+                .unwrap();
+            let ends = tokio::io::join(dap.stdout.take().unwrap(), dap.stdin.take().unwrap());
+            let (mut editor, _) = attach(ends, &which).await;
+            assert_eq!(source_of_frame(&mut editor).await, shown);
+        }
+        timeout(PATIENCE, answering).await.unwrap().unwrap();
+    }
+    relay.abort().await;
 }

@@ -130,6 +130,13 @@ async fn where_nothing_is_kept_a_task_is_not_touched() {
             "{text}"
         );
     }
+    let exec = ["exec", &*id, "--", "help"];
+    let (code, text) = said(&ray_relay(relay.local_addr(), &exec).await);
+    assert_eq!(code, Some(77), "{text}");
+    assert!(
+        text.contains("with `--continue` the task resumes"),
+        "{text}"
+    );
     let heard = listener.into_std().unwrap().accept();
     assert!(heard.is_err(), "the worker was dialled");
     relay.abort().await;
@@ -190,5 +197,34 @@ async fn a_look_shows_where_a_task_stands_also_beside_one_that_cannot_be_reached
         .unwrap();
     let (code, text) = said(&ray_relay(address, &["snapshot", &id]).await);
     assert_eq!(code, Some(69), "{text}");
+    relay.abort().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_several_tasks_have_is_refused_with_their_ids() {
+    let relay = start(|config| config.park.r#for = PATIENCE).await;
+    let (listener, first) = paused().await;
+    let mut second = first.clone();
+    second.worker_id = "6a".repeat(28).into();
+    second.id = BreakpointId::derive("default", &second.worker_id);
+    let ids = [first.id, second.id];
+    for one in [first, second] {
+        relay.registry().insert(one);
+    }
+    for words in [
+        &["debug", "square"][..],
+        &["debug", "squ*"],
+        &["exec", "square", "--", "help"],
+        &["exec", "squ*", "--", "help"],
+    ] {
+        let (code, text) = said(&ray_relay(relay.local_addr(), words).await);
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains("2 tasks are called"), "{text}");
+        for id in ids {
+            assert!(text.contains(&format!("{id} (square @ -)")), "{text}");
+        }
+    }
+    let heard = listener.into_std().unwrap().accept();
+    assert!(heard.is_err(), "a worker was dialled");
     relay.abort().await;
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tokio::io::split;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::editor_notices::EditorNotices;
 use super::lines::Lines;
+use crate::cli::editor_link::EditorLink;
 use ray_relay_base::wire::resumed::LinkedStream;
 use ray_relay_base::wire::tunnel::join::pass;
 
@@ -24,6 +25,9 @@ const MOST: usize = 512;
 
 /// How long a client may leave a connection open that the relay has ended.
 const LINGER: Duration = Duration::from_secs(10);
+
+/// The beginning of every message of DAP.
+const LENGTH: &[u8] = b"Content-Length:";
 
 /// Accepts until it is dropped, which ends the connections.
 pub(super) async fn run(listener: &TcpListener, lines: &Arc<Lines>) -> Infallible {
@@ -53,12 +57,28 @@ async fn serve(lines: Arc<Lines>, client: TcpStream) {
 }
 
 /// Passes what both say. A client that ends its half is answered as long as the relay goes on; a relay that ends its half is gone.
-async fn passed(client: TcpStream, relay: LinkedStream, notices: &EditorNotices) -> io::Result<()> {
+async fn passed(
+    mut client: TcpStream,
+    mut relay: LinkedStream,
+    notices: &EditorNotices,
+) -> io::Result<()> {
+    let (mut first, mut early) = ([0; LENGTH.len()], [0; 1024]);
+    tokio::select! {
+        peeked = client.peek(&mut first) => {
+            let peeked = peeked?;
+            if peeked > 0 && LENGTH.starts_with(&first[..peeked]) {
+                let is_local = client.peer_addr()?.ip().is_loopback();
+                let link = EditorLink::new(client, relay, is_local, LINGER);
+                return Box::pin(link.run(|_| {}, notices.lines())).await;
+            }
+        }
+        // It greets clients that wait for that.
+        read = relay.read(&mut early) => client.write_all(&early[..read?]).await?,
+    }
     let (from_client, to_client) = client.into_split();
     let (from_relay, to_relay) = split(relay);
     let count = AtomicU64::new(0);
     let mut up = Box::pin(pass(from_client, to_relay, &count));
-    let from_relay = notices.with(from_relay);
     let mut down = Box::pin(pass(from_relay, to_client, &count));
     tokio::select! {
         down = &mut down => {

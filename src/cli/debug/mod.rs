@@ -20,6 +20,7 @@ use self::input::{Input, Typed};
 use self::screen::Screen;
 use super::relay_client::RelayClient;
 use super::relay_dial::dial;
+use super::release::only_called;
 use super::worker_session::{
     OPENS_DEBUGGER, Which, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
@@ -127,7 +128,8 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Failure> {
         }
         (Some(target), false) => {
             let list = RelayClient::new(args.relay.clone())?;
-            let menu = Menu::read(&list.breakpoints(false).await?);
+            let list = list.breakpoints(false).await?;
+            let menu = Menu::read(&list);
             let is_index = target.parse::<usize>().is_ok();
             match menu.pick(target) {
                 Ok(id) if !menu.speaks_dap(&id) => {
@@ -135,8 +137,7 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Failure> {
                 }
                 Ok(id) if is_index || is_begun(&id, target) => Which::Named(id),
                 Err(_) if is_index => return Err(SessionError::Unknown(target.clone()).into()),
-                // The relay has the better sentence.
-                Ok(_) | Err(_) => Which::Named(target.clone()),
+                Ok(_) | Err(_) => Which::Named(only_called(&list, target.clone())?),
             }
         }
         (None, false) => return list(&args, &mut terminal).await,

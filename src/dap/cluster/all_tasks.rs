@@ -157,7 +157,7 @@ impl<'a> AllTasks<'a> {
             Some(Command::StackTrace) if self.needs_thread && arguments["threadId"] == ALL => {
                 return self.stack(request);
             }
-            Some(Command::Source) if arguments["sourceReference"] == ALL => {
+            Some(Command::Source) if arguments["sourceReference"].is_u64() => {
                 let list = self.list();
                 let text = Folded::new(&list, places(&list, self.tasks.all())).text();
                 return RequestOutcome::Answer(request.success(json!({ "content": text })));
@@ -177,10 +177,10 @@ impl<'a> AllTasks<'a> {
                 match source_folder::typed(arguments) {
                     Some(Err(usage)) => return RequestOutcome::Answer(request.failure(usage)),
                     // Those that open later have it as well.
-                    Some(Ok(folder)) if self.tasks.all().is_empty() => {
-                        return RequestOutcome::Answer(source_folder::done(request, &folder));
+                    Some(Ok(files)) if self.tasks.all().is_empty() => {
+                        return RequestOutcome::Answer(source_folder::done(request, &files));
                     }
-                    Some(Ok(folder)) => return self.ask(request, Wish::Map(folder.into())),
+                    Some(Ok(files)) => return self.ask(request, Wish::Map(files)),
                     None => {}
                 }
                 Wish::Evaluate {

@@ -200,20 +200,26 @@ impl Announcer {
         for one in live {
             *members.entry(group_of(one)).or_default() += 1;
         }
-        let (mut unsettled, mut last) = (HashSet::new(), None::<Duration>);
         for one in waiting {
             let key = group_of(one);
             let is_of_many = key.2.is_some() && members.get(&key).is_some_and(|count| *count > 1);
             if !is_of_many || one.names.rank_is_certain || !one.is_named() {
                 continue;
             }
-            let (_, since, settled) = *self.ranked.entry(one.id).or_insert_with(|| {
+            self.ranked.entry(one.id).or_insert_with(|| {
                 self.unranked.push(Arc::clone(one));
                 (one.stop, now, false)
             });
+        }
+        let (mut unsettled, mut last) = (HashSet::new(), None::<Duration>);
+        // While it is asked, a task is held, and not among those that wait.
+        for one in live {
+            let Some((_, since, false)) = self.ranked.get(&one.id) else {
+                continue;
+            };
             let left = RANK_PATIENCE.saturating_sub(since.until(now));
-            if !settled && !left.is_zero() {
-                unsettled.insert(key);
+            if !left.is_zero() {
+                unsettled.insert(group_of(one));
                 last = Some(last.map_or(left, |other| other.min(left)));
             }
         }

@@ -2,6 +2,8 @@
 //!
 //! Pure.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use serde_json::{Value, json};
 
 use super::folded::{Folded, latest};
@@ -52,12 +54,20 @@ pub(super) fn frame(list: &Snapshot, said: Said) -> Value {
             told["source"] = json!({"name": file(path), "path": path});
         }
         (Some(_), Some(_)) => {
-            told["source"] = json!({"name": "all tasks", "sourceReference": ALL});
+            let reference = reference(&told["name"]);
+            told["source"] = json!({"name": "all tasks", "sourceReference": reference});
         }
         // None has told it: all are about to be gone.
         _ => {}
     }
     told
+}
+
+/// The reference of the list of places that this line sums up. An editor asks once for what a reference stands for.
+fn reference(line: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    line.as_str().hash(&mut hasher);
+    1 + hasher.finish() % u64::from(u32::MAX >> 2)
 }
 
 /// The place of a task that has told this frame.

@@ -137,6 +137,40 @@ fn a_worker_that_is_gone_has_its_job_asked_after_once() {
     assert_eq!(announcer.jobs, [("default".into(), "02000000".to_owned())]);
 }
 
+/// While its process is asked, a task is held and does not wait.
+#[test]
+fn a_group_opens_by_rank_once_each_of_its_processes_was_asked() {
+    let mut announcer = announcer(ChildSessions::StartDebugging);
+    let [first, second] = [1, 2].map(|n| {
+        let mut one = paused("Trainer.step", n);
+        one.names_mut().group = Some("Trainer".to_owned());
+        one
+    });
+    let both = vec![first.clone(), second.clone()];
+    assert!(announcer.announces(both).is_empty());
+    assert_eq!(announcer.unranked.len(), 2);
+    let ranked = |one: &Breakpoint, rank| {
+        let mut one = one.clone();
+        one.names_mut().rank = Some(rank);
+        one.names_mut().rank_is_certain = true;
+        one
+    };
+    let (first, second) = (ranked(&first, 5), ranked(&second, 2));
+    let asked = Breakpoint {
+        state: held(2).state,
+        ..second.clone()
+    };
+    announcer.was_asked((first.id, first.stop));
+    assert!(announcer.announces(vec![first.clone(), asked]).is_empty());
+    announcer.was_asked((second.id, second.stop));
+    let told = announcer.announces(vec![first, second]);
+    let names = told
+        .iter()
+        .map(|m| m["arguments"]["configuration"]["name"].as_str().unwrap());
+    let ranks: Vec<_> = names.map(|name| name.split(' ').nth(1).unwrap()).collect();
+    assert_eq!(ranks, ["2", "5"]);
+}
+
 /// VS Code shows some ten characters of a name.
 #[test]
 fn what_differs_comes_first_in_the_name_of_a_session() {

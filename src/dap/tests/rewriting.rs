@@ -3,7 +3,10 @@
 use tokio::io::AsyncReadExt as _;
 
 use super::*;
-use ray_relay_base::wire::dap::mappings;
+use crate::listing::json::JsonRow;
+use crate::listing::row::Row;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::dap::mappings::{self, ClientFiles};
 use ray_relay_ray::ray::registry::Reason;
 
 #[tokio::test]
@@ -270,7 +273,8 @@ async fn who_has_the_wrong_folder_open_is_shown_the_workers_files_without_leavin
     ] {
         let seq = debugger.send("evaluate", typed(folder)).await;
         let setting = got(&mut dap, "evaluate").await;
-        assert_eq!(setting.arguments, mappings::setting(set));
+        let below = ClientFiles::Below(set.into());
+        assert_eq!(setting.arguments, below.setting());
         let done = setting.success(json!({"result": "None", "variablesReference": 0}));
         dap.send(&done).await.unwrap();
         let answer = debugger.answer(seq).await;
@@ -300,11 +304,71 @@ async fn a_folder_that_was_named_in_a_session_is_forgotten_with_it() {
     let typed = json!({"expression": "ray-relay localRoot /home/ada/job", "context": "repl"});
     let seq = debugger.send("evaluate", typed).await;
     let setting = asked(&mut dap, "evaluate").await;
-    assert_eq!(setting.arguments, mappings::setting("/home/ada/job"));
+    let below = ClientFiles::Below("/home/ada/job".into());
+    assert_eq!(setting.arguments, below.setting());
     assert_eq!(debugger.answer(seq).await["success"], true);
     debugger.send("disconnect", json!({})).await;
     asked(&mut dap, "setFunctionBreakpoints").await;
     let forgets = asked(&mut dap, "evaluate").await;
     assert_eq!(forgets.arguments, mappings::forgetting());
     asked(&mut dap, "disconnect").await;
+}
+
+/// `ray-relay connect` and `dap` say so, which see the client's disk.
+#[tokio::test]
+async fn files_that_the_client_misses_are_served_by_reference_and_no_stop_is_shown_again() {
+    let context = context(|_| {});
+    let (mut debugger, mut dap) = configurable(&context, json!({})).await;
+    let stop = json!({"threadId": 1, "reason": "breakpoint", "allThreadsStopped": true});
+    dap.send(&message::event("stopped", stop)).await.unwrap();
+    debugger.event("stopped").await;
+    let paths = ["/home/ann/other/train.py".to_owned()];
+    let ask = json!({"expression": mappings::missing(&paths), "context": "repl"});
+    // Of two stacks at a time.
+    let seqs = [
+        debugger.send("evaluate", ask.clone()).await,
+        debugger.send("evaluate", ask).await,
+    ];
+    let without = ClientFiles::Without(paths.to_vec().into()).setting();
+    for success in [true, false] {
+        let setting = got(&mut dap, "evaluate").await;
+        assert_eq!(setting.arguments, without);
+        let answer = match success {
+            true => setting.success(json!({"result": "[(None, None)]", "variablesReference": 0})),
+            false => setting.failure("no such module"),
+        };
+        dap.send(&answer).await.unwrap();
+    }
+    for (seq, success) in seqs.into_iter().zip([true, false]) {
+        let answer = debugger.read().await;
+        assert_eq!(answer["request_seq"], seq, "{answer}");
+        assert_eq!(answer["success"], success, "{answer}");
+    }
+    // The process forgets it, as it does mappings.
+    debugger.send("disconnect", json!({})).await;
+    asked(&mut dap, "setFunctionBreakpoints").await;
+    let forgets = asked(&mut dap, "evaluate").await;
+    assert_eq!(forgets.arguments, mappings::forgetting());
+}
+
+#[tokio::test]
+async fn a_stop_in_a_notebooks_cell_says_where_the_source_is() {
+    let context = context(|_| {});
+    let (worker, mut debugger, mut dap) = session(&context, json!({})).await;
+    let stop = json!({"threadId": 7, "reason": "breakpoint", "allThreadsStopped": true});
+    dap.send(&message::event("stopped", stop)).await.unwrap();
+    debugger.event("stopped").await;
+    debugger.send("stackTrace", json!({"threadId": 7})).await;
+    let asked = got(&mut dap, "stackTrace").await;
+    let source = json!({"path": "/tmp/ipykernel_81/55.py", "sourceReference": 3});
+    let frame = json!({"id": 1, "name": "f", "line": 2, "source": source});
+    let stack = asked.success(json!({"stackFrames": [frame]}));
+    dap.send(&stack).await.unwrap();
+    let told = debugger.event("output").await;
+    assert_output(&told, "its source is in the notebook alone");
+    let list = context.registry.snapshot();
+    let known = list.find(worker.breakpoint.id).unwrap();
+    let row = JsonRow::new(known, Timestamp::now());
+    let row = Row::read(&serde_json::to_value(row).unwrap());
+    assert_eq!(row.location, "a notebook's cell, line 2");
 }

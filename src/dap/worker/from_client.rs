@@ -9,7 +9,7 @@ use super::ActiveSession;
 use super::pausing::Pausing;
 use super::phase::Parting;
 use super::questions::Halt;
-use super::source_folder::FolderAsker;
+use super::source_folder::FilesAsker;
 use crate::dap::attach_selector::OnClose;
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::Action;
@@ -51,10 +51,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             self.stay(&request);
             return ControlFlow::Continue(None);
         }
-        if let Some(folder) = source_folder::wanted(&message)
+        if let Some(files) = source_folder::wanted(&message)
             && let Some(request) = Request::read(&mut message)
         {
-            self.map_to(FolderAsker::Client(request), folder);
+            self.map_to(FilesAsker::Client(request), files);
             return ControlFlow::Continue(None);
         }
         self.take_from_client(message).await;
@@ -213,7 +213,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     rewrite::break_on_uncaught(at(&mut message, "arguments"));
                 }
             }
-            FromClient::ConfigurationDone if self.evaluating.is_none() && self.post_mortem() => {
+            FromClient::ConfigurationDone
+                if self.questions.evaluating.is_empty() && self.post_mortem() =>
+            {
                 return self.prepare_post_mortem(message);
             }
             FromClient::Continue => {

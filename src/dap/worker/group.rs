@@ -10,7 +10,7 @@ use super::ActiveSession;
 use super::pausing::Pausing;
 use super::phase::WorkerState;
 use super::questions::{Halt, Question, Then};
-use super::source_folder::FolderAsker;
+use super::source_folder::FilesAsker;
 use crate::dap::wall;
 use crate::policy::Scope;
 use crate::session::family::{Asked, Wish};
@@ -89,9 +89,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 let question = Question { answer, then };
                 self.put(Command::StackTrace, stack(thread), question).await;
             }
-            Wish::Map(folder) => {
-                self.map_to(FolderAsker::Lead(answer), Ok(folder.to_string()));
-            }
+            Wish::Map(files) => self.map_to(FilesAsker::Lead(answer), Ok(files)),
             Wish::Continue if runs => {
                 (self.questions.halt, self.pausing) = (Halt::TakenBack, None);
                 let _ = answer.send(Ok(String::new()));

@@ -30,13 +30,15 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let evaluate = Command::Evaluate.as_str().as_bytes();
         self.splice.capture_answers(Side::Worker, evaluate);
         self.request(Command::Evaluate, pausing_monitoring());
-        self.evaluating = Some(Box::new(Evaluating::BeforeConfigured(configured)));
+        self.questions
+            .evaluating
+            .push_back(Evaluating::BeforeConfigured(configured));
     }
 
     /// The debugger has answered what the relay had it evaluate.
     pub(super) fn evaluated(&mut self, answer: &Value) {
-        match self.evaluating.take().map(|evaluating| *evaluating) {
-            Some(Evaluating::Folder(asked)) => self.mapped(asked, answer),
+        match self.questions.evaluating.pop_front() {
+            Some(Evaluating::Files(asked)) => self.mapped(asked, answer),
             Some(Evaluating::BeforeConfigured(configured)) if !self.live.is_leaving() => {
                 self.splice.insert(Side::Worker, &frame(&configured));
             }

@@ -1,12 +1,13 @@
 //! What the cluster session has asked of the task, and has no answer yet.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::Evaluating;
 use crate::dap::verdict::FIRST_OWN_SEQ;
 use crate::session::family::Answer;
 use ray_relay_debugger::pdb::ComparisonKey;
@@ -24,6 +25,8 @@ pub(super) struct Questions {
     open: HashMap<u64, Question>,
     /// Answers that have come.
     came: Vec<(Question, Value)>,
+    /// What the debugger evaluates for the relay itself, in the order in which it answers.
+    pub(super) evaluating: VecDeque<Evaluating>,
     /// The task was last let run, or had to stop, for the session's own client, and not for the lead's.
     pub(super) runs_for_client: bool,
     pub(super) halt: Halt,

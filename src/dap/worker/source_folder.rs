@@ -1,4 +1,4 @@
-//! Another folder for the worker's files, which the client has asked for in the session.
+//! Which of the worker's files the client has, as is said in the session.
 
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -6,72 +6,82 @@ use tokio::sync::oneshot;
 use super::{ActiveSession, Evaluating};
 use crate::dap::source_folder::{done, holds, put_into};
 use crate::session::family::Answer;
-use ray_relay_base::wire::dap::mappings;
+use ray_relay_base::wire::dap::mappings::ClientFiles;
 use ray_relay_base::wire::dap::message::Request;
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::splice::Side;
 use ray_relay_base::wire::peer_stream::PeerStream;
 
+/// Expressions that the worker's debugger has not answered; more are refused.
+const MAX_EVALUATING: usize = 64;
+
 /// What was asked for, while the worker's debugger is told of it.
 #[derive(Debug)]
-pub(super) struct FolderRequest {
-    asker: FolderAsker,
-    folder: String,
+pub(super) struct FilesRequest {
+    asker: FilesAsker,
+    files: ClientFiles,
 }
 
 /// The client of the session, or the lead of its family for all tasks.
 #[derive(Debug)]
-pub(super) enum FolderAsker {
+pub(super) enum FilesAsker {
     Client(Request),
     Lead(oneshot::Sender<Answer>),
 }
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Has the worker's debugger tell the files anew, as `asker` asks for.
-    pub(super) fn map_to(&mut self, asker: FolderAsker, folder: Result<String, &'static str>) {
+    pub(super) fn map_to(&mut self, asker: FilesAsker, files: Result<ClientFiles, &'static str>) {
         let attached = self.splice.worker().is_attached() && !self.live.is_leaving();
-        let refusal = match folder {
+        let is_ready =
+            self.resumption.is_none() && self.questions.evaluating.len() < MAX_EVALUATING;
+        let refusal = match files {
             Err(usage) => usage,
-            Ok(_) if !attached || self.resumption.is_some() || self.evaluating.is_some() => {
+            Ok(_) if !attached || !is_ready => {
                 "the session is not ready for that; ask again in a moment"
             }
-            Ok(folder) => {
+            Ok(files) => {
                 let evaluate = Command::Evaluate.as_str().as_bytes();
                 self.splice.capture_answers(Side::Worker, evaluate);
                 self.splice.worker_mut().maps();
-                self.request(Command::Evaluate, mappings::setting(&folder));
-                let asked = FolderRequest { asker, folder };
-                self.evaluating = Some(Box::new(Evaluating::Folder(asked)));
+                self.request(Command::Evaluate, files.setting());
+                let asked = FilesRequest { asker, files };
+                self.questions
+                    .evaluating
+                    .push_back(Evaluating::Files(asked));
                 return;
             }
         };
-        self.answer_folder(asker, Err(refusal));
+        self.answer_files(asker, Err(refusal));
     }
 
-    /// Answers that `folder` holds, or why it does not.
-    fn answer_folder(&mut self, asker: FolderAsker, folder: Result<&str, &str>) {
-        match (asker, folder) {
-            (FolderAsker::Client(request), Ok(folder)) => self.tell(&done(&request, folder)),
-            (FolderAsker::Client(request), Err(why)) => self.tell(&request.failure(why)),
-            (FolderAsker::Lead(answer), folder) => {
+    /// Answers that `files` are known, or why they are not.
+    fn answer_files(&mut self, asker: FilesAsker, files: Result<&ClientFiles, &str>) {
+        match (asker, files) {
+            (FilesAsker::Client(request), Ok(files)) => self.tell(&done(&request, files)),
+            (FilesAsker::Client(request), Err(why)) => self.tell(&request.failure(why)),
+            (FilesAsker::Lead(answer), files) => {
                 // The lead may no longer wait for it.
-                let _ = answer.send(folder.map(holds).map_err(str::to_owned));
+                let _ = answer.send(files.map(holds).map_err(str::to_owned));
             }
         }
     }
 
-    /// The debugger has answered what the relay had it evaluate. The client is shown the place where the program stands once
-    /// more, and asks for its files anew.
-    pub(super) fn mapped(&mut self, asked: FolderRequest, answer: &Value) {
-        let FolderRequest { asker, folder } = asked;
+    /// The debugger has answered what the relay had it evaluate. Where another folder holds, the client is shown the place where
+    /// the program is stopped once more, and asks for its files anew; who misses files asks by itself.
+    pub(super) fn mapped(&mut self, asked: FilesRequest, answer: &Value) {
+        let FilesRequest { asker, files } = asked;
         if answer["success"] != true {
             let sentence = "the worker's debugger knows no such thing; attach again with another rayRelay.localRoot";
-            return self.answer_folder(asker, Err(sentence));
+            return self.answer_files(asker, Err(sentence));
         }
+        self.answer_files(asker, Ok(&files));
+        let ClientFiles::Below(folder) = files else {
+            return;
+        };
         let mut own = serde_json::from_str(&self.attached).unwrap_or_default();
         put_into(&mut own, &folder);
         self.attached = own.to_string().into();
-        self.answer_folder(asker, Ok(&folder));
         if let Some(stop) = self.stands.last().map(<[u8]>::to_vec) {
             self.pass_to_client(&stop);
         }

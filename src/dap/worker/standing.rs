@@ -5,6 +5,8 @@
 use serde_json::Value;
 
 use super::ActiveSession;
+use ray_relay_base::wire::dap::message::notice;
+use ray_relay_base::wire::notebook::{INTO_A_MODULE, NO_SOURCE, is_cell};
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::Location;
 
@@ -46,6 +48,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         // A question of the relay's own may be answered when the program runs again.
         let stands = self.stands.any();
         if let Some(place) = place_in(&answer["body"]).filter(|_| stands) {
+            if is_cell(&place.file) {
+                let text = format!("the task is stopped in {NO_SOURCE}; {INTO_A_MODULE}");
+                self.tell(&notice(&text, false));
+            }
             if let Some(member) = &self.member {
                 member.stands_at(place.clone());
             }
@@ -126,6 +132,10 @@ mod tests {
             (
                 vec![frame("c:\\ann\\train.py", "normal")],
                 Some("train.py:7"),
+            ),
+            (
+                vec![frame("/tmp/ipykernel_81/55.py", "normal")],
+                Some("ipykernel_81/55.py:7"),
             ),
             (
                 vec![

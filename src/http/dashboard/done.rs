@@ -35,9 +35,7 @@ const UNNAMED: &str = "default";
 pub(super) struct Description {
     /// As it came.
     pub(super) text: Bytes,
-    /// What it says.
-    pub(super) fields: Map<String, Value>,
-    /// What of that goes on record.
+    /// What of it goes on record.
     pub(super) details: Map<String, Value>,
 }
 
@@ -72,14 +70,9 @@ pub(super) async fn description(
     match timeout(PATIENCE, read).await {
         Ok(Ok(())) => {
             let text = text.freeze();
-            let read = parsed(headers, &text)
-                .and_then(|fields| details(what, &fields).map(|details| (fields, details)));
-            let (fields, details) = read.ok_or_else(|| unreadable(name))?;
-            Ok(Description {
-                text,
-                fields,
-                details,
-            })
+            let details = parsed(headers, &text).and_then(|fields| details(what, &fields));
+            let details = details.ok_or_else(|| unreadable(name))?;
+            Ok(Description { text, details })
         }
         Ok(Err(answer)) => Err(answer),
         Err(_) => {

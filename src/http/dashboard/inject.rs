@@ -1,7 +1,10 @@
 //! The hook of workers for jobs that are submitted through the relay: as a variable in the job's runtime environment, by which
 //! Ray lets the hook's package add to what the driver asks for. So a hook of the driver's own does not clash with it. Pure.
 
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 
 use ray_relay_ray::ray::registry::SUBMITTER;
 
@@ -30,60 +33,84 @@ impl JobChanges {
     }
 }
 
+/// An object whose values stay as they are written.
+type RawObject = BTreeMap<String, Box<RawValue>>;
+
 /// Puts the hook into `job` where the relay `injects` it, and names its `submitter`, where known, in the metadata that Ray keeps.
-/// `None`: its runtime environment or its metadata is no object, so neither can be done.
+/// `None`: the job, its runtime environment or its metadata is no object, so neither can be done.
 pub(super) fn change(
-    job: &mut Map<String, Value>,
+    job: &[u8],
     injects: bool,
     submitter: Option<&str>,
-) -> Option<JobChanges> {
-    let hook = injects && add_hook(job)?;
+) -> Option<(JobChanges, String)> {
+    let mut job: RawObject = serde_json::from_slice(job).ok()?;
+    let hook = injects && add_hook(&mut job)?;
     if let Some(submitter) = submitter {
         // Whatever the job says itself.
-        object(job, "metadata")?.insert(SUBMITTER.to_owned(), submitter.into());
+        let mut metadata = object(&job, "metadata")?;
+        metadata.insert(SUBMITTER.to_owned(), raw(submitter)?);
+        job.insert("metadata".to_owned(), raw(&metadata)?);
     }
-    Some(JobChanges {
+    let changes = JobChanges {
         hook,
         submitter: submitter.is_some(),
-    })
+    };
+    Some((changes, serde_json::to_string(&job).ok()?))
 }
 
 /// Whether `job` has the hook now; `false`: it refuses.
-fn add_hook(job: &mut Map<String, Value>) -> Option<bool> {
-    let variables = object(object(job, "runtime_env")?, "env_vars")?;
-    let refuses = variables.get(REFUSED.0);
-    if refuses.is_some_and(|value| value == REFUSED.1) {
+fn add_hook(job: &mut RawObject) -> Option<bool> {
+    let mut environment = object(job, "runtime_env")?;
+    let mut variables = object(&environment, "env_vars")?;
+    let text = |value: &RawValue| serde_json::from_str::<String>(value.get()).ok();
+    let refuses = variables.get(REFUSED.0).and_then(|value| text(value));
+    if refuses.as_deref() == Some(REFUSED.1) {
         return Some(false);
     }
-    if let Some(own) = variables
-        .insert(HOOK.to_owned(), OURS.into())
-        .filter(|own| own != OURS)
-    {
+    let own = variables.insert(HOOK.to_owned(), raw(OURS)?);
+    if let Some(own) = own.filter(|own| text(own).as_deref() != Some(OURS)) {
         variables.insert(THEN.to_owned(), own);
     }
+    environment.insert("env_vars".to_owned(), raw(&variables)?);
+    job.insert("runtime_env".to_owned(), raw(&environment)?);
     Some(true)
 }
 
-/// The object `key` of `parent`, made where there is none.
-fn object<'a>(parent: &'a mut Map<String, Value>, key: &str) -> Option<&'a mut Map<String, Value>> {
-    let value = parent.entry(key).or_insert(Value::Null);
-    if value.is_null() {
-        *value = Value::Object(Map::new());
-    }
-    value.as_object_mut()
+/// The object `key` of `parent`, empty where there is none.
+fn object(parent: &RawObject, key: &str) -> Option<RawObject> {
+    let text = parent.get(key).map_or("null", |value| value.get());
+    let object: Option<RawObject> = serde_json::from_str(text).ok()?;
+    Some(object.unwrap_or_default())
+}
+
+fn raw(value: &(impl Serialize + ?Sized)) -> Option<Box<RawValue>> {
+    to_raw_value(value).ok()
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn injected(job: &Value) -> Option<Value> {
-        let mut job = job.as_object().unwrap().clone();
-        let changes = change(&mut job, true, None)?;
-        changes.hook.then_some(Value::Object(job))
+        let (changes, job) = change(job.to_string().as_bytes(), true, None)?;
+        changes.hook.then(|| serde_json::from_str(&job).unwrap())
+    }
+
+    /// Ray, and what a job reads of its description, may tell numbers apart that are the same to the relay.
+    #[test]
+    fn what_is_not_changed_stays_as_it_is_written() {
+        let job = r#"{"entrypoint_num_cpus":1.0E0,"metadata":{"a":"\u0062"},"runtime_env":{"config":{"n":123456789012345678901234567890,"m":1e2}}}"#;
+        let (_, changed) = change(job.as_bytes(), true, Some("ann")).unwrap();
+        for kept in [
+            r#""entrypoint_num_cpus":1.0E0"#,
+            r#""a":"\u0062""#,
+            r#"{"n":123456789012345678901234567890,"m":1e2}"#,
+        ] {
+            assert!(changed.contains(kept), "{changed}");
+        }
     }
 
     #[test]
@@ -110,10 +137,9 @@ mod tests {
     #[test]
     fn a_submitted_job_names_its_submitter_whatever_it_says_itself() {
         let marked = |job: &Value| -> Option<Value> {
-            let mut job = job.as_object().unwrap().clone();
-            let changes = change(&mut job, false, Some("ann"))?;
+            let (changes, job) = change(job.to_string().as_bytes(), false, Some("ann"))?;
             assert!(changes.any() && !changes.hook);
-            Some(Value::Object(job))
+            Some(serde_json::from_str(&job).unwrap())
         };
         let own = json!({"entrypoint": "x", "metadata": {"a": "1", SUBMITTER: "bob"}});
         let metadata = json!({"a": "1", SUBMITTER: "ann"});
@@ -129,8 +155,8 @@ mod tests {
     #[test]
     fn a_job_may_refuse_and_is_not_sent_without_the_hook_otherwise() {
         let of = |environment: Value| {
-            let mut job = Map::from_iter([("runtime_env".to_owned(), environment)]);
-            change(&mut job, true, None)
+            let job = json!({"runtime_env": environment}).to_string();
+            change(job.as_bytes(), true, None).map(|(changes, _)| changes)
         };
         let refuses = json!({"env_vars": {"RAY_RELAY_HOOK": "off"}});
         assert!(of(refuses).is_some_and(|changes| !changes.any()));

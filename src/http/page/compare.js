@@ -35,18 +35,17 @@ class Told {
   constructor({ members: all, groups, stacks, unknown }) {
     Object.assign(this, { all, groups, stacks, unknown });
     this.seen = all.filter(({ error }) => !error);
-    this.word = all.every(({ numbers }) => numbers === 'rank') ? 'rank' : 'task';
   }
 
   /** `rank 3` of what the relay calls `3`. */
   whose(who) {
     if (!/^[\d,-]+$/.test(who)) return who;
-    return /[,-]/.test(who) ? `${this.word}s ${who}` : `${this.word} ${who}`;
+    return /[,-]/.test(who) ? `ranks ${who}` : `rank ${who}`;
   }
 
   /** The same of the places of some. */
   of(places) {
-    return members(places.map((at) => ({ rank: this.all[at].number })), this.word);
+    return members(places.map((at) => ({ ...this.all[at].breakpoint, rank: this.all[at].number })));
   }
 
   /** `differences` with a column for each of the classes `columns` of tasks. */
@@ -137,12 +136,12 @@ function branch(told, nodes) {
   return make('ul', { class: 'tree' }, ...nodes.map(item));
 }
 
-/** Which task has which number, where those are no ranks. */
+/** Which task has which pid, where its rank is not known. */
 function legend(told) {
-  const some = told.all.filter(({ numbers }) => numbers !== 'rank');
+  const some = told.all.filter(({ number }) => number == null);
   if (some.length === 0) return null;
-  const item = ({ number, breakpoint }) => make('li', {}, `${number}: ${title(breakpoint)} on ${breakpoint.node_ip}, `, make('code', {}, breakpoint.id));
-  return make('details', { class: 'ids' }, make('summary', {}, 'Which task has which number'), make('ul', {}, ...some.map(item)));
+  const item = ({ breakpoint }) => make('li', {}, `pid ${breakpoint.pid}: ${title(breakpoint)} on ${breakpoint.node_ip}, `, make('code', {}, breakpoint.id));
+  return make('details', { class: 'ids' }, make('summary', {}, 'Which task has which pid'), make('ul', {}, ...some.map(item)));
 }
 
 export class Comparison {

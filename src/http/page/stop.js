@@ -77,8 +77,8 @@ export function texts(row, me) {
   return [row.id, title(row), place(row), row.location?.function, row.node_ip, row.cluster, row.job_id, row.task_id, row.worker_id, row.pid, row.state, word, row.why, row.holder?.subject, holds(row)];
 }
 
-/** Which ranks or how many of `rows`: `rank 3`, `ranks 0-2,4`, `7 tasks`. `word`: what their numbers are. */
-export function members(rows, word = 'rank') {
+/** Which ranks or how many of `rows`: `rank 3`, `ranks 0-2,4`, `7 tasks`. */
+export function members(rows) {
   if (rows.some((row) => row.rank == null)) return rows.length === 1 ? title(rows[0]) : `${rows.length} tasks`;
   const ranks = [...new Set(rows.map((row) => row.rank))].sort((a, b) => a - b);
   const runs = [];
@@ -88,7 +88,7 @@ export function members(rows, word = 'rank') {
     else runs.push([rank, rank]);
   }
   const text = runs.map(([from, to]) => (from === to ? `${from}` : to === from + 1 ? `${from},${to}` : `${from}-${to}`)).join(',');
-  return `${word}${ranks.length === 1 ? '' : 's'} ${text}`;
+  return `rank${ranks.length === 1 ? '' : 's'} ${text}`;
 }
 
 /** Where `rows` stand, those that are elsewhere than most first: `rank 3 at loss.py:9, 7 of 8 at train.py:42`. */

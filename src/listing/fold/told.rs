@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::answers::{Answers, Figures, Same};
-use super::who::{Names, Numbers, Who};
+use super::who::{Names, Who};
 use crate::listing::text::width;
 
 /// Different answers that people are shown.
@@ -27,31 +27,28 @@ const IN_COMMON: usize = 20;
 /// What is said of an answer without a text.
 const NOTHING: &str = "(nothing printed)";
 
-/// Which tasks there are, and what their numbers are: `ids` name them, where those are no ranks.
-pub(crate) fn legend(members: &[(Who, Numbers)], ids: &[String]) -> String {
+/// Which tasks there are, and which of them have no rank that is known: `ids` name those.
+pub(crate) fn legend(members: &[Who], ids: &[String]) -> String {
     let mut groups: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (at, (who, _)) in members.iter().enumerate() {
+    for (at, who) in members.iter().enumerate() {
         groups.entry(&who.group).or_default().push(at);
     }
     let mut text = String::new();
     for (group, mut all) in groups {
         let count = all.len();
         let tasks = if count == 1 { "task" } else { "tasks" };
-        if all.iter().all(|at| members[*at].1 == Numbers::Ranks) {
+        all.retain(|at| members[*at].number.is_none());
+        if all.is_empty() {
             text += &format!("{group}: {count} {tasks} by rank\n");
             continue;
         }
-        text += &format!(
-            "{group}: {count} {tasks}, numbered by node and worker, as not all have a rank that is known\n"
-        );
-        all.sort_by_key(|at| members[*at].0.number);
+        let unknown = all.len();
+        text += &format!("{group}: {count} {tasks}, of which {unknown} by pid: no rank is known\n");
         for at in all.iter().take(NAMED) {
-            let who = &members[*at].0;
-            let number = who.number.unwrap_or_default();
-            text += &format!("  {number}  {}  {}\n", ids[*at], who.name);
+            text += &format!("  {}  {}\n", members[*at].name, ids[*at]);
         }
-        if count > NAMED {
-            text += &format!("  … and {} more: --json names all\n", count - NAMED);
+        if unknown > NAMED {
+            text += &format!("  … and {} more: --json names all\n", unknown - NAMED);
         }
     }
     text
@@ -233,20 +230,18 @@ mod tests {
     use super::super::answers::fold;
     use super::*;
 
-    fn eight() -> Vec<(Who, Numbers)> {
+    fn eight() -> Vec<Who> {
         let member = |number| Who {
             group: "Trainer".to_owned(),
             number: Some(number),
-            name: format!("Trainer.step pid {number}"),
+            name: format!("pid {number}"),
         };
-        (0..8)
-            .map(|number| (member(number), Numbers::Ranks))
-            .collect()
+        (0..8).map(member).collect()
     }
 
     fn told(answers: &[&str]) -> String {
         let eight = eight();
-        let names = Names::new(eight.iter().map(|(who, _)| who));
+        let names = Names::new(&eight);
         text(&names, &fold(answers.iter().copied().enumerate()))
     }
 
@@ -276,14 +271,14 @@ mod tests {
 
     #[test]
     fn many_different_answers_are_counted() {
-        let all: Vec<(Who, Numbers)> = (0..40)
+        let all: Vec<Who> = (0..40)
             .map(|number| {
-                let (mut who, numbers) = eight().remove(0);
+                let mut who = eight().remove(0);
                 who.number = Some(number);
-                (who, numbers)
+                who
             })
             .collect();
-        let names = Names::new(all.iter().map(|(who, _)| who));
+        let names = Names::new(&all);
         let texts: Vec<String> = (0..40).map(|n| format!("x{n}")).collect();
         let text = text(&names, &fold(texts.iter().map(String::as_str).enumerate()));
         assert!(
@@ -294,30 +289,25 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_no_ranks_are_said_to_be_none() {
+    fn tasks_without_a_known_rank_are_listed_by_pid() {
         let mut all = eight();
         assert_eq!(
             legend(&all, &vec!["id".to_owned(); 8]),
             "Trainer: 8 tasks by rank\n"
         );
-        for (_, numbers) in &mut all {
-            *numbers = Numbers::Ordinals;
-        }
+        all[7].number = None;
         let text = legend(&all, &vec!["3kfz0q8m".to_owned(); 8]);
         assert!(
-            text.starts_with("Trainer: 8 tasks, numbered by node and worker"),
+            text.starts_with("Trainer: 8 tasks, of which 1 by pid"),
             "{text}"
         );
-        assert!(
-            text.contains("\n  7  3kfz0q8m  Trainer.step pid 7\n"),
-            "{text}"
-        );
+        assert!(text.contains("\n  pid 7  3kfz0q8m\n"), "{text}");
     }
 
     #[test]
     fn who_is_silent_for_the_same_reason_is_named_together() {
         let eight = eight();
-        let names = Names::new(eight.iter().map(|(who, _)| who));
+        let names = Names::new(&eight);
         let told = silent(
             &names,
             [(5, "it is gone"), (2, "ann has it"), (4, "it is gone")],

@@ -1,8 +1,6 @@
 //! Who is meant: the group of a member of many, its number there, and how some of a group are called.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
@@ -18,29 +16,10 @@ const NAMED: usize = 3;
 pub(crate) struct Who {
     /// Those that run the same.
     pub(crate) group: String,
-    /// Its rank, or what stands for one.
+    /// Its rank, where that is known.
     pub(crate) number: Option<u32>,
     /// What tells it from those without a number.
     pub(crate) name: String,
-}
-
-/// What the numbers of a group are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Numbers {
-    /// Each member has a rank of its own.
-    Ranks,
-    /// Not each has: they are counted from zero, in the order of their nodes and workers.
-    Ordinals,
-}
-
-impl Numbers {
-    /// The word for it in JSON.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Ranks => "rank",
-            Self::Ordinals => "ordinal",
-        }
-    }
 }
 
 /// The rank of what `row` of the relay's JSON is about: as the relay has it from the names of tasks and actors, or from
@@ -67,29 +46,6 @@ impl Who {
             name: format!("{} pid {} @ {}", shown.task, shown.pid, shown.node),
         }
     }
-}
-
-/// Who `rows` of the list are about, each with a number of its own in its group, and what those numbers are.
-pub(crate) fn numbered(rows: &[&Value]) -> Vec<(Who, Numbers)> {
-    let jobs: BTreeSet<_> = rows.iter().map(|row| row["job_id"].as_str()).collect();
-    let all = rows.iter().map(|row| Who::read(row, jobs.len() > 1));
-    let mut all: Vec<(Who, Numbers)> = all.map(|who| (who, Numbers::Ranks)).collect();
-    let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for (at, (who, _)) in all.iter().enumerate() {
-        groups.entry(who.group.clone()).or_default().push(at);
-    }
-    for mut group in groups.into_values() {
-        let ranks: BTreeSet<_> = group.iter().filter_map(|at| all[*at].0.number).collect();
-        if ranks.len() == group.len() {
-            continue;
-        }
-        group.sort_by(|one, other| by_place(rows[*one], rows[*other]));
-        for (number, at) in (0..).zip(group) {
-            all[at].0.number = Some(number);
-            all[at].1 = Numbers::Ordinals;
-        }
-    }
-    all
 }
 
 /// The members that `rows` of the list are about, in this order: each by its rank where that is known and no other member of its
@@ -125,19 +81,8 @@ pub(crate) fn identified(rows: &[&Value]) -> Vec<Who> {
 }
 
 /// One of many as JSON: who that is, its `row` of the list, and why it gave no answer.
-pub(crate) fn json((who, numbers): &(Who, Numbers), row: &Value, error: Option<&str>) -> Value {
-    json!({"group": who.group, "number": who.number, "numbers": numbers.word(), "breakpoint": row, "error": error})
-}
-
-/// By cluster, node and worker.
-fn by_place(one: &Value, other: &Value) -> Ordering {
-    let place = |row: &Value| {
-        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
-        let node = text("node_ip");
-        let ip: Option<IpAddr> = node.parse().ok();
-        (text("cluster"), ip, node, text("worker_id"), text("id"))
-    };
-    place(one).cmp(&place(other))
+pub(crate) fn json(who: &Who, row: &Value, error: Option<&str>) -> Value {
+    json!({"group": who.group, "number": who.number, "breakpoint": row, "error": error})
 }
 
 /// How some of many are called, by their groups: `0-2,4-7`, or with the group before where there are several.
@@ -250,43 +195,6 @@ mod tests {
             "worker_id": format!("{worker:08x}"), "pid": worker})
     }
 
-    fn of(rows: &[Value]) -> Vec<(Option<u32>, Numbers)> {
-        let rows: Vec<&Value> = rows.iter().collect();
-        let all = numbered(&rows).into_iter();
-        all.map(|(who, numbers)| (who.number, numbers)).collect()
-    }
-
-    #[test]
-    fn ranks_are_taken_where_each_has_its_own_and_counted_where_not() {
-        use Numbers::{Ordinals, Ranks};
-        let ranked = [
-            row("f", Some(7), "10.0.0.2", 1),
-            row("f", Some(3), "10.0.0.1", 2),
-        ];
-        assert_eq!(of(&ranked), [(Some(7), Ranks), (Some(3), Ranks)]);
-        // By address and not by its letters, then by worker.
-        let unranked = [
-            row("f", None, "10.0.0.10", 1),
-            row("f", None, "10.0.0.2", 9),
-            row("f", Some(0), "10.0.0.2", 3),
-            row("g", Some(5), "10.0.0.1", 4),
-        ];
-        assert_eq!(
-            of(&unranked),
-            [
-                (Some(2), Ordinals),
-                (Some(1), Ordinals),
-                (Some(0), Ordinals),
-                (Some(5), Ranks)
-            ]
-        );
-        let twice = [
-            row("f", Some(1), "10.0.0.1", 1),
-            row("f", Some(1), "10.0.0.1", 2),
-        ];
-        assert_eq!(of(&twice), [(Some(0), Ordinals), (Some(1), Ordinals)]);
-    }
-
     #[test]
     fn a_member_without_a_known_rank_is_identified_by_its_pid_and_never_counted() {
         let rows = [
@@ -316,15 +224,15 @@ mod tests {
         let mut other = row("f", Some(0), "10.0.0.1", 2);
         other["job_id"] = "02000000".into();
         let rows = [row("f", Some(0), "10.0.0.1", 1), other];
-        let all = numbered(&rows.iter().collect::<Vec<_>>());
-        assert_eq!(all[1].0.group, "02000000 f");
-        let names = Names::new(all.iter().map(|(who, _)| who));
+        let all = identified(&rows.iter().collect::<Vec<_>>());
+        assert_eq!(all[1].group, "02000000 f");
+        let names = Names::new(&all);
         assert_eq!(names.of(&[0, 1].into()), "01000000 f 0; 02000000 f 0");
     }
 
     proptest! {
         #[test]
-        fn everybody_has_a_number_of_their_own_whoever_comes_first(
+        fn everybody_is_called_by_another_name_whoever_comes_first(
             rows in proptest::collection::vec((0u8..3, proptest::option::of(0u32..4), 0u8..3), 0..20), by in 0usize..20,
         ) {
             let rows: Vec<Value> = (0..).zip(&rows).map(|(worker, (group, rank, node))| {
@@ -332,9 +240,10 @@ mod tests {
             }).collect();
             let mut turned = rows.clone();
             turned.rotate_left(by % rows.len().max(1));
-            let numbers = |rows: &[Value]| -> BTreeMap<String, (String, Option<u32>)> {
-                let all = numbered(&rows.iter().collect::<Vec<_>>()).into_iter();
-                all.zip(rows).map(|((who, _), row)| (row["worker_id"].to_string(), (who.group, who.number))).collect()
+            let numbers = |rows: &[Value]| -> BTreeMap<String, (String, Option<u32>, Option<String>)> {
+                let all = identified(&rows.iter().collect::<Vec<_>>()).into_iter();
+                let called = |who: Who| (who.group, who.number, who.number.is_none().then_some(who.name));
+                all.zip(rows).map(|(who, row)| (row["worker_id"].to_string(), called(who))).collect()
             };
             let one = numbers(&rows);
             prop_assert_eq!(&one, &numbers(&turned));

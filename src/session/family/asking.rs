@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use ray_relay_base::wire::dap::mappings::ClientFiles;
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_debugger::pdb::ComparisonKey;
 use ray_relay_ray::ray::registry::BreakpointId;
@@ -30,8 +31,8 @@ pub enum Wish {
     Place,
     /// Completes what is typed, by the arguments of that request.
     Complete(Box<Value>),
-    /// Shows its files as those of this folder, or as its worker has them where it is empty.
-    Map(Arc<str>),
+    /// Shows its files as the client has them.
+    Map(ClientFiles),
     /// Runs on.
     Continue,
     /// Runs to its next line.

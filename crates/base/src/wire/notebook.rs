@@ -5,6 +5,9 @@
 /// A sentence for where the source would be.
 pub const NO_SOURCE: &str = "a cell of a notebook: its source is in the notebook alone";
 
+/// How to have the source.
+pub const INTO_A_MODULE: &str = "for its source in the debugger, put the function into a module in the notebook's folder, and give ray.init() that folder as `working_dir`";
+
 /// Returns whether `path` is that of a cell: `<ipython-input-3-0a1b2c>`, `/tmp/ipykernel_8161/556234171.py`.
 pub fn is_cell(path: &str) -> bool {
     let folder = path.rsplit('/').nth(1).unwrap_or_default();

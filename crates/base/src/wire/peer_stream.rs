@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Join};
 use tokio::net::TcpStream;
 use tokio_util::either::Either;
 use tracing::debug;
@@ -62,6 +62,14 @@ impl<L: PeerStream, R: PeerStream> PeerStream for Either<L, R> {
             Self::Right(right) => right.has_answered(),
         }
     }
+}
+
+/// Two ends of their own, as standard input and output are.
+impl<R, W> PeerStream for Join<R, W>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
 }
 
 impl PeerStream for TcpStream {

@@ -5,7 +5,7 @@
 //! a client wanted them to take for the file that runs. So every attach says which mappings hold, and a session that had
 //! some takes them along when it ends ([`forgetting`]): not everybody who comes next comes through the relay.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value, json};
 
@@ -33,9 +33,46 @@ pub fn forgetting() -> Value {
     json!({"expression": "__import__('pydevd_file_utils').setup_client_server_paths([])"})
 }
 
-/// Arguments of an `evaluate` that has the client's folder `local` stand for the one that the process is in, as the root `.` of
-/// an attach does, and no other for any; `""`: none does. Files of which a client was told before are told anew.
-pub fn setting(local: &str) -> Value {
+/// Which of the worker's files a client has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClientFiles {
+    /// Those of the folder that the process is in, in this one of its own; `""`: none.
+    Below(Arc<str>),
+    /// Not these, by the paths at which it was told that it has them.
+    Without(Arc<[String]>),
+}
+
+impl ClientFiles {
+    /// Arguments of an `evaluate` that makes the process know it.
+    pub fn setting(&self) -> Value {
+        match self {
+            Self::Below(local) => below(local),
+            Self::Without(paths) => without(paths),
+        }
+    }
+}
+
+/// What `ray-relay` on the client's machine has the relay evaluate where files are missing there.
+pub const MISSING: &str = "ray-relay missing";
+
+/// The expression that names `paths` as missing.
+pub fn missing(paths: &[String]) -> String {
+    format!("{MISSING} {}", Value::from(paths))
+}
+
+/// The process serves these files by reference, as those that no mapping is for: only a mapping gives a client's path the
+/// reference 0. Breakpoints are still found by the path. Mappings that are set anew forget it.
+fn without(paths: &[String]) -> Value {
+    let paths = Value::from(paths);
+    json!({"expression": format!(
+        "[(u._client_filename_in_utf8_to_source_reference.update({{c: r}}), u._source_reference_to_server_filename.update({{r: u.map_file_to_server(c)}})) \
+         for u in [__import__('pydevd_file_utils')] for c in {paths} for r in [u._next_source_reference()]]"
+    )})
+}
+
+/// The client's folder `local` stands for the one that the process is in, as the root `.` of an attach does, and no other for any;
+/// `""`: none does. Files of which a client was told before are told anew.
+fn below(local: &str) -> Value {
     let pair = match local {
         "" => {
             let nowhere = Value::from(NOWHERE);
@@ -124,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_folder_is_a_string_and_nothing_else_of_the_expression() {
-        let expression = |local: &str| setting(local)["expression"].take();
+        let expression = |local: &str| below(local)["expression"].take();
         assert_eq!(
             expression("/home/ada/\"job\"\n\\"),
             r#"__import__('pydevd_file_utils').setup_client_server_paths([("/home/ada/\"job\"\n\\", __import__('os').getcwd())])"#

@@ -19,6 +19,7 @@ use crate::hold::{Holder, Worker};
 use crate::ray::registry::resources::Resources;
 use ray_relay_base::timestamp::Timestamp;
 pub use ray_relay_base::wire::debugger::Kind;
+use ray_relay_base::wire::notebook::is_cell;
 use ray_relay_base::wire::text::{one_line, shortened};
 
 /// Ray's own frames around a stop, in every version from 2.9, and those of `ray_relay.breakpoint()`.
@@ -116,7 +117,10 @@ impl Location {
     /// As a debugger says it, without the folder: that may be one of the client's, by its mappings. `None` for Ray's own frames
     /// around a stop.
     pub fn told(path: &str, line: u64, function: &str) -> Option<Self> {
-        let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
+        // Of a notebook's cell the folder tells what it is.
+        let parts = if is_cell(path) { 2 } else { 1 };
+        let begins = path.rmatch_indices(['/', '\\']).nth(parts - 1);
+        let file = begins.map_or(path, |(at, _)| &path[at + 1..]);
         if file.is_empty() || RAY_FRAMES.iter().any(|ray| path.ends_with(ray)) {
             return None;
         }

@@ -1,0 +1,425 @@
+//! A connection between an editor on this machine and the relay: DAP both ways.
+//!
+//! Messages pass as they come. Only the relay knows the worker's files, and only this machine has the editor's: a stack that names
+//! a file which is missing here is held back until the relay has the worker's debugger serve that file by reference
+//! ([`mappings::missing`]), and asked for once more.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use ray_relay_base::memory::Account;
+use ray_relay_base::wire::dap::codec::{frame, parse};
+use ray_relay_base::wire::dap::mappings;
+use ray_relay_base::wire::dap::message::request;
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::dap::peek::{Depth, MessageType};
+use ray_relay_base::wire::dap::scanner::Rules;
+use ray_relay_base::wire::dap::splice::{Side, Splice, SpliceEvent};
+use ray_relay_base::wire::peer_stream::PeerStream;
+
+/// The longest message that is looked at.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
+
+/// Requests for stacks that are remembered, and stacks that are held back. Those beyond pass.
+const MAX_STACKS: usize = 32;
+
+/// How long a stack is held back.
+const REFERENCE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long this machine has to say which files it has: a folder may be on a network.
+const DISK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the editor has to take the relay's last messages.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// `seq` of the first request of this end's own. Editors count from 1, and the relay has those from `0x5000_0000`.
+const FIRST_OWN_SEQ: u64 = 0x4000_0000;
+
+/// An editor and the relay, and what is held between them.
+pub(super) struct EditorLink<C, R: PeerStream> {
+    splice: Splice<C, R>,
+    /// Whether the editor has the files of this machine.
+    is_local: bool,
+    /// How long the editor may stay connected after the relay has closed.
+    linger: Duration,
+    closes_at: Option<Instant>,
+    /// Requests for stacks that are not answered, by their `seq`.
+    requests: VecDeque<(Value, Vec<u8>)>,
+    /// By the `seq` of the request that the relay has not answered.
+    held: HashMap<u64, HeldStack>,
+    asked: u64,
+}
+
+/// A stack that names files which are missing here.
+struct HeldStack {
+    request: Vec<u8>,
+    answer: Vec<u8>,
+    until: Instant,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    request_seq: Value,
+    #[serde(default)]
+    success: bool,
+    body: Option<Stack>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Stack {
+    stack_frames: Vec<StackFrame>,
+}
+
+#[derive(Deserialize)]
+struct StackFrame {
+    source: Option<FrameSource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FrameSource {
+    path: Option<String>,
+    source_reference: Option<i64>,
+}
+
+impl Stack {
+    /// Paths that an editor looks for on its own disk. Those of Windows are not this machine's.
+    fn local_paths(self) -> Vec<String> {
+        let sources = self.stack_frames.into_iter().filter_map(|f| f.source);
+        let by_path = sources.filter(|source| source.source_reference.unwrap_or(0) == 0);
+        let paths = by_path.filter_map(|source| source.path);
+        let mut paths: Vec<_> = paths.filter(|path| path.starts_with('/')).collect();
+        paths.sort();
+        paths.dedup();
+        paths
+    }
+}
+
+fn rules(captures: fn(MessageType, &[u8]) -> bool) -> Rules {
+    Rules {
+        depth: Depth::Deciding,
+        captures,
+        max_captured: MAX_MESSAGE_BYTES,
+        max_passed: usize::MAX / 2,
+    }
+}
+
+fn from_editor(kind: MessageType, name: &[u8]) -> bool {
+    let known = Command::parse(name);
+    kind == MessageType::Request && matches!(known, Some(Command::Attach | Command::StackTrace))
+}
+
+fn from_relay(kind: MessageType, name: &[u8]) -> bool {
+    kind == MessageType::Response && Command::parse(name) == Some(Command::StackTrace)
+}
+
+impl<C: PeerStream, R: PeerStream> EditorLink<C, R> {
+    /// A link that begins. `is_local`: the editor runs on this machine, as far as its connection shows.
+    pub(super) fn new(editor: C, relay: R, is_local: bool, linger: Duration) -> Self {
+        let (up, down) = (rules(from_editor), rules(from_relay));
+        let (account, none) = (Account::default(), Vec::new);
+        Self {
+            splice: Splice::new(account, editor, none(), up, relay, none(), down),
+            is_local,
+            linger,
+            closes_at: None,
+            requests: VecDeque::new(),
+            held: HashMap::new(),
+            asked: 0,
+        }
+    }
+
+    /// Passes messages until both sides have ended. `amend` completes the arguments of the attach request. `notices` are messages
+    /// for the editor from this machine.
+    ///
+    /// # Errors
+    /// Where a connection fails, or does not carry DAP.
+    pub(super) async fn run(
+        mut self,
+        amend: impl Fn(&mut Value),
+        mut notices: mpsc::Receiver<Arc<[u8]>>,
+    ) -> io::Result<()> {
+        loop {
+            let due = self.held.values().map(|held| held.until);
+            let due = due.chain(self.closes_at).min();
+            let late = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(notice) = notices.recv() => {
+                    // Editors show nothing before their first answer.
+                    if self.splice.bytes().1 > 0 {
+                        self.splice.insert(Side::Client, &notice);
+                    }
+                }
+                () = late => {
+                    let now = Instant::now();
+                    if self.closes_at.is_some_and(|at| at <= now) {
+                        return Ok(());
+                    }
+                    for (_, late) in self.held.extract_if(|_, held| held.until <= now) {
+                        self.splice.insert_body(Side::Client, &late.answer);
+                    }
+                }
+                event = self.splice.next() => match event {
+                    SpliceEvent::Captured(Side::Client, body) => self.on_editor(body, &amend).await,
+                    SpliceEvent::Captured(Side::Worker, body) => self.on_relay(body).await,
+                    SpliceEvent::Eof(Side::Client) => self.splice.close(Side::Worker),
+                    SpliceEvent::Eof(Side::Worker) => {
+                        self.splice.close(Side::Client);
+                        let _ = timeout(FLUSH_TIMEOUT, self.splice.flush(Side::Client)).await;
+                        self.closes_at = Some(Instant::now() + self.linger);
+                    }
+                    SpliceEvent::Failed(_, error) => return Err(error),
+                    SpliceEvent::Malformed(_, error) => return Err(io::Error::other(error)),
+                },
+            }
+            if self.splice.finished() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn on_editor(&mut self, body: Vec<u8>, amend: impl Fn(&mut Value)) {
+        let Ok(mut message) = parse(&body) else {
+            return self.splice.insert_body(Side::Worker, &body);
+        };
+        if message["type"] == "request" && message["command"] == Command::Attach.as_str() {
+            amend(&mut message);
+            let folder = message.pointer("/arguments/workspaceFolder");
+            if let Some(folder) = folder.and_then(Value::as_str).filter(|f| !f.is_empty()) {
+                // An editor in a container, or on Windows next to WSL, has other files.
+                self.is_local &= missing(vec![folder.to_owned()]).await.is_empty();
+            }
+            return self.splice.insert(Side::Worker, &frame(&message));
+        }
+        self.splice.insert_body(Side::Worker, &body);
+        if message["command"] == Command::StackTrace.as_str() && self.is_local {
+            self.requests.truncate(MAX_STACKS - 1);
+            self.requests.push_front((message["seq"].clone(), body));
+        }
+    }
+
+    async fn on_relay(&mut self, body: Vec<u8>) {
+        let Ok(answer) = serde_json::from_slice::<Answer>(&body) else {
+            return self.splice.insert_body(Side::Client, &body);
+        };
+        if let Some(held) = answer
+            .request_seq
+            .as_u64()
+            .and_then(|seq| self.held.remove(&seq))
+        {
+            return match answer.success {
+                true => self.splice.insert_body(Side::Worker, &held.request),
+                false => self.splice.insert_body(Side::Client, &held.answer),
+            };
+        }
+        let is_own = answer
+            .request_seq
+            .as_u64()
+            .is_some_and(|seq| seq >= FIRST_OWN_SEQ);
+        let mut requests = self.requests.iter();
+        let asked = requests.position(|(seq, _)| *seq == answer.request_seq);
+        let stack = asked.and_then(|at| self.requests.remove(at));
+        if let Some((_, asked)) = stack
+            && self.held.len() < MAX_STACKS
+            && let paths = answer.body.unwrap_or_default().local_paths()
+            && let missing = missing(paths).await
+            && !missing.is_empty()
+        {
+            let until = Instant::now() + REFERENCE_TIMEOUT;
+            let seq = FIRST_OWN_SEQ + self.asked;
+            self.asked += 1;
+            let evaluate = Command::Evaluate.as_str().as_bytes();
+            self.splice.capture_answers(Side::Worker, evaluate);
+            let arguments = json!({"expression": mappings::missing(&missing), "context": "repl"});
+            let ask = request(seq, Command::Evaluate, arguments);
+            self.splice.insert(Side::Worker, &frame(&ask));
+            let held = HeldStack {
+                request: asked,
+                answer: body,
+                until,
+            };
+            self.held.insert(seq, held);
+        } else if !is_own {
+            // An answer to a request of this end's own came too late.
+            self.splice.insert_body(Side::Client, &body);
+        }
+    }
+}
+
+/// Those of `paths` that this machine does not have. One of which it does not say so in time counts as there.
+async fn missing(paths: Vec<String>) -> Vec<String> {
+    let absent = |path: &String| matches!(Path::new(path).try_exists(), Ok(false));
+    let looked = tokio::task::spawn_blocking(move || paths.into_iter().filter(absent).collect());
+    match timeout(DISK_TIMEOUT, looked).await {
+        Ok(Ok(missing)) => missing,
+        Ok(Err(_)) | Err(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::io::{DuplexStream, duplex};
+    use tokio_util::task::AbortOnDropHandle;
+
+    use super::*;
+    use ray_relay_base::wire::dap::conversation::Conversation;
+    use ray_relay_base::wire::dap::message::{Request, event, notice};
+    use ray_relay_base::wire::dap::names::Event;
+
+    struct LinkScene {
+        editor: Conversation<DuplexStream>,
+        relay: Conversation<DuplexStream>,
+        notices: mpsc::Sender<Arc<[u8]>>,
+        _link: AbortOnDropHandle<io::Result<()>>,
+    }
+
+    /// An editor that has attached, in this folder.
+    async fn attached(folder: &str) -> LinkScene {
+        let (editor, near) = duplex(1 << 16);
+        let (far, relay) = duplex(1 << 16);
+        let (notices, lines) = mpsc::channel(8);
+        let link = EditorLink::new(near, far, true, Duration::ZERO);
+        let run = link.run(|attach| attach["arguments"]["amended"] = true.into(), lines);
+        let mut scene = LinkScene {
+            editor: Conversation::new(editor, 1 << 20),
+            relay: Conversation::new(relay, 1 << 20),
+            notices,
+            _link: AbortOnDropHandle::new(tokio::spawn(run)),
+        };
+        let attach = request(1, Command::Attach, json!({"workspaceFolder": folder}));
+        scene.editor.send(&attach).await.unwrap();
+        let attach = scene.relay.read().await.unwrap();
+        assert_eq!(attach["arguments"]["amended"], true);
+        scene
+    }
+
+    fn stack(paths: &[(&str, i64)]) -> Value {
+        let source = |(path, reference): &(&str, i64)| json!({"id": 1, "source": {"path": path, "sourceReference": reference}});
+        json!({"stackFrames": paths.iter().map(source).collect::<Vec<_>>()})
+    }
+
+    impl LinkScene {
+        /// The editor asks for a stack, and gets these `paths` from the worker.
+        async fn answers(&mut self, seq: u64, paths: &[(&str, i64)]) {
+            let ask = request(seq, Command::StackTrace, json!({"threadId": 7}));
+            self.editor.send(&ask).await.unwrap();
+            self.answers_again(seq, paths).await;
+        }
+
+        async fn answers_again(&mut self, seq: u64, paths: &[(&str, i64)]) {
+            let asked = self.asked().await;
+            assert_eq!((&*asked.command, &asked.seq), ("stackTrace", &json!(seq)));
+            let answer = asked.success(stack(paths));
+            self.relay.send(&answer).await.unwrap();
+        }
+
+        async fn asked(&mut self) -> Request {
+            let read = timeout(REFERENCE_TIMEOUT, self.relay.read()).await;
+            Request::read(&mut read.unwrap().unwrap()).unwrap()
+        }
+
+        /// The references of the stack that the editor gets.
+        async fn shown(&mut self) -> Vec<i64> {
+            let answer = self.editor.read().await.unwrap();
+            assert_eq!(answer["command"], "stackTrace", "{answer}");
+            let frames = answer["body"]["stackFrames"].as_array().unwrap().iter();
+            frames
+                .map(|frame| frame["source"]["sourceReference"].as_i64().unwrap())
+                .collect()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_missing_here_is_shown_as_the_worker_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let (here, absent) = (at("here.py"), at("absent.py"));
+        std::fs::write(&here, "").unwrap();
+        let mut scene = attached(folder.path().to_str().unwrap()).await;
+        // What is there, served by reference, or a path of another system passes.
+        scene
+            .answers(2, &[(&here, 0), (&absent, 3), ("c:\\a.py", 0)])
+            .await;
+        assert_eq!(scene.shown().await, [0, 3, 0]);
+        scene.answers(3, &[(&here, 0), (&absent, 0)]).await;
+        let ask = scene.asked().await;
+        assert_eq!(
+            ask.arguments["expression"],
+            mappings::missing(std::slice::from_ref(&absent))
+        );
+        // Meanwhile everything else passes.
+        let other = event(Event::Continued, Value::Null);
+        scene.relay.send(&other).await.unwrap();
+        assert_eq!(scene.editor.read().await.unwrap(), other);
+        scene
+            .relay
+            .send(&ask.success(json!({"result": ""})))
+            .await
+            .unwrap();
+        scene.answers_again(3, &[(&here, 0), (&absent, 9)]).await;
+        assert_eq!(scene.shown().await, [0, 9]);
+        // A relay that knows no such request.
+        scene.answers(4, &[(&absent, 0)]).await;
+        let ask = scene.asked().await;
+        scene.relay.send(&ask.failure("no")).await.unwrap();
+        assert_eq!(scene.shown().await, [0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stack_is_not_held_back_for_long() {
+        let mut scene = attached("").await;
+        scene.answers(2, &[("/nowhere/absent.py", 0)]).await;
+        let ask = scene.asked().await;
+        assert_eq!(scene.shown().await, [0]);
+        // An answer that comes too late is not for the editor.
+        scene
+            .relay
+            .send(&ask.success(json!({"result": ""})))
+            .await
+            .unwrap();
+        let other = event(Event::Continued, Value::Null);
+        scene.relay.send(&other).await.unwrap();
+        assert_eq!(scene.editor.read().await.unwrap(), other);
+    }
+
+    #[tokio::test]
+    async fn an_editor_whose_folder_is_not_on_this_machine_is_left_alone() {
+        let mut scene = attached("/nowhere/of/a/container").await;
+        scene
+            .answers(2, &[("/nowhere/of/a/container/train.py", 0)])
+            .await;
+        assert_eq!(scene.shown().await, [0]);
+    }
+
+    #[tokio::test]
+    async fn a_notice_goes_between_two_messages_of_the_relay() {
+        let mut scene = attached("").await;
+        let lost: Arc<[u8]> = frame(&notice("network lost", false)).into();
+        // Before the first of them, an editor shows nothing.
+        scene.notices.send(Arc::clone(&lost)).await.unwrap();
+        let message = event(Event::Initialized, Value::Null);
+        while scene.notices.capacity() < 8 {
+            tokio::task::yield_now().await;
+        }
+        scene.relay.send(&message).await.unwrap();
+        assert_eq!(scene.editor.read().await.unwrap(), message);
+        scene.notices.send(lost).await.unwrap();
+        let notice = scene.editor.read().await.unwrap();
+        assert_eq!(notice["event"], "output", "{notice}");
+    }
+}
