@@ -14,7 +14,7 @@ fn main() {
         for name in ["SOURCE_COMMIT", "SOURCE_DATE"] {
             println!("cargo::rerun-if-env-changed={name}");
         }
-        for path in ["Cargo.toml", "Cargo.lock", "src"] {
+        for path in ["Cargo.toml", "Cargo.lock", "src", "crates"] {
             println!("cargo::rerun-if-changed={path}");
         }
         // Which commit is checked out is written here whenever it changes.

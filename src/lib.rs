@@ -47,13 +47,6 @@
 //! The words are those of `docs/glossary.md` (`ray-relay help glossary`).
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
-#![cfg_attr(
-    feature = "fuzzing",
-    allow(
-        missing_docs,
-        reason = "the feature makes items public for `fuzz/` alone; the lint holds for every build without it"
-    )
-)]
 
 pub mod advertise;
 pub mod agents;
@@ -68,8 +61,6 @@ pub mod demo;
 pub mod deploy;
 mod discovery;
 mod doctor;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 mod group;
 pub mod http;
 pub mod identity;

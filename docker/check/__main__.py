@@ -8,6 +8,7 @@ runs it with what it needs (requirements.txt, and promtool of Debian's package p
 Without a cluster: nothing is applied, and nothing is asked of the network.
 """
 
+import itertools
 import json
 import os
 import re
@@ -81,11 +82,11 @@ def image():
     """What the source includes from elsewhere has to reach the build of the image."""
     copied = (DOCKER / "Dockerfile").read_text()
     ignored = (DOCKER / "Dockerfile.dockerignore").read_text().splitlines()
-    for file in (ROOT / "src").rglob("*.rs"):
+    for file in itertools.chain((ROOT / "src").rglob("*.rs"), (ROOT / "crates").rglob("*.rs")):
         for path in re.findall(r'include_(?:str|bytes)!\("(\.\./[^"]+)"\)', file.read_text()):
             wanted = (file.parent / path).resolve().relative_to(ROOT)
             of_tests = "tests" in (part.removesuffix(".rs") for part in file.parts)
-            if wanted.parts[0] != "src" and not of_tests:
+            if wanted.parts[0] not in ("src", "crates") and not of_tests:
                 refuse_unless(
                     # Itself, or its folder.
                     any(f"COPY {one} {one}\n" in copied and f"!{one}" in ignored for one in (wanted, *wanted.parents)),

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay::fuzzing::pdb::{Location, PromptBreakpoint, PromptBreakpoints, read};
+use ray_relay_debugger::pdb::breakpoints::{PromptBreakpoint, PromptBreakpoints};
+use ray_relay_debugger::pdb::location::{Location, read};
 
 const FILE: &str = "/a.py";
 

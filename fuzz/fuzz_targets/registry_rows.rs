@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay::fuzzing::registry::{looked_up, polled};
+use ray_relay_ray::ray::registry::fuzzing::{looked_up, polled};
 use ray_relay_ray::ray::registry::BreakpointId;
 
 #[derive(Debug, Arbitrary)]

@@ -41,8 +41,7 @@ mod release;
 mod required_access;
 mod reverse;
 mod revocations;
-#[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
-pub(crate) mod rewrite;
+pub mod rewrite;
 mod route;
 mod routes;
 mod running;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use super::{production, root, sources};
+use super::{all_sources, inside, production};
 
 /// So many files may be in circles. It only shrinks: lower it with each circle that is cut.
 const FILES: usize = 60;
@@ -40,8 +40,8 @@ fn a_circle_is_found_through_what_re_exports() {
 
 /// The production code of every module that has a file.
 fn all() -> BTreeMap<Module, String> {
-    let modules = sources(&root()).into_iter().filter_map(|file| {
-        let inside = file.strip_prefix(root()).unwrap().with_extension("");
+    let modules = all_sources().into_iter().filter_map(|file| {
+        let inside = inside(&file).with_extension("");
         let mut module: Module = inside
             .iter()
             .map(|part| part.to_string_lossy().into_owned())

@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use super::{production, room_of, root, sources};
+use super::{all_sources, inside, production, room_of};
 
 /// What makes an object that is the relay's own.
 const MAKERS: [&str; 11] = [
@@ -111,9 +111,9 @@ fn is_made(text: &str, variable: &str) -> bool {
 #[test]
 fn json_of_others_is_no_place() {
     let mut wrong = Vec::new();
-    for file in sources(&root()) {
+    for file in all_sources() {
         let text = production(&fs::read_to_string(&file).unwrap());
-        let file = file.strip_prefix(root()).unwrap().display().to_string();
+        let file = inside(&file).display().to_string();
         // Labels of metrics, in a macro.
         if file.starts_with("telemetry/metrics") {
             continue;
@@ -136,13 +136,13 @@ fn json_of_others_is_no_place() {
 #[test]
 fn json_of_workers_is_read_by_types() {
     let mut wrong = Vec::new();
-    for file in sources(&root()) {
+    for file in all_sources() {
         let text = production(&fs::read_to_string(&file).unwrap());
         // Python in a literal has indices, too.
         if BY_INDEX.contains(&&*room_of(&file)) || file.ends_with("post_mortem.rs") {
             continue;
         }
-        let file = file.strip_prefix(root()).unwrap().display().to_string();
+        let file = inside(&file).display().to_string();
         for (variable, _) in indices(&text) {
             if !is_made(&text, variable) {
                 wrong.push(format!(

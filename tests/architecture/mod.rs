@@ -1,7 +1,7 @@
-//! The layers of `src`: a room may use those below it, and never one above or beside it.
+//! The layers of the workspace: a room may use those below it, and never one above or beside it.
 //!
-//! What a room uses is read off its source: every path that begins with `crate::`, in production code. Tests look wherever
-//! they have to.
+//! Cargo holds the order of crates; here it is that of the rooms inside them. What a room uses is read off its source: every path
+//! that begins with `crate::` or the name of a crate of the workspace, in production code. Tests look wherever they have to.
 
 mod circles;
 mod indexing;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// From the top. Rooms on one line do not know each other.
 const LAYERS: &[&[&str]] = &[
-    &["main", "fuzzing"],
+    &["main"],
     &["cli"],
     &["demo", "deploy"],
     &["app"],
@@ -58,7 +58,7 @@ fn no_room_uses_one_above_or_beside_it() {
         .collect();
     let mut wrong = BTreeSet::new();
     let mut seen = BTreeSet::new();
-    for file in sources(&root()) {
+    for file in all_sources() {
         let room = room_of(&file);
         if room == "lib" {
             continue;
@@ -76,7 +76,7 @@ fn no_room_uses_one_above_or_beside_it() {
             match floor.get(&*used) {
                 Some(below) if below > own => {}
                 Some(_) => {
-                    let file = file.strip_prefix(root()).unwrap().display().to_string();
+                    let file = inside(&file).display().to_string();
                     wrong.insert(format!("{file} uses {used}, which is not below {room}"));
                 }
                 None => {
@@ -96,7 +96,7 @@ fn no_room_uses_one_above_or_beside_it() {
 /// Both are in `ray`, which is one room to all others.
 #[test]
 fn a_head_does_not_know_the_registry() {
-    for file in sources(&root().join("ray/head")) {
+    for file in sources(&room("ray/head")) {
         let text = production(&fs::read_to_string(&file).unwrap());
         assert!(!text.contains("registry::"), "{}", file.display());
     }
@@ -105,7 +105,7 @@ fn a_head_does_not_know_the_registry() {
 /// A handler is called by the table of routes, and needs nothing of it.
 #[test]
 fn a_handler_of_http_does_not_know_who_calls_it() {
-    for file in sources(&root().join("http")) {
+    for file in sources(&room("http")) {
         let name = file.file_stem().unwrap().to_string_lossy();
         if matches!(&*name, "mod" | "connection") {
             continue;
@@ -120,7 +120,7 @@ fn a_handler_of_http_does_not_know_who_calls_it() {
 /// A new command touches nothing that all of them use.
 #[test]
 fn a_failure_knows_no_command() {
-    let text = production(&fs::read_to_string(root().join("cli/failure.rs")).unwrap());
+    let text = production(&fs::read_to_string(room("cli/failure.rs")).unwrap());
     for (at, path) in text.match_indices("use super::") {
         let used = word(&text[at + path.len()..]);
         assert_eq!(used.as_deref(), Some("relay_client"), "failure.rs uses it");
@@ -131,9 +131,9 @@ fn a_failure_knows_no_command() {
 #[test]
 fn a_kind_of_debugger_is_asked_or_matched_and_never_compared() {
     let mut wrong = Vec::new();
-    for file in sources(&root()) {
+    for file in all_sources() {
         let text = production(&fs::read_to_string(&file).unwrap());
-        let file = file.strip_prefix(root()).unwrap().display().to_string();
+        let file = inside(&file).display().to_string();
         wrong.extend(compared(&text).map(|line| format!("{file}: {line}")));
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
@@ -185,18 +185,44 @@ fn paths_are_read_off_every_form_of_an_import() {
             wire::dap::codec, config,
         };
         // use crate::comment::Only;
-        fn f() { ray_relay_base::timestamp::Moment::now(); } // crate::trailing::Comment
+        fn f() { ray_relay_base::timestamp::Moment::now(); crate::hold::take(); } // crate::trailing::Comment
         #[cfg(test)]
         use crate::only_in_tests::Thing;
         #[cfg(test)]
         mod tests { use crate::also_only_in_tests::Thing; }
     ";
     let used: Vec<_> = rooms_used(&production(text)).into_iter().collect();
-    assert_eq!(used, ["audit", "config", "registry", "timestamp", "wire"]);
+    assert_eq!(
+        used,
+        ["audit", "config", "hold", "registry", "timestamp", "wire"]
+    );
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+/// The folders of all crates that hold their sources.
+fn roots() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let crates = fs::read_dir(root.join("crates")).unwrap();
+    let mut all = vec![root.join("src")];
+    all.extend(crates.map(|member| member.unwrap().path().join("src")));
+    all
+}
+
+/// `ray/registry/mod.rs` of `crates/ray/src/ray/registry/mod.rs`.
+fn inside(file: &Path) -> PathBuf {
+    let roots = roots();
+    let mut stripped = roots.iter().filter_map(|root| file.strip_prefix(root).ok());
+    stripped.next().unwrap().to_path_buf()
+}
+
+/// The folder or file `path` of a room, in whichever crate it is.
+fn room(path: &str) -> PathBuf {
+    let mut found = roots().into_iter().map(|root| root.join(path));
+    found.find(|found| found.exists()).unwrap()
+}
+
+/// All files of production code.
+fn all_sources() -> Vec<PathBuf> {
+    roots().iter().flat_map(|root| sources(root)).collect()
 }
 
 /// Files of production code. Files of tests have names or folders that say so.
@@ -217,7 +243,7 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
 
 /// `ray` of `src/ray/registry/state/mod.rs`, `app` of `src/app.rs`.
 fn room_of(file: &Path) -> String {
-    let inside = file.strip_prefix(root()).unwrap();
+    let inside = inside(file);
     let first = inside.iter().next().unwrap().to_string_lossy();
     first.trim_end_matches(".rs").to_owned()
 }
@@ -251,11 +277,19 @@ fn production(text: &str) -> String {
     kept
 }
 
-/// First segments of all paths that begin with `crate::`.
+/// First segments of all paths that begin with `crate::` or the name of a crate of the workspace.
 fn rooms_used(text: &str) -> BTreeSet<String> {
     let mut used = BTreeSet::new();
-    for (at, start) in text.match_indices("crate::") {
-        let rest = &text[at + start.len()..];
+    let own = text
+        .match_indices("crate::")
+        .map(|(at, start)| at + start.len());
+    let others = text.match_indices("ray_relay_").filter_map(|(at, _)| {
+        let name = word(&text[at..])?;
+        let behind = at + name.len();
+        text[behind..].starts_with("::").then_some(behind + 2)
+    });
+    for at in own.chain(others) {
+        let rest = &text[at..];
         match rest.strip_prefix('{') {
             Some(group) => used.extend(first_segments(group)),
             None => {

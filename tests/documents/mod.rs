@@ -330,7 +330,7 @@ fn each_claim_of_safety_has_a_test() {
     let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
     let (_, table) = page.split_once("| claim | held by |\n").unwrap();
     let mut sources = String::new();
-    for folder in ["src", "tests"] {
+    for folder in ["src", "crates", "tests"] {
         gather(&root().join(folder), &mut sources);
     }
     let mut wrong = Vec::new();

@@ -84,16 +84,18 @@ fn comments_and_messages_say_who_is_meant() {
     let mut wrong = Vec::new();
     let mut seen = 0;
     let root = super::root();
-    files(&root.join("src"), &mut |path, source| {
-        let path = path.strip_prefix(&root).unwrap();
-        for (line, text) in prose(source, end_of_messages(path, source)) {
-            seen += 1;
-            for (word, instead) in avoided::among(AVOIDED, text) {
-                let place = path.display();
-                wrong.push(format!("{place}:{line}: {word:?}: write {instead}"));
+    for folder in ["src", "crates"] {
+        files(&root.join(folder), &mut |path, source| {
+            let path = path.strip_prefix(&root).unwrap();
+            for (line, text) in prose(source, end_of_messages(path, source)) {
+                seen += 1;
+                for (word, instead) in avoided::among(AVOIDED, text) {
+                    let place = path.display();
+                    wrong.push(format!("{place}:{line}: {word:?}: write {instead}"));
+                }
             }
-        }
-    });
+        });
+    }
     assert!(seen > 20_000, "{seen} comments and literals were read");
     super::fail_on(&wrong);
 }

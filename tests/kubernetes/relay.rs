@@ -16,7 +16,7 @@ use crate::head::Head;
 use crate::server::{PATIENCE, Server};
 use crate::support::{attach, dial, read, request, rest, start};
 use ray_relay_base::wire::dap::conversation::Conversation;
-use ray_relay_debugger::debugger::debugger;
+use crate::debugger::debugger;
 
 /// A relay that looks for RayClusters as the ServiceAccount `relay` of a namespace of its own.
 pub(crate) struct Relay {

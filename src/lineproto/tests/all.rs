@@ -57,16 +57,16 @@ async fn a_line_that_leaves_does_not_wait_for_those_that_run() {
     ed.say("all\n").await;
     let mut workers = [one.entered().await, other.entered().await];
     let opened = ed.until("(Pdb ×2) ").await;
-    assert!(opened.contains("0,1: > /job.py(8)add()\n"), "{opened}");
+    assert!(opened.contains("add ×2: > /job.py(8)add()\n"), "{opened}");
     ed.say("n\n").await;
     let told = ed.until("(Pdb ×2) ").await;
-    assert_eq!(told, "0,1: > /job.py(9)add()\n(Pdb ×2) ");
+    assert_eq!(told, "add ×2: > /job.py(9)add()\n(Pdb ×2) ");
     ed.say("c\nquit\n").await;
     for worker in &mut workers {
         worker.asked("continue").await;
     }
     let left = ed.until("q leaves): ").await;
-    let runs_on = "! 0,1: the task runs on without a debugger\n";
+    let runs_on = "! add ×2: the task runs on without a debugger\n";
     assert!(left.starts_with(runs_on), "{left}");
     for worker in workers {
         worker.let_go().await;
@@ -133,7 +133,7 @@ async fn a_prompt_for_many_takes_what_a_session_and_a_prompt_take() {
         let mut person = Person::connect(&relay);
         person.say(&format!("all\n{}\n", token_of(who))).await;
         let rest = person.rest().await;
-        assert!(rest.contains("\n! 0"), "{rest}");
+        assert!(rest.contains("\n! pid 101"), "{rest}");
         assert!(rest.contains(&format!(": {who} may not ")), "{rest}");
         assert!(rest.contains(&format!("permission `{lacks}`")), "{rest}");
         assert!(rest.contains("*** none of them can be debugged now"));

@@ -19,8 +19,14 @@ const LISTED: &str = "src/listing/json.rs";
 const RUNNING: &str = "src/listing/running.rs";
 const AGAIN: &str = "INSTA_UPDATE=always cargo test --locked --lib reference";
 
+/// The file `path`, which in whichever crate it is begins with `src/`.
 fn read(path: &str) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let crates = std::fs::read_dir(root.join("crates")).unwrap();
+    let crates = crates.map(|member| member.unwrap().path());
+    let mut found = std::iter::once(root.to_path_buf()).chain(crates);
+    let found = found.find_map(|member| std::fs::read_to_string(member.join(path)).ok());
+    found.unwrap_or_else(|| panic!("{path} is in no crate"))
 }
 
 /// The names in the first block of `source` that begins with `opening`, each with its documentation.
