@@ -21,11 +21,12 @@ use self::args::NotConnected;
 use self::command::ChildCommand;
 use self::lines::Lines;
 use self::printer::ConnectPrinter;
+use super::RelayArgs;
 use super::failure::Failure;
 use super::kube::KubeRelay;
 use super::relay_client::RelayError;
-use super::{RelayArgs, RelayUrl};
 use ray_relay_base::shutdown::Signals;
+use ray_relay_base::wire::relay_url::RelayUrl;
 use ray_relay_base::wire::relay_url::is_this_machine;
 
 pub(super) const AFTER_HELP: &str = "\

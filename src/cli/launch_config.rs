@@ -14,7 +14,8 @@ use tokio::time::timeout;
 use super::failure::{Exit, Fails};
 use super::relay_client::RelayClient;
 use super::terminal::say;
-use super::{Editor, Failure, LaunchConfigArgs, RelayArgs, RelayUrl};
+use super::{Editor, Failure, LaunchConfigArgs, RelayArgs};
+use ray_relay_base::wire::relay_url::RelayUrl;
 use ray_relay_ray::ray::registry::BreakpointId;
 
 pub(super) const AFTER_HELP: &str = "\

@@ -70,7 +70,6 @@ pub use kube::KubeArgs;
 pub use man::ManArgs;
 pub use members::MembersArgs;
 pub use ray_relay_base::config::Flags;
-pub use ray_relay_base::wire::relay_url::RelayUrl;
 pub use relay_args::RelayArgs;
 pub use relay_tls::RelayTlsArgs;
 pub use relay_token::RelayTokenArgs;

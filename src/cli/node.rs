@@ -10,7 +10,6 @@ use clap::{Args, ValueHint};
 use hyper::header::HeaderValue;
 use rustls::ClientConfig;
 
-use super::RelayUrl;
 use super::failure::{Exit, Fails, Failure};
 use super::relay_client::RelayError;
 use super::relay_tls::RelayTlsArgs;
@@ -20,6 +19,7 @@ use crate::node::{self, RelayAccess, Settings};
 use crate::telemetry::logging;
 use crate::tls::Pin;
 use ray_relay_base::config::{Flags, Gcs, LogFormat, Sources, words_of};
+use ray_relay_base::wire::relay_url::RelayUrl;
 use ray_relay_base::wire::relay_url::is_this_machine;
 use ray_relay_base::wire::text::replaced;
 

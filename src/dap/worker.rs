@@ -11,6 +11,7 @@ mod children;
 mod closing;
 mod doubted;
 mod ending;
+mod evaluating;
 mod from_client;
 mod from_worker;
 mod group;
@@ -120,15 +121,6 @@ where
     let mut relaying = ActiveSession::new(context, session, live, opening, splice, filter, memory);
     relaying.tell_beginning(capabilities, note);
     Ok(relaying)
-}
-
-/// What the debugger evaluates for the relay, by what its answer is waited for.
-#[derive(Debug)]
-enum Evaluating {
-    /// Which of its files the client has.
-    Files(source_folder::FilesRequest),
-    /// The client's `configurationDone`, which is passed on then.
-    BeforeConfigured(Value),
 }
 
 /// A session whose client and worker are both there.

@@ -243,7 +243,7 @@ impl ListRows {
     /// The bytes that are kept.
     fn len(&self) -> usize {
         let compressed = self.compressed.get().and_then(Option::as_ref);
-        self.text.len() + compressed.map_or(0, GzipPrefix::len)
+        self.text.len() + compressed.map_or(0, GzipPrefix::size)
     }
 }
 

@@ -30,7 +30,7 @@ const MOST: usize = 16;
 const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
 /// Waits until none of the breakpoints that are `wanted` is held by a session that is over or by a look, here or at another relay,
-/// for six seconds at most: a client that comes right behind one that has gone, or while somebody looks at the task, is not told
+/// for six seconds at most: a client that comes right behind one that has gone, or while another user looks at the task, is not told
 /// that it is being debugged. Cancel safe.
 pub(crate) async fn given_back(
     registry: &Registry,

@@ -248,13 +248,16 @@ fn room_of(file: &Path) -> String {
     first.trim_end_matches(".rs").to_owned()
 }
 
+/// What is compiled for tests of other crates, too.
+const TESTING: &str = r#"#[cfg(any(test, feature = "testing"))]"#;
+
 /// Without comments and without what is compiled for tests alone.
 fn production(text: &str) -> String {
     let lines = text.lines().map(|line| line.split("//").next().unwrap());
     let mut kept = String::new();
     let mut lines = lines.peekable();
     while let Some(line) = lines.next() {
-        if line.trim() != "#[cfg(test)]" {
+        if !matches!(line.trim(), "#[cfg(test)]" | TESTING) {
             kept += line;
             kept.push('\n');
             continue;

@@ -12,11 +12,11 @@ use tokio::process::Command;
 use tokio::time::sleep;
 
 use crate::api::{Api, service_account};
+use crate::debugger::debugger;
 use crate::head::Head;
 use crate::server::{PATIENCE, Server};
 use crate::support::{attach, dial, read, request, rest, start};
 use ray_relay_base::wire::dap::conversation::Conversation;
-use crate::debugger::debugger;
 
 /// A relay that looks for RayClusters as the ServiceAccount `relay` of a namespace of its own.
 pub(crate) struct Relay {

@@ -1,7 +1,7 @@
 //! One worker's debugger: the connection to it and how that is led to its end, a pdb prompt spoken as DAP, and the keeper whose
 //! connections outlive the process that made them.
 //!
-//! For whoever has leave to reach a worker. It must not know sessions, people, or which workers there are.
+//! For sessions and agents, which have leave to reach a worker. It must not know sessions, people, or which workers there are.
 //!
 //! | module | what it does |
 //! |---|---|

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 
 use clap::Args;
 
-use crate::cli::RelayUrl;
 use crate::cli::failure::{Exit, Fails};
 use crate::cli::kube::KubeArgs;
 use crate::cli::relay_tls::RelayTlsArgs;
 use crate::cli::relay_token::RelayTokenArgs;
+use ray_relay_base::wire::relay_url::RelayUrl;
 
 /// `connect`
 #[derive(Debug, Clone, Args)]

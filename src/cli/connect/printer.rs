@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 
 use super::args::ConnectArgs;
 use super::command::url;
-use crate::cli::RelayUrl;
 use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::relay_url::RelayUrl;
 use ray_relay_base::wire::text::{replaced, shortened};
 
 /// Reasons that are said while the relay is away.

@@ -214,7 +214,7 @@ async fn known_as_held(scene: &Scene, agent: &mut StandIn, hold: HoldRow) {
     timeout(PATIENCE, known).await.expect("in time").unwrap();
 }
 
-/// A look ends by itself, in seconds: nobody is refused because another person looks at a task.
+/// A look ends by itself, in seconds: no client is refused because another person looks at a task.
 #[tokio::test]
 async fn an_attach_waits_for_the_look_of_another_relay() {
     let (scene, mut agent, worker) = scene().await;

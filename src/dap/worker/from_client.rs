@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::ActiveSession;
+use super::evaluating::FilesAsker;
 use super::pausing::Pausing;
 use super::phase::Parting;
 use super::questions::Halt;
-use super::source_folder::FilesAsker;
 use crate::dap::attach_selector::OnClose;
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::Action;

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::ActiveSession;
+use super::evaluating::FilesAsker;
 use super::pausing::Pausing;
 use super::phase::WorkerState;
 use super::questions::{Halt, Question, Then};
-use super::source_folder::FilesAsker;
 use crate::dap::wall;
 use crate::policy::Scope;
 use crate::session::family::{Asked, Wish};

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{ActiveSession, Evaluating};
+use super::ActiveSession;
+use super::evaluating::Evaluating;
 use crate::dap::rewrite;
 use ray_relay_base::wire::dap::codec::frame;
 use ray_relay_base::wire::dap::names::Command;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::Evaluating;
+use super::evaluating::Evaluating;
 use crate::dap::verdict::FIRST_OWN_SEQ;
 use crate::session::family::Answer;
 use ray_relay_debugger::pdb::ComparisonKey;

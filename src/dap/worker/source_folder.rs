@@ -1,33 +1,17 @@
 //! Which of the worker's files the client has, as is said in the session.
 
 use serde_json::Value;
-use tokio::sync::oneshot;
 
-use super::{ActiveSession, Evaluating};
+use super::ActiveSession;
+use super::evaluating::{Evaluating, FilesAsker, FilesRequest};
 use crate::dap::source_folder::{done, holds, put_into};
-use crate::session::family::Answer;
 use ray_relay_base::wire::dap::mappings::ClientFiles;
-use ray_relay_base::wire::dap::message::Request;
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::splice::Side;
 use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// Expressions that the worker's debugger has not answered; more are refused.
 const MAX_EVALUATING: usize = 64;
-
-/// What was asked for, while the worker's debugger is told of it.
-#[derive(Debug)]
-pub(super) struct FilesRequest {
-    asker: FilesAsker,
-    files: ClientFiles,
-}
-
-/// The client of the session, or the lead of its family for all tasks.
-#[derive(Debug)]
-pub(super) enum FilesAsker {
-    Client(Request),
-    Lead(oneshot::Sender<Answer>),
-}
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Has the worker's debugger tell the files anew, as `asker` asks for.

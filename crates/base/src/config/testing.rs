@@ -1,5 +1,5 @@
 //! A configuration file that lives as long as a test.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::ffi::OsString;
 

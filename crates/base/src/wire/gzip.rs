@@ -43,7 +43,7 @@ impl GzipPrefix {
     }
 
     /// The bytes that are kept.
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.compressed.len()
     }
 }

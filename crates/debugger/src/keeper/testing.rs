@@ -1,5 +1,5 @@
 //! A keeper, and relays as far as it sees them, for tests of what is left of one that is killed.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::fs;
 use std::os::fd::OwnedFd;

@@ -21,8 +21,8 @@ pub struct RayNode {
     pub address: IpAddr,
 }
 
-/// What the relay calls itself as the client of a look: a snapshot, or a question for a rank. Whoever wants the task waits for its
-/// end, which is a matter of seconds.
+/// What the relay calls itself as the client of a look: a snapshot, or a question for a rank. A client that wants the
+/// task waits for its end, which is a matter of seconds.
 pub const LOOK_CLIENT: &str = "ray-relay look";
 
 /// Who has a debugger attached.

@@ -121,7 +121,8 @@ mod tests {
 
     /// What a head of 2.60 has answered for a worker that waits in debugpy.
     fn recorded(name: &str) -> String {
-        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/ray/2.60.0");
+        let fixtures =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/ray/2.60.0");
         std::fs::read_to_string(fixtures.join(name)).unwrap()
     }
 

@@ -1,6 +1,6 @@
 //! Breakpoints for unit tests.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::sync::Arc;
 

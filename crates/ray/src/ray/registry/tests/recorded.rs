@@ -19,7 +19,9 @@ const VERSIONS: [&str; 11] = [
 
 fn path(version: &str, name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    root.join("../../tests/fixtures/ray").join(version).join(name)
+    root.join("../../tests/fixtures/ray")
+        .join(version)
+        .join(name)
 }
 
 fn json(version: &str, name: &str) -> Value {
