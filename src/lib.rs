@@ -1,7 +1,8 @@
 //! `ray-relay`: one TCP port into every paused Ray task.
 //!
 //! The rooms, in the order in which a connection meets them. A room uses those further down, and never one above or beside
-//! it; `tests/architecture` holds the layers and fails on an import that points upwards.
+//! it; `tests/architecture` holds the layers and fails on an import that points upwards. Below them all are the crates
+//! [`ray_relay_ray`], [`ray_relay_debugger`] and [`ray_relay_base`].
 //!
 //! | room | what it does |
 //! |---|---|
@@ -35,12 +36,7 @@
 //! | [`policy`] | rules: which scopes on which breakpoints |
 //! | [`tls`] | TLS on the one port, and client certificates |
 //! | [`telemetry`] | logs, metrics and traces, ids of requests, the progress of a long preparation |
-//! | [`config`] | defaults < file < environment < flags, every problem reported at once |
-//! | `dial` | how a server is reached: TCP, through a proxy, TLS, and HTTP or a WebSocket inside |
-//! | [`wire`] | protocols alone, without the relay's part in them |
-//! | [`memory`] | how much memory there is, and who has taken how much of it |
 //! | `manual` | the pages of `docs/`, for `ray-relay help` and the page at `/relay/` |
-//! | [`timestamp`], [`shutdown`] | a time to show and a time to measure by; the stages of the end |
 //!
 //! # Glossary
 //!
