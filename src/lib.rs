@@ -2,7 +2,7 @@
 //!
 //! The rooms, in the order in which a connection meets them. A room uses those further down, and never one above or beside
 //! it; `tests/architecture` holds the layers and fails on an import that points upwards. Below them all are the crates
-//! [`ray_relay_ray`], [`ray_relay_debugger`] and [`ray_relay_base`].
+//! [`ray_relay_node`], [`ray_relay_access`], [`ray_relay_ray`], [`ray_relay_debugger`] and [`ray_relay_base`].
 //!
 //! | room | what it does |
 //! |---|---|
@@ -10,7 +10,6 @@
 //! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
 //! | [`deploy`] | agents on every node of a cluster, put there by Ray itself |
 //! | [`app`] | composition: validates, binds, starts, drains |
-//! | [`node`] | the agent of a Ray node: dials out to relays, and opens the node's debuggers to them |
 //! | [`listener`] | the one port: accepts, terminates TLS, recognises the protocol of the first bytes, replays them |
 //! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what is rewritten and filtered |
 //! | [`http`] | the relay's page and API under `/relay/`, and the Ray dashboard under everything else |
@@ -24,18 +23,10 @@
 //! | [`connect`] | connections through `ray-relay connect`, which outlive their network |
 //! | [`session`] | what every session is: authorisation, permit, refusal, record, whatever can end it, the table of the live ones |
 //! | [`agents`] | the agents of Ray nodes that are linked, who of them may speak for which node, and the streams that they open |
-//! | [`recording`] | recordings: the messages of sessions whose policy wants them kept |
-//! | [`connection`] | accepted connections: what is known of one, and admission control |
-//! | [`audit`] | the audit log: the record of what was decided and done |
-//! | [`identity`] | who a client is: tokens, certificates, tickets |
 //! | [`advertise`] | which address names which breakpoint |
 //! | `listing` | the list of what waits: rows as JSON, and as people see them |
 //! | `group` | many paused tasks as one: who they are, one prompt for all, and their answers folded |
 //! | `doctor` | findings about the chain from a client to a worker's debugger |
-//! | [`visibility`] | what of a program's values a principal sees |
-//! | [`policy`] | rules: which scopes on which breakpoints |
-//! | [`tls`] | TLS on the one port, and client certificates |
-//! | [`telemetry`] | logs, metrics and traces, ids of requests, the progress of a long preparation |
 //! | `manual` | the pages of `docs/`, for `ray-relay help` and the page at `/relay/` |
 //!
 //! # Glossary
@@ -47,10 +38,8 @@
 pub mod advertise;
 pub mod agents;
 pub mod app;
-pub mod audit;
 pub mod cli;
 mod connect;
-pub mod connection;
 pub mod context;
 pub mod dap;
 pub mod demo;
@@ -59,19 +48,12 @@ mod discovery;
 mod doctor;
 mod group;
 pub mod http;
-pub mod identity;
 pub mod lineproto;
 pub mod listener;
 mod listing;
 mod manual;
-pub mod node;
 pub mod notice;
-pub mod policy;
-pub mod recording;
 pub mod release;
 pub mod reverse;
 pub mod session;
-pub mod telemetry;
-pub mod tls;
 pub mod upstream;
-pub mod visibility;

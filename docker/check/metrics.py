@@ -5,7 +5,7 @@ import re
 
 from tools import ROOT, refuse_unless
 
-SOURCE = ROOT / "src"
+SOURCE = ROOT / "crates/access/src"
 
 
 def families():

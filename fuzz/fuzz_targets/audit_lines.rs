@@ -3,10 +3,10 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay::audit::chain::{ChainHead, Hashing};
-use ray_relay::audit::files::each_line;
-use ray_relay::audit::time;
-use ray_relay::audit::verify::{Report, Verifier};
+use ray_relay_access::audit::chain::{ChainHead, Hashing};
+use ray_relay_access::audit::files::each_line;
+use ray_relay_access::audit::time;
+use ray_relay_access::audit::verify::{Report, Verifier};
 
 #[derive(Debug, Arbitrary)]
 struct Input {

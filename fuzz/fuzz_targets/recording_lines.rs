@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ray_relay::recording::format::{read_header, read_line};
+use ray_relay_access::recording::format::{read_header, read_line};
 
 fuzz_target!(|text: &[u8]| {
     let _ = read_header(text);

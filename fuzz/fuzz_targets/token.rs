@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay::identity::revocation::Revocation;
-use ray_relay::identity::{Claims, CredentialRefusal, Expectations, Jws};
+use ray_relay_access::identity::revocation::Revocation;
+use ray_relay_access::identity::{Claims, CredentialRefusal, Expectations, Jws};
 use serde_json::Value;
 
 const LONGEST: usize = 4096;

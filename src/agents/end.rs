@@ -1,7 +1,7 @@
 //! Why a link ends, or never begins.
 
-use crate::identity::PrincipalEnded;
-use crate::telemetry::metrics::LinkEnd;
+use ray_relay_access::identity::PrincipalEnded;
+use ray_relay_access::telemetry::metrics::LinkEnd;
 use ray_relay_base::wire::link::{CloseReason, LinkError};
 
 /// See the module. `Display` is a sentence for the agent's log, for the relay's, and for a person who asks why a worker cannot

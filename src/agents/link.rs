@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::end::AgentLinkEnd;
 use super::table::AgentProcess;
-use crate::identity::Principal;
+use ray_relay_access::identity::Principal;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::messages::{Announce, FromRelay, HoldRow, Name, Sentence};
 use ray_relay_base::wire::tunnel::text::Hex;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::identity::{Principal, Source};
+use ray_relay_access::identity::{Principal, Source};
 
 /// In all: what each may send before it is known adds up to some 50 MB.
 const ALL: usize = 256;
@@ -101,7 +101,7 @@ fn one_less<K: Hash + Eq>(of: &mut HashMap<K, usize>, key: &K) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::testing::somebody;
+    use ray_relay_access::identity::testing::somebody;
 
     #[test]
     fn each_credential_and_each_address_has_a_few_and_gives_them_back() {

@@ -14,8 +14,8 @@ use super::link::Link;
 use super::table::{AgentProcess, Instance};
 use super::tunnel::Tunnel;
 use super::{Agents, Socket};
-use crate::identity::{Principal, PrincipalEnded};
-use crate::telemetry::metrics::StreamOutcome;
+use ray_relay_access::identity::{Principal, PrincipalEnded};
+use ray_relay_access::telemetry::metrics::StreamOutcome;
 use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::tunnel::awaited::Expected;
 use ray_relay_base::wire::tunnel::messages::{

@@ -19,7 +19,7 @@ use tracing::{debug, info};
 use super::Agents;
 use super::end::AgentLinkEnd;
 use super::way::{NoRoute, WorkerRoute};
-use crate::identity::PrincipalEnded;
+use ray_relay_access::identity::PrincipalEnded;
 use ray_relay_base::wire::tunnel::messages::{FromRelay, HoldRow, LetRun, Replica};
 use ray_relay_ray::hold::{Holder, RayNode, RemoteHold};
 use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};

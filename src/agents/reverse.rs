@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::link::Link;
 use super::{Agents, NoStream, Socket, Tunnel};
-use crate::identity::Principal;
-use crate::policy::Scope;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_base::wire::tunnel::awaited::{Awaited, Expected};
 use ray_relay_base::wire::tunnel::messages::{
     self, ArrivalId, FromRelay, Hex, Meeting, Name, RendezvousId, Sentence,

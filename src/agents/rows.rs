@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::Agents;
 use super::link::Link;
-use crate::identity::Principal;
-use crate::policy::Scope;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_base::config::UpstreamPath;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::messages::{self, Replica};

@@ -14,9 +14,9 @@ use super::end::AgentLinkEnd;
 use super::link::{Link, LinkCommand, words};
 use super::table::ClaimOutcome;
 use super::{Agents, Carrier, Newcomer, NoStream, Socket, trust};
-use crate::audit::{Entry, EntryKind};
-use crate::identity::Principal;
-use crate::telemetry::metrics::LinkEnd;
+use ray_relay_access::audit::{Entry, EntryKind};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::telemetry::metrics::LinkEnd;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::link::ControlLink;
 use ray_relay_base::wire::tunnel::messages::{

@@ -26,12 +26,12 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::testing::{AuditSpy, spied};
-use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::http::serve_connection;
-use crate::identity::Authenticator;
-use crate::identity::testing::{authenticator, token_of};
+use ray_relay_access::audit::testing::{AuditSpy, spied};
+use ray_relay_access::connection::ConnectionInfo;
+use ray_relay_access::identity::Authenticator;
+use ray_relay_access::identity::testing::{authenticator, token_of};
 use ray_relay_base::config::Config;
 use ray_relay_base::wire::tunnel::messages::{
     Announce, FromAgent, FromRelay, Open, PROTOCOL, PostMortem, StreamGreeting, StreamId,
@@ -231,7 +231,7 @@ impl Scene {
         let lines = self.record.lines();
         let of_agents = lines
             .iter()
-            .filter(|line| line.action == crate::audit::EntryKind::Agent);
+            .filter(|line| line.action == ray_relay_access::audit::EntryKind::Agent);
         let said = of_agents.map(|line| {
             let text = |key: &str| line.details[key].as_str().unwrap_or_default().to_owned();
             format!("{} {}", text("outcome"), text("why"))

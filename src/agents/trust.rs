@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::policy::{Access, NodeVoice};
+use ray_relay_access::policy::{Access, NodeVoice};
 use ray_relay_base::wire::tunnel::messages::{Announce, MOST_ROWS};
 use ray_relay_ray::ray::registry::RayNode;
 
@@ -60,8 +60,8 @@ mod tests {
 
     use super::*;
     use crate::agents::tests::announcement;
-    use crate::identity::Principal;
-    use crate::policy::{BreakpointSelector, Pattern, Rule};
+    use ray_relay_access::identity::Principal;
+    use ray_relay_access::policy::{BreakpointSelector, Pattern, Rule};
 
     fn node(cluster: &str, node_id: &str, address: &str) -> RayNode {
         RayNode {

@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::identity::Generated;
-use crate::identity::keys::Algorithm;
+use ray_relay_access::identity::Generated;
+use ray_relay_access::identity::keys::Algorithm;
 use ray_relay_base::config::Auth;
 
 #[tokio::test]

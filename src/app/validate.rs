@@ -4,7 +4,7 @@
 //! here, for `ray-relay serve` and `ray-relay check-config` alike.
 
 use crate::notice;
-use crate::tls::Material;
+use ray_relay_access::tls::Material;
 use ray_relay_base::config::{self, Checks, Fault, Problems, Resolved, Sources};
 
 #[cfg(test)]

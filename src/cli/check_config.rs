@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::failure::{Exit, Failure};
 use crate::app::validate;
-use crate::identity::Authenticator;
-use crate::policy::Policy;
+use ray_relay_access::identity::Authenticator;
+use ray_relay_access::policy::Policy;
 use ray_relay_base::config::{Auth, Flags, Problems, Resolved, Sources, shown};
 
 /// `check-config`

@@ -3,7 +3,7 @@
 use super::failure::{Exit, Fails, Failure};
 use crate::app;
 use crate::demo::{DemoArgs, DemoError};
-use crate::telemetry::logging;
+use ray_relay_access::telemetry::logging;
 use ray_relay_base::config::{Log, LogFormat};
 
 pub(super) const AFTER_HELP: &str = "\

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use super::relay_client::RelayError;
-use crate::telemetry::logging::{LoggingError, colours};
+use ray_relay_access::telemetry::logging::{LoggingError, colours};
 use ray_relay_base::config::Problems;
 
 /// What the program ends with where it fails; those from 64 on are of `sysexits.h`.

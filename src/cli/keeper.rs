@@ -6,7 +6,7 @@ use clap::{Args, ValueHint};
 
 use super::failure::Failure;
 use crate::app;
-use crate::telemetry::logging;
+use ray_relay_access::telemetry::logging;
 use ray_relay_base::config::{Log, LogFormat};
 use ray_relay_base::shutdown::Signals;
 use ray_relay_debugger::keeper::serve;

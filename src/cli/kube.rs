@@ -12,7 +12,7 @@ use super::failure::{Exit, Fails};
 use super::relay_client::RelayError;
 use super::relay_token::RENEWED_BEFORE;
 use super::token_command::Dated;
-use crate::identity::unverified_expiry;
+use ray_relay_access::identity::unverified_expiry;
 use ray_relay_base::dial::kube::{
     AccountName, Forwarder, KubeCluster, KubeError, KubeconfigChoice, request_token,
 };

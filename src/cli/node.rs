@@ -15,13 +15,13 @@ use super::relay_client::RelayError;
 use super::relay_tls::RelayTlsArgs;
 use super::relay_token::RelayTokenArgs;
 use crate::app::validate;
-use crate::node::{self, RelayAccess, Settings};
-use crate::telemetry::logging;
-use crate::tls::Pin;
+use ray_relay_access::telemetry::logging;
+use ray_relay_access::tls::Pin;
 use ray_relay_base::config::{Flags, Gcs, LogFormat, Sources, words_of};
 use ray_relay_base::wire::relay_url::RelayUrl;
 use ray_relay_base::wire::relay_url::is_this_machine;
 use ray_relay_base::wire::text::replaced;
+use ray_relay_node::node::{self, RelayAccess, Settings};
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -148,7 +148,7 @@ pub struct NodeArgs {
     #[arg(long, env = "RAY_RELAY_NODE_ALLOW_PLAINTEXT", hide_env = true)]
     #[arg(value_parser = clap::builder::FalseyValueParser::new())]
     pub allow_plaintext: bool,
-    /// Level or filter, such as debug or ray_relay::node=debug,info
+    /// Level or filter, such as debug or ray_relay_node=debug,info
     /// [env: RAY_RELAY_LOG_LEVEL] [default: info]
     #[arg(long, value_name = "FILTER")]
     pub log_level: Option<String>,

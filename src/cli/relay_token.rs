@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
 use super::token_command::{self, Dated};
-use crate::identity::unverified_expiry;
+use ray_relay_access::identity::unverified_expiry;
 use ray_relay_base::wire::relay_url::{RelayUrl, is_this_machine};
 use ray_relay_base::wire::text::replaced;
 

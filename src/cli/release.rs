@@ -12,7 +12,7 @@ use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
 use crate::group::members::left_unnamed;
 use crate::listing::row::Row;
-use crate::policy::Pattern;
+use ray_relay_access::policy::Pattern;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::{BreakpointId, BreakpointIdPrefix, names_worker};

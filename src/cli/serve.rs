@@ -2,7 +2,7 @@
 
 use super::failure::{Exit, Fails, Failure};
 use crate::app::{self, validate};
-use crate::telemetry::logging;
+use ray_relay_access::telemetry::logging;
 use ray_relay_base::config::{Flags, Sources};
 
 pub(super) const AFTER_HELP: &str = "\

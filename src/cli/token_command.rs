@@ -10,7 +10,7 @@ use chrono::DateTime;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use crate::identity::unverified_expiry;
+use ray_relay_access::identity::unverified_expiry;
 
 /// How long a command may take: it may ask a person to log in.
 const PATIENCE: Duration = Duration::from_secs(120);

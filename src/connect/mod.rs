@@ -24,10 +24,10 @@ use tokio_util::either::Either;
 use tracing::{Instrument as _, debug, info};
 
 use crate::agents::Socket;
-use crate::connection;
-use crate::connection::summary::Summary;
-use crate::identity::{Principal, Renewal};
 use crate::session::shares::{QuotaExceeded, QuotaPermit, Quotas};
+use ray_relay_access::connection;
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::identity::{Principal, Renewal};
 use ray_relay_base::config;
 use ray_relay_base::memory::Memory;
 use ray_relay_base::shutdown::Shutdown;

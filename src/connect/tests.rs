@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
 use super::*;
-use crate::identity::testing::somebody;
+use ray_relay_access::identity::testing::somebody;
 use ray_relay_base::memory::Memory;
 use ray_relay_base::wire::peer_stream::PeerStream as _;
 

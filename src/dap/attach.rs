@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use serde_json::{Map, Value, json};
 
 use super::source_folder::WORDS;
-use crate::identity::Secret;
+use ray_relay_access::identity::Secret;
 use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};

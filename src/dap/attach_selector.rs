@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::policy::Pattern;
 use crate::session::refusal::SessionRefusal;
-use crate::telemetry::request::RequestId;
+use ray_relay_access::policy::Pattern;
+use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_base::config::units::parse_duration;
 use ray_relay_base::wire::text::{one_line, shortened};
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, BreakpointIdPrefix};

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::Goodbye;
 use crate::context::Context;
-use crate::policy::{Scope, Scopes};
+use ray_relay_access::policy::{Scope, Scopes};
 
 /// What debugpy takes as true or false alone in `initialize` (1.8.0 to 1.8.22), in the order in which it looks.
 const FLAGS: [&str; 6] = [

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::selection::ChildSessions;
-use crate::telemetry::metrics::Editor;
+use ray_relay_access::telemetry::metrics::Editor;
 use ray_relay_base::wire::text::shortened;
 
 /// The debugger client as its `initialize` describes it.

@@ -2,7 +2,7 @@
 //!
 //! Pure. Only where the audit log wants commands are these requests parsed at all. What is known to be harmless leaves
 //! no line ([`OnRecord`]); everything else does, with all of its arguments, so that what was not thought of here is on
-//! record too. Nothing is cut here: [`crate::audit`] does that, and says what it cut.
+//! record too. Nothing is cut here: [`ray_relay_access::audit`] does that, and says what it cut.
 
 use serde_json::{Map, Value};
 

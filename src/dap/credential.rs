@@ -4,9 +4,9 @@
 
 use serde_json::Value;
 
-use crate::identity::Secret;
 use crate::session::authenticate::PresentedCredential;
 use crate::session::refusal::SessionRefusal;
+use ray_relay_access::identity::Secret;
 
 /// `rayRelay` at the top level of the arguments.
 const BLOCK: &str = "rayRelay";

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::refusal::hang_up;
 use crate::context::Context;
-use crate::identity::Principal;
 use crate::session::{Attached, WorkerEnd};
+use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
 use ray_relay_base::wire::dap::message::{Request, notice};
 use ray_relay_base::wire::dap::names::Command;

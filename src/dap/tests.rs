@@ -32,9 +32,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::*;
-use crate::audit::Audit;
-use crate::connection::summary::Summary;
-use crate::identity::{Authenticator, Principal};
+use ray_relay_access::audit::Audit;
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::identity::{Authenticator, Principal};
 use ray_relay_base::config::Config;
 use ray_relay_base::wire::dap::{codec, message};
 use ray_relay_ray::ray::registry::Breakpoint;

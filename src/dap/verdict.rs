@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::policy::Scope;
+use ray_relay_access::policy::Scope;
 use ray_relay_base::wire::dap::message;
 use ray_relay_base::wire::dap::names::Command;
 

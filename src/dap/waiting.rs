@@ -8,13 +8,13 @@ use tokio::time::Instant;
 
 use super::attach_selector::{AttachSelector, fits};
 use super::refusal::{hang_up, refuse};
-use crate::connection::summary::Summary;
 use crate::context::Context;
-use crate::identity::Principal;
-use crate::policy::Scope;
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Permit, within};
-use crate::telemetry::metrics::Outcome;
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
+use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::{Request, notice};
 use ray_relay_base::wire::dap::names::Command;

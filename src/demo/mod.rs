@@ -26,7 +26,7 @@ use self::processes::ProcessGroup;
 use self::stop::StopListener;
 use self::submitted::{Submitted, stops_before};
 use crate::app::{self, Running};
-use crate::telemetry::progress::PreparationClock;
+use ray_relay_access::telemetry::progress::PreparationClock;
 use ray_relay_base::config::{self, Config};
 use ray_relay_ray::ray::jobs::Jobs;
 

@@ -11,7 +11,7 @@ use super::DemoError;
 use super::cluster::last_lines;
 use super::job::BREAKPOINTS;
 use crate::app::Running;
-use crate::telemetry::progress::PreparationClock;
+use ray_relay_access::telemetry::progress::PreparationClock;
 use ray_relay_ray::ray::jobs::Jobs;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::DeployError;
 use super::deployed::{File, SecretFiles};
-use crate::tls::Pin;
+use ray_relay_access::tls::Pin;
 use ray_relay_base::wire::relay_url::{BadRelayUrl, RelayUrl};
 
 /// Longest file that is taken.
@@ -93,7 +93,7 @@ fn relay_url(text: &str) -> Result<String, BadRelayUrl> {
 
 /// As it was written, too.
 fn reverse_ports(text: &str) -> Result<String, String> {
-    crate::node::reverse_ports(text).map(|_| text.to_owned())
+    ray_relay_node::node::reverse_ports(text).map(|_| text.to_owned())
 }
 
 fn name(text: &str) -> Result<String, &'static str> {

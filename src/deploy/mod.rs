@@ -24,7 +24,7 @@ use self::args::DeployTarget;
 pub use self::deployed::{DeployedArgs, run as run_deployed};
 pub use self::error::DeployError;
 use self::state::{DeploymentState, DriverReport};
-use crate::telemetry::progress::{PreparationClock, ProgressStep};
+use ray_relay_access::telemetry::progress::{PreparationClock, ProgressStep};
 use ray_relay_base::wire::text::{hex, one_line, replaced};
 use ray_relay_base::wire::zip::{self, ZipEntry};
 use ray_relay_ray::ray::jobs::{JobState, Jobs};

@@ -26,10 +26,10 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::identity::{SetupError, api_server};
 use api::RayClusterApi;
 use choice::{Chosen, choose};
 use ray_cluster::RayCluster;
+use ray_relay_access::identity::{SetupError, api_server};
 use ray_relay_base::config::{Cluster, ClusterDiscovery, Config};
 use ray_relay_ray::ray::registry::{
     API_SERVER, FoundCluster, FoundHead, LeftOut, Registry, Search,

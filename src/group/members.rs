@@ -9,7 +9,7 @@ use crate::listing::fold::ranks::Ranks;
 use crate::listing::fold::told;
 use crate::listing::fold::who::{self, Names, Who, identified};
 use crate::listing::row::{Row, kind};
-use crate::policy::Pattern;
+use ray_relay_access::policy::Pattern;
 use ray_relay_base::wire::debugger::Kind;
 
 /// Which of those that are paused: all that fit everything that is said here.

@@ -16,8 +16,8 @@ use hyper::{Response, StatusCode};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::identity::{Principal, PrincipalEnded};
-use crate::telemetry::request::RequestId;
+use ray_relay_access::identity::{Principal, PrincipalEnded};
+use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_ray::ray::head::StreamedBodyError;
 
 /// The header of every answer that has the id of its request.

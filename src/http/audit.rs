@@ -10,10 +10,10 @@ use tracing::warn;
 use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
 use super::route::Missing;
-use crate::audit::{Entry, EntryKind, Unavailable};
 use crate::context::Context;
-use crate::identity::Principal;
-use crate::policy::Scope;
+use ray_relay_access::audit::{Entry, EntryKind, Unavailable};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Refuses for want of a permission, with a record of it.

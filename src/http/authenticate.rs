@@ -14,8 +14,8 @@ use super::answer::{self, Body};
 use super::exchange::{Connection, Exchange};
 use super::refusal::HttpRefusal;
 use super::{credential, hop};
-use crate::identity::{AuthError, Principal, Secret};
 use crate::session::authenticate::{Authenticated, Authentication, PresentedCredential, Purpose};
+use ray_relay_access::identity::{AuthError, Principal, Secret};
 
 /// The deadline from the first byte of a request to the end of its headers, and of an idle kept-alive connection. An issuer may
 /// take as long for an answer about a token.

@@ -13,8 +13,8 @@ use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
 use super::tunnel::Handshake;
 use crate::connect::{LinkRefusal, Links};
-use crate::identity::Principal;
 use crate::session::shares::QuotaExceeded;
+use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::resumed::messages::Opener;
 use ray_relay_base::wire::resumed::{
     CONNECT_PROTOCOL, OPENER_HEADER, RECEIVED_HEADER, REPLICA_HEADER,

@@ -29,12 +29,12 @@ use super::refusal::chain;
 use super::route::{Destination, Which};
 use super::routes::Route;
 use super::{entrance, guard, page};
-use crate::connection::admission::ConnectionPermit;
-use crate::connection::on_wake::WakeForwarder;
-use crate::connection::{ConnectionInfo, request_span};
 use crate::context::Context;
-use crate::telemetry::metrics::{self, RefusalKind};
-use crate::telemetry::request::RequestId;
+use ray_relay_access::connection::admission::ConnectionPermit;
+use ray_relay_access::connection::on_wake::WakeForwarder;
+use ray_relay_access::connection::{ConnectionInfo, request_span};
+use ray_relay_access::telemetry::metrics::{self, RefusalKind};
+use ray_relay_access::telemetry::request::RequestId;
 
 /// Largest head of a request, and most that is held of an answer that is not read. With every chunk of the head's answer
 /// that is under way this bounds what one connection costs, for each client.
@@ -104,7 +104,7 @@ pub async fn serve_connection<S>(
             () = activity.idle_for(HEADER_TIMEOUT) => GOODBYE,
         }
     });
-    let beside = WakeForwarder::new();
+    let beside = WakeForwarder::default();
     let mut ending = pin!(beside.run(ending));
     let mut deadline: Option<Instant> = None;
     loop {

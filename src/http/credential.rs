@@ -11,9 +11,9 @@ use hyper::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderName};
 
 use super::hop::{self, RAY_COOKIE};
 use super::route::unescaped;
-use crate::connection::ConnectionInfo;
-use crate::identity::{Opens, Secret};
 use crate::session::authenticate::PresentedCredential;
+use ray_relay_access::connection::ConnectionInfo;
+use ray_relay_access::identity::{Opens, Secret};
 
 /// Ray's second header, for proxies that need the first for themselves.
 const RAY_AUTHORIZATION: HeaderName = HeaderName::from_static("x-ray-authorization");
@@ -175,7 +175,7 @@ pub(crate) fn strip(headers: &mut HeaderMap, token: &Secret) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::identity::Principal;
+    use ray_relay_access::identity::Principal;
 
     fn of(
         pairs: &[(&'static str, &'static str)],

@@ -36,8 +36,8 @@ use super::refusal::HttpRefusal;
 use super::required_access::{self, Described, RequiredAccess, RowAccess};
 use super::route::{CLUSTERS, Missing, Which};
 use super::{audit, authenticate, credential, entrance, hop, websocket};
-use crate::identity::Principal;
-use crate::policy::Scope;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 
 /// One request to a dashboard, before its sender is known.
 pub(crate) struct ProxiedRequest<'a> {

@@ -23,9 +23,9 @@ use super::guard::RequestInitiator;
 use super::refusal::HttpRefusal;
 use super::route::{ENTER, Which};
 use super::{audit, authenticate, body, credential, hop, origin, query};
-use crate::identity::{Opens, STAY, Secret};
-use crate::policy::Scope;
 use crate::session::authenticate::PresentedCredential;
+use ray_relay_access::identity::{Opens, STAY, Secret};
+use ray_relay_access::policy::Scope;
 use ray_relay_base::wire::text::percent_encoded;
 
 /// Largest body of a request for the way, in bytes.

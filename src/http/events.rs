@@ -27,13 +27,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::{self, Body};
 use super::exchange::Exchange;
-use crate::identity::{Principal, PrincipalEnded};
 use crate::listing::json::Rest;
 use crate::listing::shared::SharedRows;
-use crate::policy::{Granted, Scope};
 use crate::session::shares::{QuotaExceeded, QuotaPermit};
 use crate::session::{may_list, within};
-use crate::telemetry::metrics::RefusalKind;
+use ray_relay_access::identity::{Principal, PrincipalEnded};
+use ray_relay_access::policy::{Granted, Scope};
+use ray_relay_access::telemetry::metrics::RefusalKind;
 use ray_relay_ray::ray::head::StreamedBodyError;
 use ray_relay_ray::ray::registry::{BreakpointId, Change, Event, Snapshot};
 

@@ -14,12 +14,12 @@ use tracing::Span;
 use super::guard::RequestOrigin;
 use super::in_progress::InProgress;
 use super::query;
-use crate::audit::{Entry, EntryKind};
-use crate::connection::ConnectionInfo;
 use crate::context::Context;
-use crate::identity::Principal;
 use crate::session::authenticate::RequestDetails;
-use crate::telemetry::request::RequestId;
+use ray_relay_access::audit::{Entry, EntryKind};
+use ray_relay_access::connection::ConnectionInfo;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_base::wire::text::one_line;
 
 /// What a query says about what is meant. The rest of it stays out of the record: it is Ray's and may hold anything.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use crate::connection::admission::ConnectionPermit;
+use ray_relay_access::connection::admission::ConnectionPermit;
 use ray_relay_base::wire::write_through;
 
 /// How long a client without a credential may leave an answer unread. Others may: a person can well leave
@@ -77,7 +77,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::connection::admission::Admission;
+    use ray_relay_access::connection::admission::Admission;
 
     #[tokio::test(start_paused = true)]
     async fn a_stranger_that_does_not_read_is_not_waited_for() {

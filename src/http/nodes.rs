@@ -16,7 +16,7 @@ use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
 use super::tunnel::{self, Handshake};
 use crate::context::Context;
-use crate::identity::Principal;
+use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::tunnel::{LINK_PROTOCOL, STREAM_PROTOCOL, link_config, stream_config};
 
 /// How long the heads are asked for their nodes, for a list.

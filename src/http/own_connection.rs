@@ -4,7 +4,7 @@ use hyper::StatusCode;
 use tokio::io::DuplexStream;
 
 use super::exchange::Exchange;
-use crate::identity::Principal;
+use ray_relay_access::identity::Principal;
 use ray_relay_debugger::pdb::PromptError;
 
 /// A connection of `principal`, as if it came from where that of `exchange` does. `None`: the relay is ending.

@@ -20,11 +20,11 @@ use super::exchange::{Exchange, Post};
 use super::refusal::HttpRefusal;
 use super::{audit, body, own_connection};
 use crate::context::Context;
-use crate::identity::Principal;
 use crate::listing::json::seconds;
-use crate::policy::Scope;
 use crate::session::{Authorized, Denied, authorise, parks};
 use crate::upstream::park::usual;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_base::config::units::{format_duration, parse_duration};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_debugger::pdb::{After, Options, Prompt, PromptError};
@@ -226,8 +226,8 @@ async fn ending(ctx: &Context, id: BreakpointId) -> Ending {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::audit::Audit;
-    use crate::identity::Authenticator;
+    use ray_relay_access::audit::Audit;
+    use ray_relay_access::identity::Authenticator;
     use ray_relay_base::config::Config;
     use ray_relay_ray::ray::registry::Holder;
     use ray_relay_ray::ray::testing::paused;

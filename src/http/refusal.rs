@@ -8,14 +8,14 @@ use hyper::{Response, StatusCode};
 
 use super::answer::{self, Body};
 use super::credential::AmbiguousCredential;
-use crate::audit::Unavailable;
-use crate::connection::admission::Crowded;
 use crate::context::Context;
-use crate::identity::{AuthError, PrincipalEnded};
-use crate::policy::Scope;
 use crate::session::authenticate::NotAuthenticated;
 use crate::session::shares::QuotaExceeded;
-use crate::telemetry::metrics::RefusalKind;
+use ray_relay_access::audit::Unavailable;
+use ray_relay_access::connection::admission::Crowded;
+use ray_relay_access::identity::{AuthError, PrincipalEnded};
+use ray_relay_access::policy::Scope;
+use ray_relay_access::telemetry::metrics::RefusalKind;
 use ray_relay_base::memory::Short;
 
 /// When who was told that there is no memory may ask again, in seconds.

@@ -16,10 +16,10 @@ use super::exchange::{Exchange, Post};
 use super::refusal::HttpRefusal;
 use super::{audit, body};
 use crate::context::Context;
-use crate::identity::Principal;
-use crate::policy::Scope;
 use crate::release::{CLIENT, force, release};
 use crate::session::{Authorized, Denied, authorise, authorise_end};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::{BreakpointId, Holder};
 
 /// Largest body of a request, in bytes.

@@ -12,8 +12,8 @@ use super::answer::{self, Body};
 use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
 use super::tunnel::{self, Handshake};
-use crate::identity::Principal;
 use crate::reverse;
+use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::tunnel::reverse::{
     REVERSE_PROTOCOL, REVERSE_STREAM_PROTOCOL, RendezvousName,
 };

@@ -17,9 +17,9 @@ use super::refusal::HttpRefusal;
 use super::route::RouteAccess;
 use super::{audit, body};
 use crate::context::Context;
-use crate::identity::Principal;
-use crate::identity::revocation::{Revocation, RevokeError, Revoked, StoredIn};
-use crate::policy::RelayScope;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::identity::revocation::{Revocation, RevokeError, Revoked, StoredIn};
+use ray_relay_access::policy::RelayScope;
 
 /// Largest body that is read.
 const LARGEST: usize = 4096;

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use super::origin::Origin;
-use crate::identity::Principal;
-use crate::policy::{RelayScope, Scope};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::{RelayScope, Scope};
 
 /// Where a request goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

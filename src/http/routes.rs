@@ -19,9 +19,9 @@ use super::{
     api, audit, authenticate, compare, connect, doctor, entrance, events, group, nodes, page, park,
     release, reverse, revocations, running, sessions, snapshot, terminal, whoami,
 };
-use crate::identity::Principal;
-use crate::policy::{RelayScope, Scope};
-use crate::telemetry::metrics;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::{RelayScope, Scope};
+use ray_relay_access::telemetry::metrics;
 
 /// Something that can be asked for below `/relay`.
 pub(super) struct Route {

@@ -14,8 +14,8 @@ use super::answer::{self, Body};
 use super::exchange::Post;
 use super::refusal::HttpRefusal;
 use super::{audit, body};
-use crate::identity::Principal;
 use crate::session::newer;
+use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::tunnel::messages::Replica;
 use ray_relay_ray::ray::registry::Breakpoint;
 

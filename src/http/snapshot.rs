@@ -5,7 +5,7 @@
 //! The answer has `{"threads": [{"name", "frames": [{"file", "line", "function", "first", "lines", "variables": [{"name", "type",
 //! "value"}]}]}]}`, oldest frame first; with `exception` and `raised` (frames too) where a post-mortem waits. It is a session
 //! like every other one, on record and for a permit, by the permission `view`: what is run in the worker is the relay's own
-//! probe and no text of a client's. Without the permission `debug` none of the program's code runs, and text is hidden ([`crate::visibility`]). A park of
+//! probe and no text of a client's. Without the permission `debug` none of the program's code runs, and text is hidden ([`ray_relay_access::visibility`]). A park of
 //! the person who asks is its owner, and stays as it is; one that the agent of its node keeps comes to this relay first.
 
 use std::sync::Arc;
@@ -22,20 +22,20 @@ use super::answer::{self, Body};
 use super::exchange::{Exchange, Post};
 use super::refusal::HttpRefusal;
 use super::{audit, body, own_connection};
-use crate::connection::summary::Summary;
 use crate::context::Context;
-use crate::identity::Principal;
-use crate::policy::Scope;
-use crate::recording::{Direction, Protocol};
 use crate::session::live::Begun;
 use crate::session::refusal::SessionRefusal;
 use crate::session::shares::QuotaPermit;
 use crate::session::state::SessionState;
 use crate::session::{Authorized, Denied, Permit, authorise, leaving, parks};
-use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream::park::takes_in;
 use crate::upstream::{self, MAX_HANDSHAKE_FRAME};
-use crate::visibility::{Visibility, thread_name};
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
+use ray_relay_access::recording::{Direction, Protocol};
+use ray_relay_access::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
+use ray_relay_access::visibility::{Visibility, thread_name};
 use ray_relay_base::memory::{self, Account, Taken};
 use ray_relay_base::wire::dap::codec::weight;
 use ray_relay_base::wire::prefixed::Prefixed;

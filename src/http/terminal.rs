@@ -25,7 +25,7 @@ use super::hop;
 use super::refusal::HttpRefusal;
 use super::tunnel::Handshake;
 use crate::agents::Socket;
-use crate::identity::Principal;
+use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::tunnel::stream_config;
 
 /// What is spoken.

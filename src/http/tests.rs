@@ -43,13 +43,15 @@ use tokio_util::sync::CancellationToken;
 use super::answer::{self, Body};
 use super::serve_connection;
 use crate::advertise;
-use crate::audit::testing::{AuditLine, AuditSpy, spied};
+use ray_relay_access::audit::testing::{AuditLine, AuditSpy, spied};
 
-use crate::connection::ConnectionInfo;
 use crate::context::Context;
-use crate::identity::testing::{authenticator, principal, revoke, token_of, token_until};
-use crate::identity::{Authenticator, Principal};
 use crate::session::SessionRow;
+use ray_relay_access::connection::ConnectionInfo;
+use ray_relay_access::identity::testing::{
+    authenticator, principal, revoke, token_of, token_until,
+};
+use ray_relay_access::identity::{Authenticator, Principal};
 use ray_relay_base::config::{self, Config};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Registry};

@@ -16,7 +16,7 @@ use super::hop;
 use super::refusal::HttpRefusal;
 use super::websocket::{self, HANDSHAKE};
 use crate::agents::Socket;
-use crate::identity::Principal;
+use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::counted::Counted;
 use ray_relay_base::wire::tunnel::{LARGEST_FRAME, SECRET_HEADER, STREAM_PROTOCOL};
 

@@ -38,8 +38,8 @@ use super::dashboard::upstream::Upstream;
 use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
 use super::{guard, hop};
-use crate::identity::Principal;
-use crate::telemetry::metrics::{Direction, Editor, Metrics, Outcome, SessionProtocol};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::telemetry::metrics::{Direction, Editor, Metrics, Outcome, SessionProtocol};
 use ray_relay_base::memory::{Account, Short};
 use ray_relay_base::wire::counted::Counted;
 

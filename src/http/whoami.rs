@@ -9,9 +9,9 @@ use super::answer::{self, Body};
 use super::exchange::Exchange;
 use super::query;
 use crate::context::Context;
-use crate::identity::Principal;
-use crate::policy::{RelayScope, Scope, Scopes};
 use crate::session::may_list;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::{RelayScope, Scope, Scopes};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::BreakpointId;
 

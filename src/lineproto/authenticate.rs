@@ -6,17 +6,17 @@ use std::time::Duration;
 use tokio::io::AsyncRead;
 use tokio::time::{Instant, timeout_at};
 
-use crate::connection::ConnectionInfo;
 use crate::context::Context;
-use crate::identity::{AuthError, Secret};
 use crate::lineproto::input::{ClientInput, Typed};
 use crate::lineproto::output::Out;
+use ray_relay_access::connection::ConnectionInfo;
+use ray_relay_access::identity::{AuthError, Secret};
 
 use crate::session::Session;
 use crate::session::authenticate::{
     Authenticated, Authentication, NotAuthenticated, PresentedCredential, Purpose,
 };
-use crate::telemetry::metrics::{Outcome, RefusalKind};
+use ray_relay_access::telemetry::metrics::{Outcome, RefusalKind};
 use ray_relay_ray::ray::registry::names_worker;
 
 /// What a person is told first who has to show a token. `ray-relay debug` knows by it that it talks to a relay, and to

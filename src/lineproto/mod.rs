@@ -27,11 +27,11 @@ pub(crate) use self::authenticate::{Enter, TOKEN_NEEDED, TOKEN_QUESTION};
 use self::input::ClientInput;
 use self::output::{Out, pump};
 use self::session::{ClientEnding, TERMINAL, TerminalSession};
-use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
 use crate::session::state::SessionState;
-use crate::telemetry::metrics::{Editor, Outcome, SessionProtocol};
+use ray_relay_access::connection::ConnectionInfo;
+use ray_relay_access::telemetry::metrics::{Editor, Outcome, SessionProtocol};
 use ray_relay_base::shutdown::DRAINING;
 
 /// How long the last words may take to reach the client.

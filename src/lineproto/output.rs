@@ -9,7 +9,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::recording::{CaptureTee, Direction};
+use ray_relay_access::recording::{CaptureTee, Direction};
 use ray_relay_base::memory::{Account, MemoryUse, Taken};
 
 /// Pieces on their way to the client. The longest value that the prompt prints makes one.

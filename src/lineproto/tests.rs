@@ -19,12 +19,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use crate::audit::EntryKind;
-use crate::audit::testing::{AuditSpy, spied};
-use crate::connection::summary::Summary;
-use crate::identity::testing::{authenticator, revoke, token_of};
-use crate::identity::{Authenticator, Principal};
 use crate::lineproto::*;
+use ray_relay_access::audit::EntryKind;
+use ray_relay_access::audit::testing::{AuditSpy, spied};
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::identity::testing::{authenticator, revoke, token_of};
+use ray_relay_access::identity::{Authenticator, Principal};
 use ray_relay_base::config::Config;
 use ray_relay_ray::ray::registry::{Breakpoint, Kind};
 use ray_relay_ray::ray::testing::{assert_not_dialled, listening, paused, paused_in_pdb};

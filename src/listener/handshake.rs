@@ -16,13 +16,13 @@ use super::pydevd;
 use super::refusal::{self, HandshakeRefusal, Speaks, TLS_ALERT};
 use super::wire::ClientWire;
 use crate::connect::ArrivedStream;
-use crate::connection::ConnectionInfo;
-use crate::connection::on_wake::WakeForwarder;
 use crate::context::Context;
-use crate::identity::{AuthError, Authenticator, Principal};
-use crate::telemetry::metrics::{Handshake, Protocol, RefusalKind};
-use crate::tls::{Certificate, Tls};
 use crate::{dap, http, lineproto};
+use ray_relay_access::connection::ConnectionInfo;
+use ray_relay_access::connection::on_wake::WakeForwarder;
+use ray_relay_access::identity::{AuthError, Authenticator, Principal};
+use ray_relay_access::telemetry::metrics::{Handshake, Protocol, RefusalKind};
+use ray_relay_access::tls::{Certificate, Tls};
 use ray_relay_base::config::TlsMode;
 use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_base::wire::tcp;
@@ -144,7 +144,7 @@ fn speak(context: Arc<Context>, recognised: DetectedConnection) -> Serving {
             // In a box of its own, as one that is waited for beside others is there twice.
             let served = Box::pin(served);
             Box::pin(async move {
-                let beside = WakeForwarder::new();
+                let beside = WakeForwarder::default();
                 let aborted = pin!(context.shutdown.abort.cancelled());
                 tokio::select! {
                     biased;

@@ -19,13 +19,13 @@ use tokio::time::sleep;
 use tracing::{Instrument as _, debug, error, warn};
 
 use crate::connect::InnerConnection;
-use crate::connection::admission::{Admission, ConnectionPermit, Guard};
-use crate::connection::on_wake::WakeForwarder;
-use crate::connection::summary::Summary;
-use crate::connection::{self, ConnectionInfo};
 use crate::context::Context;
-use crate::telemetry::metrics::RefusalKind;
-use crate::tls::Tls;
+use ray_relay_access::connection::admission::{Admission, ConnectionPermit, Guard};
+use ray_relay_access::connection::on_wake::WakeForwarder;
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::connection::{self, ConnectionInfo};
+use ray_relay_access::telemetry::metrics::RefusalKind;
+use ray_relay_access::tls::Tls;
 use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
 use ray_relay_base::wire::tcp;
 
@@ -219,7 +219,7 @@ fn serve(
                 () = useless(&context, &place) => {}
             }
         });
-        let beside = WakeForwarder::new();
+        let beside = WakeForwarder::default();
         tokio::select! {
             biased;
             () = served => {}

@@ -10,11 +10,11 @@ use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::detect::Detection;
-use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::dap::refusal::refuse as refuse_request;
 use crate::dap::unknown_frame;
-use crate::telemetry::metrics::RefusalKind;
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::telemetry::metrics::RefusalKind;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::Request;
 

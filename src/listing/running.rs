@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use super::json::seconds;
-use crate::policy::Pattern;
+use ray_relay_access::policy::Pattern;
 use ray_relay_ray::ray::registry::{BreakpointId, Location, Resources, Running};
 
 /// Whether `running` is what a person calls so: by its name, its function or class, its actor's name, or its task's id.

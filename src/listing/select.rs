@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::json::JsonRow;
 use super::row::Row;
-use crate::policy::Pattern;
+use ray_relay_access::policy::Pattern;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::json::{list_mut, put};
 use ray_relay_base::wire::text::replaced;

@@ -8,8 +8,8 @@ use tracing::{debug, warn};
 
 use super::message::Notice;
 use super::queue::Queue;
-use crate::telemetry::Metrics;
-use crate::telemetry::metrics::NoticeOutcome;
+use ray_relay_access::telemetry::Metrics;
+use ray_relay_access::telemetry::metrics::NoticeOutcome;
 use ray_relay_base::wire::backoff::Backoff;
 
 /// The first pause after a failure, and the longest, which also bounds what a webhook may ask for.

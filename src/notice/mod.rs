@@ -22,7 +22,7 @@ use self::queue::Queue;
 use self::target::Target;
 use self::watch::Watch;
 use crate::agents::Failed;
-use crate::telemetry::Metrics;
+use ray_relay_access::telemetry::Metrics;
 use ray_relay_base::config::{self, Fault};
 use ray_relay_base::key_mode::{Holds, warn_if_open};
 use ray_relay_ray::ray::registry::Registry;

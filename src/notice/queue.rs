@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 use tracing::warn;
 
 use super::message::Notice;
-use crate::telemetry::Metrics;
-use crate::telemetry::metrics::NoticeOutcome;
+use ray_relay_access::telemetry::Metrics;
+use ray_relay_access::telemetry::metrics::NoticeOutcome;
 
 /// Notices that wait at most, of a few KiB each.
 pub(super) const MOST: usize = 256;

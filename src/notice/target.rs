@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 use super::delivery::{Outcome, Post};
 use super::message::Notice;
-use crate::audit::chain::hmac_key;
-use crate::identity::{read_bounded, trusting};
+use ray_relay_access::audit::chain::hmac_key;
+use ray_relay_access::identity::{read_bounded, trusting};
 use ray_relay_base::config::{self, Fault, RawValue, web_address};
 use ray_relay_base::dial::http::{self, HttpClient};
 use ray_relay_base::dial::{Connector, Proxies};

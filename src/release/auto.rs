@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{CLIENT, release};
-use crate::audit::{Entry, EntryKind};
 use crate::context::Context;
-use crate::identity::Principal;
-use crate::policy::Scope;
 use crate::session::authorise;
+use ray_relay_access::audit::{Entry, EntryKind};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_base::config::Release;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, JobOf, Snapshot, Standing};

@@ -9,10 +9,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
 use super::*;
-use crate::audit::testing::{AuditSpy, spied};
-use crate::identity::{Authenticator, Principal};
-use crate::policy::Scope;
 use crate::session::authorise;
+use ray_relay_access::audit::testing::{AuditSpy, spied};
+use ray_relay_access::identity::{Authenticator, Principal};
+use ray_relay_access::policy::Scope;
 use ray_relay_base::config::Config;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::event;

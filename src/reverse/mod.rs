@@ -20,11 +20,11 @@ use tracing::{Instrument as _, info, warn};
 use self::session::{Arriving, Failing, barred};
 use crate::agents::reverse::{DialledWorker, Rendezvous, RendezvousEvent};
 use crate::agents::{Carrier, Socket};
-use crate::audit::{Entry, EntryKind};
-use crate::connection::summary::Summary;
 use crate::context::Context;
-use crate::identity::Principal;
-use crate::policy::Scope;
+use ray_relay_access::audit::{Entry, EntryKind};
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_base::wire::link::{CloseReason, ControlLink, LinkError};
 use ray_relay_base::wire::tunnel::reverse::{FromPerson, RendezvousName, ToPerson};
 

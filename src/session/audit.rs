@@ -9,11 +9,11 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout};
 use tracing::error;
 
-use crate::audit::{Audit, Entry, EntryKind, Unavailable};
-use crate::identity::Principal;
 use crate::session::Session;
-use crate::telemetry::metrics::Outcome;
-use crate::telemetry::request::RequestId;
+use ray_relay_access::audit::{Audit, Entry, EntryKind, Unavailable};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::telemetry::metrics::Outcome;
+use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 
 /// How long one line may take: meanwhile the session that it is of stands still.

@@ -11,13 +11,15 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{Span, debug, field, info};
 
 use super::{Session, audit};
-use crate::audit::{Audit, Entry, EntryKind};
-use crate::connection::ConnectionInfo;
-use crate::connection::admission::Crowded;
-use crate::identity::{AuthError, Authenticator, Opens, Principal, PrincipalEnded, Secret};
-use crate::telemetry::Metrics;
-use crate::telemetry::metrics::RefusalKind;
-use crate::telemetry::request::RequestId;
+use ray_relay_access::audit::{Audit, Entry, EntryKind};
+use ray_relay_access::connection::ConnectionInfo;
+use ray_relay_access::connection::admission::Crowded;
+use ray_relay_access::identity::{
+    AuthError, Authenticator, Opens, Principal, PrincipalEnded, Secret,
+};
+use ray_relay_access::telemetry::Metrics;
+use ray_relay_access::telemetry::metrics::RefusalKind;
+use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_ray::ray::registry::BreakpointId;
 
 /// A credential as a client sends it, which is not checked yet.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::visible::sees;
-use crate::identity::Principal;
-use crate::policy::{Rights, Scope, Scopes};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::{Rights, Scope, Scopes};
 use ray_relay_ray::ray::registry::Breakpoint;
 
 /// A principal may do something with a breakpoint: proof of it. Made by [`authorise`], or [`left`](Self::left) by another process.

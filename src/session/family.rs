@@ -26,7 +26,7 @@ pub use self::asking::{Answer, Asked, Report, Wish};
 pub use self::leaving::{GroupTask, Stop};
 use self::leaving::{Members, One, all_leave};
 pub use self::tasks::GroupTasks;
-use crate::identity::Principal;
+use ray_relay_access::identity::Principal;
 use ray_relay_ray::ray::registry::BreakpointId;
 
 /// How long a family waits for its parent to come again: an editor reconnects within a second or two.

@@ -10,8 +10,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::SessionTable;
-use crate::identity::Principal;
 use crate::session::liveness::{LivenessProbe, Reply};
+use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::proc_net;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, Registry};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::policy::SessionObligations;
+use ray_relay_access::policy::SessionObligations;
 use ray_relay_base::wire::human_time::span;
 
 /// Warnings before the end of a limit that is long enough for them.

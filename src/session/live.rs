@@ -20,10 +20,10 @@ use super::limits::Limits;
 use super::refusal::SessionRefusal;
 use super::{Attached, Denied, Permit, Session};
 use crate::agents::Agents;
-use crate::audit::Audit;
-use crate::identity::Principal;
-use crate::recording::{CaptureStore, CaptureTee, Meta, Protocol};
-use crate::telemetry::metrics::Outcome;
+use ray_relay_access::audit::Audit;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::recording::{CaptureStore, CaptureTee, Meta, Protocol};
+use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::shutdown::Shutdown;
 use ray_relay_ray::ray::task_end::TaskEnd;
 

@@ -13,11 +13,11 @@ use tracing::{Span, error_span};
 use super::SessionTable;
 use super::collective::CollectiveWait;
 use crate::agents::WorkerRoute;
-use crate::identity::Principal;
-use crate::policy::Rights;
 use crate::session::parks::{Offer, over};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Denied};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Rights;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::{
     Breakpoint, Claim, ClaimError, Holder, Lease, Location, Registry, State,

@@ -1,7 +1,7 @@
 //! Why a client gets no session, in sentences that its editor or terminal shows.
 
 use crate::agents::{Agents, NoRoute};
-use crate::telemetry::metrics::RefusalKind;
+use ray_relay_access::telemetry::metrics::RefusalKind;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_ray::ray::registry::{Breakpoint, ClaimError, Holder, Snapshot, State};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::identity::Principal;
+use ray_relay_access::identity::Principal;
 
 /// Places of one kind. Each principal has a few of them at most; who is anonymous may have all.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Drop for QuotaPermit {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::identity::testing::somebody;
+    use ray_relay_access::identity::testing::somebody;
 
     #[test]
     fn one_takes_its_share_and_leaves_the_others_theirs() {

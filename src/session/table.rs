@@ -11,14 +11,16 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-use crate::connection::summary::Summary;
-use crate::identity::Principal;
 use crate::session::liveness::{Liveness, LivenessProbe};
 use crate::session::parks::ParkView;
 use crate::session::state::SessionState;
-use crate::telemetry::Metrics;
-use crate::telemetry::metrics::{Direction, Editor, OpenGuard, Outcome, SessionProtocol};
-use crate::telemetry::request::RequestId;
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::telemetry::Metrics;
+use ray_relay_access::telemetry::metrics::{
+    Direction, Editor, OpenGuard, Outcome, SessionProtocol,
+};
+use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::identity::Principal;
-use crate::policy::Scope;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::{Breakpoint, Search, Snapshot};
 
 /// What lets a person know that a breakpoint exists.
@@ -106,9 +106,9 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::identity::testing;
-    use crate::policy::{BreakpointSelector, Pattern, Rule};
     use crate::session::authorise;
+    use ray_relay_access::identity::testing;
+    use ray_relay_access::policy::{BreakpointSelector, Pattern, Rule};
     use ray_relay_ray::ray::testing::{paused, snapshot};
 
     fn somebody(scopes: &str, jobs: &[&str]) -> Principal {

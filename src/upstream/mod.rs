@@ -28,9 +28,9 @@ use tracing::Instrument as _;
 
 use crate::agents::NoStream;
 use crate::context::Context;
-use crate::identity::Principal;
-use crate::identity::revocation::seconds;
 use crate::session::Permit;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::identity::revocation::seconds;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::tcp;
 use ray_relay_base::wire::tunnel::messages::{Credential, ParkTerms, Subject};

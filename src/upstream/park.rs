@@ -28,13 +28,13 @@ pub(crate) use self::taking::{
 pub(crate) use self::terms::{Stay, keeps, promise, reserve, share, takes_in, task_of, usual};
 use super::let_subprocesses_run;
 use crate::context::Context;
-use crate::identity::Principal;
 use crate::session::Session;
 use crate::session::live::{Live, RECORD_AGAIN, SessionEvent, Signal};
 use crate::session::parks::{Busy, HandedOver, Offer, ParkCommand, ParkId, ParkSlot, ParkView};
 use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
-use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_debugger::debugger::unattended::{Unattended, UnattendedEvent};
 use ray_relay_debugger::debugger::waiting::{AfterWaiting, Waiting};

@@ -11,7 +11,7 @@ use super::dialling::{Dialling, greet};
 use super::tenancy::{LetRunError, Tenancy};
 use crate::agents::Agents;
 use crate::context::Context;
-use crate::telemetry::metrics::Outcome;
+use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::memory::Account;
 use ray_relay_debugger::debugger::let_run::let_subprocess_run;
 use ray_relay_ray::ray::registry::Breakpoint;

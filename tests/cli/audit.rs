@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use ray_relay::audit::{Audit, Entry, EntryKind};
-use ray_relay::identity::Principal;
-use ray_relay::telemetry::Metrics;
+use ray_relay_access::audit::{Audit, Entry, EntryKind};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::telemetry::Metrics;
 use ray_relay_base::config;
 use serde_json::Value;
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ray_relay::demo::cluster::{DemoCluster, Plan};
 use ray_relay::demo::processes::adopt_orphans;
-use ray_relay::telemetry::progress::PreparationClock;
+use ray_relay_access::telemetry::progress::PreparationClock;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ray_relay::demo::cluster::{DemoCluster, Plan};
 use ray_relay::demo::processes::adopt_orphans;
-use ray_relay::telemetry::progress::PreparationClock;
+use ray_relay_access::telemetry::progress::PreparationClock;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;

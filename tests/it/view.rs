@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ray_relay::dap::message_filter::MessageFilter;
-use ray_relay::identity::Principal;
-use ray_relay::policy::{Rights, Scope, Scopes, SessionObligations};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::{Rights, Scope, Scopes, SessionObligations};
 use serde_json::{Value, json};
 use tokio::process::Command;
 

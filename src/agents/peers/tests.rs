@@ -5,10 +5,10 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::agents::tests::node;
-use crate::audit::testing::spied;
 use crate::context::Context;
-use crate::identity::Authenticator;
 use crate::session::refusal::SessionRefusal;
+use ray_relay_access::audit::testing::spied;
+use ray_relay_access::identity::Authenticator;
 use ray_relay_base::config::Config;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::text::Hex;
@@ -134,7 +134,7 @@ async fn what_another_relay_holds_is_shown_and_refused_as_if_it_were_held_here()
 async fn a_session_is_shown_once_with_its_relay() {
     let scene = Scene::new().await;
     scene.says(1, [scene.held("7")]).await;
-    let anybody = crate::identity::Principal::anonymous();
+    let anybody = ray_relay_access::identity::Principal::anonymous();
     let rows = scene.context.peers.agents.sessions_elsewhere(&anybody);
     let rows = serde_json::to_value(rows).unwrap();
     assert_eq!(rows.as_array().unwrap().len(), 1);

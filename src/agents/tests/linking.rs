@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::*;
-use crate::identity::testing::{principal, revoke};
+use ray_relay_access::identity::testing::{principal, revoke};
 
 async fn rows(scene: &Scene) -> Value {
     let person = principal(&scene.context.auth, "person").await;
@@ -204,7 +204,9 @@ async fn a_revoked_agent_is_gone_within_a_second() {
 #[tokio::test]
 async fn what_is_not_on_record_does_not_happen() {
     let scene = Scene::new().await;
-    scene.record.refuse(crate::audit::EntryKind::Agent);
+    scene
+        .record
+        .refuse(ray_relay_access::audit::EntryKind::Agent);
     let mut agent = scene.dial("agent").await.unwrap();
     agent.announce("a1", 1).await;
     assert!(agent.refused().await.contains("audit log"));

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::agents::reverse::{NotMet, chosen};
-use crate::audit::EntryKind;
-use crate::identity::testing::revoke;
+use ray_relay_access::audit::EntryKind;
+use ray_relay_access::identity::testing::revoke;
 use ray_relay_base::wire::tunnel::messages::{
     Meeting, RendezvousArrival, RendezvousId, read, written,
 };
@@ -69,7 +69,7 @@ impl Scene {
     }
 
     fn of_sessions(&self) -> Vec<(EntryKind, String)> {
-        let told = |line: &crate::audit::testing::AuditLine| {
+        let told = |line: &ray_relay_access::audit::testing::AuditLine| {
             let outcome = line.details["outcome"].as_str().unwrap_or_default();
             (line.action, outcome.to_owned())
         };

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::failing::{head, head_with};
 use super::inspecting::{asked, told};
 use super::*;
-use crate::audit::EntryKind;
-use crate::connection::summary::Summary;
+use ray_relay_access::audit::EntryKind;
+use ray_relay_access::connection::summary::Summary;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::tunnel::messages::Inspection;
 use ray_relay_ray::ray::registry::Registry;
@@ -136,7 +136,7 @@ async fn no_debugger_is_opened_that_is_not_on_record() {
     scene.record.refuse(EntryKind::Audit);
     let heard = async {
         let asked = asked(&mut agent).await;
-        let of_ben = |line: &&crate::audit::testing::AuditLine| {
+        let of_ben = |line: &&ray_relay_access::audit::testing::AuditLine| {
             line.details.get("reason") == Some(&"it hangs".into())
         };
         (asked, scene.record.lines().iter().filter(of_ben).count())

@@ -1,8 +1,8 @@
 //! What two relays tell each other through an agent.
 
 use super::*;
-use crate::identity::Issuers;
-use crate::identity::testing::{authenticator_with, principal, revoke};
+use ray_relay_access::identity::Issuers;
+use ray_relay_access::identity::testing::{authenticator_with, principal, revoke};
 use ray_relay_base::config::Auth;
 use ray_relay_base::wire::tunnel::messages::Revocations;
 
@@ -25,7 +25,11 @@ async fn said(agent: &mut StandIn) -> Revocations {
 }
 
 /// Whether `person` is still welcome at `scene`, after everything that was said to it.
-async fn is_over(scene: &Scene, agent: &mut StandIn, person: &crate::identity::Principal) -> bool {
+async fn is_over(
+    scene: &Scene,
+    agent: &mut StandIn,
+    person: &ray_relay_access::identity::Principal,
+) -> bool {
     // Answered behind what was said before.
     agent.socket.send(Message::Ping("x".into())).await.unwrap();
     loop {

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 use crate::agents::end::AgentLinkEnd;
 use crate::agents::{NoStream, OpenRequest, Tunnel, WorkerRoute};
-use crate::identity::testing::revoke;
+use ray_relay_access::identity::testing::revoke;
 use ray_relay_base::wire::tunnel::messages::{self, HoldRow, Parked, Refusal};
 use ray_relay_ray::ray::registry::Breakpoint;
 use ray_relay_ray::ray::testing::paused;

@@ -3,8 +3,8 @@
 use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use crate::audit::files::{self, RawLine};
 use crate::cli::failure::Fails;
+use ray_relay_access::audit::files::{self, RawLine};
 
 /// Why a recording or log is of no use.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub(super) enum AuditError {
     },
     /// The file of the key that audit lines are sealed with cannot be used.
     #[error(transparent)]
-    Key(#[from] crate::audit::OpenError),
+    Key(#[from] ray_relay_access::audit::OpenError),
     /// What `verify` found to be altered.
     #[error("the audit log is not as it was written: {0}")]
     Altered(String),

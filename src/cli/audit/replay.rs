@@ -12,8 +12,8 @@ use super::super::terminal::size;
 use super::lines::AuditError;
 use super::transcript::Transcript;
 use crate::cli::failure::Failure;
-use crate::recording::format::{Header, RecordedLine, read_header, read_line};
-use crate::recording::{Direction, Protocol};
+use ray_relay_access::recording::format::{Header, RecordedLine, read_header, read_line};
+use ray_relay_access::recording::{Direction, Protocol};
 use ray_relay_base::wire::text::replaced;
 
 #[derive(Debug, Args)]

@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 use super::super::terminal;
 use super::lines::{AuditError, each_line, in_order, put};
 use super::table;
-use crate::audit::time::rfc3339;
 use crate::cli::failure::Failure;
-use crate::policy::Pattern;
+use ray_relay_access::audit::time::rfc3339;
+use ray_relay_access::policy::Pattern;
 use ray_relay_base::wire::text::replaced;
 
 #[derive(Debug, Args)]
@@ -50,13 +50,13 @@ pub(super) struct ShowArgs {
 }
 
 fn action(word: &str) -> Result<&'static str, String> {
-    let mut words = crate::audit::EntryKind::ALL
+    let mut words = ray_relay_access::audit::EntryKind::ALL
         .iter()
         .map(|action| action.word());
     match words.find(|known| *known == word) {
         Some(word) => Ok(word),
         None => {
-            let words: Vec<_> = crate::audit::EntryKind::ALL
+            let words: Vec<_> = ray_relay_access::audit::EntryKind::ALL
                 .iter()
                 .map(|action| action.word())
                 .collect();
@@ -66,7 +66,7 @@ fn action(word: &str) -> Result<&'static str, String> {
 }
 
 fn time(text: &str) -> Result<std::time::SystemTime, String> {
-    crate::audit::time::parse(text, std::time::SystemTime::now())
+    ray_relay_access::audit::time::parse(text, std::time::SystemTime::now())
         .ok_or_else(|| "write it as 1h (ago), 2026-11-21 or 2026-11-21T10:55, in UTC".to_owned())
 }
 

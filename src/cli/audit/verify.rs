@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::lines::{AuditError, each_line, in_order};
-use crate::audit::chain::Hash;
-use crate::audit::chain::Hashing;
-use crate::audit::hashing;
-use crate::audit::verify::{Report, Verifier};
 use crate::cli::failure::Failure;
+use ray_relay_access::audit::chain::Hash;
+use ray_relay_access::audit::chain::Hashing;
+use ray_relay_access::audit::hashing;
+use ray_relay_access::audit::verify::{Report, Verifier};
 use ray_relay_base::wire::text::replaced;
 
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::sse::{EventFeed, ServerSentEvent};
 use crate::listing::row::kind;
-use crate::policy::Pattern;
+use ray_relay_access::policy::Pattern;
 
 /// How long is waited before the stream is asked for again.
 const PAUSE: Duration = Duration::from_secs(3);

@@ -184,11 +184,11 @@ mod tests {
     use tokio::io::DuplexStream;
 
     use super::*;
-    use crate::audit::testing::spied;
-    use crate::connection::ConnectionInfo;
-    use crate::connection::summary::Summary;
     use crate::context::Context;
-    use crate::identity::testing::{authenticator, token_of};
+    use ray_relay_access::audit::testing::spied;
+    use ray_relay_access::connection::ConnectionInfo;
+    use ray_relay_access::connection::summary::Summary;
+    use ray_relay_access::identity::testing::{authenticator, token_of};
     use ray_relay_base::config::Config;
 
     fn entering() -> Enter {

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use super::python;
 use crate::cli::terminal::say;
-use crate::telemetry::logging::colours;
+use ray_relay_access::telemetry::logging::colours;
 use ray_relay_debugger::pdb::Piece;
 
 /// Longest line that is coloured, in bytes.

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use serde_json::{Value, json};
 
 use crate::doctor::{self, Finding, Severity};
-use crate::telemetry::logging::colours;
+use ray_relay_access::telemetry::logging::colours;
 
 /// All findings as JSON, and what they come to.
 pub(super) fn as_json(relay: &str, findings: &[Finding], exit_code: u8) -> Value {

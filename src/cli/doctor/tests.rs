@@ -22,7 +22,7 @@ use super::*;
 use crate::app::{self, Running};
 use crate::cli::{KubeArgs, RelayTlsArgs, RelayTokenArgs};
 use crate::doctor::Severity;
-use crate::identity::testing::{KEY, foreign_token, token_of, token_until};
+use ray_relay_access::identity::testing::{KEY, foreign_token, token_of, token_until};
 use ray_relay_base::config::{ClientAuth, Config, Gcs};
 use ray_relay_base::dial::testing::{Authority, Files, Pair};
 use ray_relay_base::wire::human_time::utc;
@@ -369,7 +369,8 @@ async fn a_token_that_is_taken_and_each_that_is_not() {
     assert!(expired.says.contains(" expired "), "{expired:?}");
     assert!(expired.says.ends_with("59m ago") || expired.says.ends_with("59s ago"));
     let claims = json!({"aud": "ray-relay", "sub": "ann", "jti": "x", "exp": 4_000_000_000_u64});
-    let other = crate::identity::SigningKey::from_file(&KEY.replace("c2l4", "c2l5")).unwrap();
+    let other =
+        ray_relay_access::identity::SigningKey::from_file(&KEY.replace("c2l4", "c2l5")).unwrap();
     let unknown = other.sign("JWT", &claims).unwrap();
     let unknown = refused(&with_token(&relay, &dir, unknown.expose())).await;
     assert!(unknown.says.contains("a key that the relay does not know"));

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 use crate::cli::failure::Fails;
-use crate::identity::revocation::RevocationFileError;
-use crate::identity::{CannotSign, CredentialRefusal, KeyFileError, Secret, SigningKeyError};
+use ray_relay_access::identity::revocation::RevocationFileError;
+use ray_relay_access::identity::{
+    CannotSign, CredentialRefusal, KeyFileError, Secret, SigningKeyError,
+};
 use ray_relay_base::wire::watched_file::read_bounded;
 
 /// Longest token that is read from standard input.

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::input::{TokenError, secret, token_from_stdin};
 use crate::cli::failure::Failure;
-use crate::identity::{Claims, CredentialRefusal, Expectations, Jws, KeyFiles, Secret};
-use crate::policy::Pattern;
+use ray_relay_access::identity::{Claims, CredentialRefusal, Expectations, Jws, KeyFiles, Secret};
+use ray_relay_access::policy::Pattern;
 use ray_relay_base::wire::human_time::moment;
 use ray_relay_base::wire::text::replaced;
 
@@ -90,7 +90,7 @@ pub(super) fn run(args: InspectArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn first(errors: Vec<crate::identity::KeyFileError>) -> TokenError {
+fn first(errors: Vec<ray_relay_access::identity::KeyFileError>) -> TokenError {
     match errors.into_iter().next() {
         Some(error) => error.into(),
         None => TokenError::NoToken,
@@ -164,7 +164,7 @@ fn shown(
     text
 }
 
-fn narrowed(selector: &crate::policy::BreakpointSelector) -> String {
+fn narrowed(selector: &ray_relay_access::policy::BreakpointSelector) -> String {
     let words = selector
         .lists()
         .into_iter()

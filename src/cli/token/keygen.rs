@@ -10,8 +10,8 @@ use clap::{Args, ValueEnum};
 use super::super::cert::write_new;
 use super::input::TokenError;
 use crate::cli::failure::Failure;
-use crate::identity::Generated;
-use crate::identity::keys::Algorithm;
+use ray_relay_access::identity::Generated;
+use ray_relay_access::identity::keys::Algorithm;
 
 /// `token keygen`
 #[derive(Debug, Args)]

@@ -12,7 +12,9 @@ use serde_json::{Map, Value, json};
 
 use super::input::{TokenError, read_key_file};
 use crate::cli::failure::Failure;
-use crate::identity::{CannotSign, Claims, Expectations, Jws, MAX_TOKEN_BYTES, Secret, SigningKey};
+use ray_relay_access::identity::{
+    CannotSign, Claims, Expectations, Jws, MAX_TOKEN_BYTES, Secret, SigningKey,
+};
 use ray_relay_base::config::units::parse_duration;
 use ray_relay_base::wire::human_time::{moment, span};
 use ray_relay_base::wire::text::replaced;
@@ -29,7 +31,7 @@ pub struct MintArgs {
     /// What is allowed: list, view, debug, attach, terminal, dashboard:read, dashboard:write,
     /// admin, terminate, node; separated by commas
     #[arg(long, value_name = "SCOPES", required_unless_present = "by_policy")]
-    pub scope: Option<crate::policy::Scopes>,
+    pub scope: Option<ray_relay_access::policy::Scopes>,
     /// Without scopes of its own: the policy file of the relay alone says what is allowed
     #[arg(long, conflicts_with = "scope")]
     pub by_policy: bool,

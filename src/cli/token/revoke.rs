@@ -8,8 +8,8 @@ use clap::Args;
 
 use super::input::{TokenError, secret, token_from_stdin};
 use crate::cli::failure::Failure;
-use crate::identity::revocation::{Revocation, Revoked, append};
-use crate::identity::{Claims, Jws, Secret, is_presentable};
+use ray_relay_access::identity::revocation::{Revocation, Revoked, append};
+use ray_relay_access::identity::{Claims, Jws, Secret, is_presentable};
 use ray_relay_base::wire::human_time::moment;
 use ray_relay_base::wire::text::replaced;
 

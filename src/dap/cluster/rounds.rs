@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
     use crate::dap::attach_selector::read_selector;
-    use crate::identity::Principal;
+    use ray_relay_access::identity::Principal;
     use ray_relay_ray::ray::testing::paused;
 
     /// The task of session `session` in `job`, which has stopped so often, and so often by itself.

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 
 use super::jobs::JobName;
 use crate::dap::attach_selector::{AttachSelector, fits};
-use crate::identity::Principal;
 use crate::session::family::Stop;
+use ray_relay_access::identity::Principal;
 use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
 
 /// Jobs whose others are looked for at a time; more stop as they would without.
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
     use crate::dap::attach_selector::read_selector;
-    use crate::identity::testing::{authenticator, principal};
+    use ray_relay_access::identity::testing::{authenticator, principal};
     use ray_relay_ray::ray::testing::{paused, snapshot};
 
     const NONE: (&[Stop], &[Stop]) = (&[], &[]);

@@ -12,7 +12,7 @@ use crate::session::refusal::SessionRefusal;
 use crate::session::shares::QuotaExceeded;
 use crate::session::state::SessionState;
 use crate::session::{GroupMember, Initiator};
-use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::Breakpoint;

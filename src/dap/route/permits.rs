@@ -6,12 +6,12 @@ use super::AttachFlow;
 use crate::dap::attach_selector::AttachSelector;
 use crate::dap::client::DebugClient;
 use crate::dap::selection::Hint;
-use crate::policy::Scope;
 use crate::session::parks::ParkId;
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Denied, Permit, authorise};
 use crate::upstream::owner;
 use crate::upstream::park::{self, Resumed};
+use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 
 impl AttachFlow<'_> {

@@ -5,10 +5,10 @@ use crate::dap::ClientOpening;
 use crate::dap::attach_selector::{AttachSelector, fits};
 use crate::dap::client::DebugClient;
 use crate::dap::selection::{AttachAnswer, Hint};
-use crate::policy::Scope;
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Permit, leaving};
 use crate::upstream::park::{self, Resumed, Terms};
+use ray_relay_access::policy::Scope;
 use ray_relay_debugger::debugger::unattended::Taker;
 use ray_relay_ray::ray::registry::Breakpoint;
 

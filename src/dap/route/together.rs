@@ -19,8 +19,8 @@ use crate::dap::attach_selector::AttachSelector;
 use crate::dap::cluster::{JobName, Joined, StopsTogether};
 use crate::dap::selection::{AttachAnswer, ChildSessions, Hint};
 use crate::listing::text::first_of;
-use crate::policy::Scope;
 use crate::session::audit::SessionAudit;
+use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Running, RunningQuery, State, What};
 
 /// Debuggers that are opened at a time.

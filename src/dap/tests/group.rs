@@ -11,8 +11,8 @@ use tokio::sync::{Notify, mpsc};
 use super::family::{announced, configured_with, open};
 use super::identity::{relay, with_token};
 use super::*;
-use crate::audit::testing::spied;
-use crate::identity::testing::token_of;
+use ray_relay_access::audit::testing::spied;
+use ray_relay_access::identity::testing::token_of;
 
 /// Two ranks that stand, each open in a session of its own, and what their debuggers are asked.
 struct GroupScene {

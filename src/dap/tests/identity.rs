@@ -8,7 +8,7 @@ mod session;
 use std::time::Instant;
 
 use super::*;
-use crate::identity::testing::{authenticator, principal, revoke, token_of};
+use ray_relay_access::identity::testing::{authenticator, principal, revoke, token_of};
 use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Who may do what.

@@ -2,7 +2,7 @@
 
 use super::identity::with_token;
 use super::*;
-use crate::identity::testing::{authenticator, token_of};
+use ray_relay_access::identity::testing::{authenticator, token_of};
 
 /// A session of a person with these limits in seconds, attached.
 async fn attached(session: Option<u64>, idle: Option<u64>) -> (Debugger, Conversation<TcpStream>) {

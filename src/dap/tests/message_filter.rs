@@ -7,8 +7,8 @@ use super::*;
 use crate::dap::message_filter::{Action, MessageFilter};
 use crate::dap::view_filter::FIRST_OWN_SEQ;
 use crate::dap::wall::tests::json_of;
-use crate::identity::testing::token_of;
-use crate::policy::{Rights, Scope, Scopes, SessionObligations};
+use ray_relay_access::identity::testing::token_of;
+use ray_relay_access::policy::{Rights, Scope, Scopes, SessionObligations};
 use ray_relay_base::wire::dap::peek::MessageType;
 
 #[tokio::test]

@@ -12,10 +12,10 @@ mod unrecorded;
 
 use super::identity::with_token;
 use super::*;
-use crate::audit::EntryKind;
-use crate::audit::testing::{AuditSpy, spied};
-use crate::identity::testing::{authenticator, token_of};
 use crate::session::state::SessionState;
+use ray_relay_access::audit::EntryKind;
+use ray_relay_access::audit::testing::{AuditSpy, spied};
+use ray_relay_access::identity::testing::{authenticator, token_of};
 use ray_relay_base::wire::dap::kept::MOST;
 use ray_relay_ray::ray::registry::{BreakpointId, Snapshot};
 

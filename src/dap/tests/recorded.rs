@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::identity::with_token;
 use super::*;
-use crate::identity::testing::{authenticator, token_of};
-use crate::recording::Direction;
-use crate::recording::format::{RecordedLine, read_header, read_line};
+use ray_relay_access::identity::testing::{authenticator, token_of};
+use ray_relay_access::recording::Direction;
+use ray_relay_access::recording::format::{RecordedLine, read_header, read_line};
 
 const RECORDED: &str = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\nrecord = true\n";
 

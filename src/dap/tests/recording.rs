@@ -2,9 +2,9 @@
 
 use super::identity::{relay, with_token, worker};
 use super::*;
-use crate::audit::EntryKind;
-use crate::audit::testing::{AuditLine, AuditSpy, spied};
-use crate::identity::testing::token_of;
+use ray_relay_access::audit::EntryKind;
+use ray_relay_access::audit::testing::{AuditLine, AuditSpy, spied};
+use ray_relay_access::identity::testing::token_of;
 
 fn actions(entries: &[AuditLine]) -> Vec<EntryKind> {
     entries.iter().map(|entry| entry.action).collect()

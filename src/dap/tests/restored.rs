@@ -1,12 +1,12 @@
 //! Sessions of a relay that was killed, at the next one.
 
 use super::*;
-use crate::audit::EntryKind;
-use crate::audit::testing::spied;
-use crate::identity::CarriedIdentity;
-use crate::identity::testing::{authenticator, principal, token_of};
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
+use ray_relay_access::audit::EntryKind;
+use ray_relay_access::audit::testing::spied;
+use ray_relay_access::identity::CarriedIdentity;
+use ray_relay_access::identity::testing::{authenticator, principal, token_of};
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
 use ray_relay_debugger::keeper::{LeftConnection, testing};
 use ray_relay_ray::ray::registry::BreakpointId;

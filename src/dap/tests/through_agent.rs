@@ -10,7 +10,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 use super::*;
 use crate::agents::tests::{Scene, StandIn, dialled};
-use crate::identity::testing::{principal, revoke, token_of};
+use ray_relay_access::identity::testing::{principal, revoke, token_of};
 use ray_relay_base::config::UpstreamPath;
 use ray_relay_base::wire::dap::message::RefusalCode;
 use ray_relay_base::wire::tunnel::messages::{
@@ -114,7 +114,7 @@ async fn a_session_goes_through_the_agent_and_the_record_says_so() {
     let lines = scene.record.lines();
     let began = lines
         .iter()
-        .find(|line| line.action == crate::audit::EntryKind::SessionBegan);
+        .find(|line| line.action == ray_relay_access::audit::EntryKind::SessionBegan);
     assert_eq!(began.unwrap().details["way"], "agent");
     let passing = passing(&scene, &open, &worker).await;
     let mut debugpy = configured(&worker).await;
@@ -394,7 +394,8 @@ async fn the_end_of_the_agent_is_told_and_is_no_end_of_the_worker() {
         loop {
             let lines = scene.record.lines();
             let mut ends = lines.iter();
-            let end = ends.find(|line| line.action == crate::audit::EntryKind::SessionEnded);
+            let end =
+                ends.find(|line| line.action == ray_relay_access::audit::EntryKind::SessionEnded);
             if let Some(line) = end {
                 return line.details["outcome"].clone();
             }

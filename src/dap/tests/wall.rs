@@ -2,7 +2,7 @@
 
 use super::identity::{relay, with_token, worker};
 use super::*;
-use crate::identity::testing::token_of;
+use ray_relay_access::identity::testing::token_of;
 
 /// Sends `body` as it is, to the client.
 async fn say(dap: &mut Conversation<TcpStream>, body: &str) {

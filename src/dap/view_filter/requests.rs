@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dap::messages;
 use crate::dap::rewrite::is_set;
-use crate::policy::{Scope, Scopes};
+use ray_relay_access::policy::{Scope, Scopes};
 
 /// Longest text that is taken: a path, a function's name.
 pub(super) const MAX_TEXT: usize = 4096;

@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::SessionObligations;
+use ray_relay_access::policy::SessionObligations;
 
 fn with(scopes: Scopes) -> ViewFilter {
     let rights = Rights {

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::visibility::{hidden, is_identifier, thread_name, type_name};
+use ray_relay_access::visibility::{hidden, is_identifier, thread_name, type_name};
 
 /// Which text of the program a message carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Request;
 use crate::dap::verdict::{Action, ask};
-use crate::visibility::Visibility;
+use ray_relay_access::visibility::Visibility;
 use ray_relay_debugger::pdb::{ComparisonKey, Open, Opened, OpenedValue};
 
 /// Questions that are asked at the same time.

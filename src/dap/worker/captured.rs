@@ -1,4 +1,4 @@
-//! A captured session: what is relayed goes to [`crate::recording`] as well.
+//! A captured session: what is relayed goes to [`ray_relay_access::recording`] as well.
 //!
 //! Every message of such a session is captured, so what is recorded is what the client sent, and what it saw, in that
 //! order. The opening is not in it: `attach` holds the client's token.
@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::ActiveSession;
-use crate::recording::{CaptureError, Direction};
+use ray_relay_access::recording::{CaptureError, Direction};
 use ray_relay_base::wire::json::put;
 use ray_relay_base::wire::peer_stream::PeerStream;
 

@@ -12,7 +12,7 @@ use super::phase::{ClientState, Decision};
 use super::{ActiveSession, HALF_CLOSED};
 use crate::dap::attach_selector::OnClose;
 use crate::dap::rewrite::is_set;
-use crate::telemetry::metrics::Outcome;
+use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::wire::dap::message::Request;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::{BreakpointId, Snapshot};

@@ -14,7 +14,7 @@ use crate::dap::messages::{FromWorker, OfWorker};
 use crate::dap::{rewrite, wall};
 use crate::session::state::SessionState;
 use crate::session::worker_end::{agent_lost, unexplained, was_intended};
-use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::wire::dap::codec::{frame, parse, without_lone_surrogates};
 use ray_relay_base::wire::dap::message::{Request, event, notice, task_end};
 use ray_relay_base::wire::dap::names::{Command, Event};

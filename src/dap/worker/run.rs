@@ -11,11 +11,11 @@ use tracing::debug;
 use super::phase::{ClientState, WorkerState};
 use super::{ActiveSession, HALF_CLOSED, LET_GO, SessionOutcome};
 use super::{closing, ending, in_passing, pausing};
-use crate::connection::on_wake::WakeForwarder;
 use crate::session::FromFamily;
 use crate::session::live::{Signal, until};
 use crate::session::worker_end::was_intended;
-use crate::telemetry::metrics::Outcome;
+use ray_relay_access::connection::on_wake::WakeForwarder;
+use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::wire::dap::codec::FrameError;
 use ray_relay_base::wire::dap::message::{event, notice};
 use ray_relay_base::wire::dap::names::Event;
@@ -63,7 +63,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let every = self.live.sampling().unwrap_or(COUNT_EVERY).min(COUNT_EVERY);
         let mut count = interval_at(Instant::now() + every, every);
         count.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let beside = WakeForwarder::new();
+        let beside = WakeForwarder::default();
         loop {
             let next = self.next(&mut count, &beside).await;
             self.count();

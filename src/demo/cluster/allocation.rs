@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use rand::RngExt as _;
 
-use super::bounds::PORTS;
 use super::error::ClusterError;
 
 /// The head's address and those of up to `workers` workers; only the head's where the system has
@@ -26,16 +25,6 @@ pub(super) fn node_addresses(workers: usize) -> Vec<Ipv4Addr> {
         addresses.push(Ipv4Addr::LOCALHOST);
     }
     addresses
-}
-
-/// A port without a listener, on any address. Another process may still take it before Ray
-/// does; the range is wide enough to make that unlikely.
-pub(crate) fn free_port() -> Result<u16, ClusterError> {
-    let mut rng = rand::rng();
-    (0..200)
-        .map(|_| rng.random_range(PORTS))
-        .find(|port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok())
-        .ok_or(ClusterError::NoPort)
 }
 
 pub(super) fn random_token() -> String {

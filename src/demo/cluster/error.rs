@@ -2,7 +2,9 @@
 
 use std::io;
 
-use super::bounds::{PORTS, UP_DEADLINE};
+use ray_relay_base::wire::tcp::FREE_PORTS;
+
+use super::bounds::UP_DEADLINE;
 use ray_relay_ray::ray::head::HeadConfigError;
 
 /// Why there is no cluster. `Display` is a sentence with the next step.
@@ -19,7 +21,7 @@ pub enum ClusterError {
         source: io::Error,
     },
     /// No port of the range is free.
-    #[error("no free port between {} and {} on 127.0.0.1; end what uses them", PORTS.start, PORTS.end)]
+    #[error("no free port between {} and {} on 127.0.0.1; end what uses them", FREE_PORTS.start, FREE_PORTS.end)]
     NoPort,
     /// `ray start` ended.
     #[error("`ray start` of node {node} ended ({status}); its last lines:\n{said}")]

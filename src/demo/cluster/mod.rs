@@ -20,7 +20,6 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::allocation::free_port;
 pub use self::allocation::make_short_dir;
 use self::allocation::{node_addresses, random_token};
 use self::bounds::UP_DEADLINE;
@@ -28,7 +27,8 @@ pub use self::error::ClusterError;
 use self::node::{DemoNode, clean, search_path};
 use super::processes::ProcessGroup;
 use super::venv::{Venv, major_minor};
-use crate::telemetry::progress::{PreparationClock, ProgressStep};
+use ray_relay_access::telemetry::progress::{PreparationClock, ProgressStep};
+use ray_relay_base::wire::tcp::free_port;
 use ray_relay_ray::ray::jobs::Jobs;
 
 /// How often a cluster is begun, where Ray gives up on it.
@@ -214,14 +214,20 @@ impl DemoCluster {
             environment.push(("RAY_AUTH_MODE".into(), "disabled".into()));
         }
         environment.extend(plan.env.iter().map(|(k, v)| ((*k).into(), (*v).into())));
-        let dashboard = format!("http://127.0.0.1:{}", free_port()?);
+        let dashboard = format!(
+            "http://127.0.0.1:{}",
+            free_port().ok_or(ClusterError::NoPort)?
+        );
         let token_file = token.as_ref().map(|_| dir.join("token"));
         let cluster = Self {
             jobs: Jobs::new(&*dashboard, token_file, false)?,
             nodes: Vec::new(),
             family: ProcessGroup::marked(format!("{MARK}={id}")),
             dashboard,
-            gcs: SocketAddr::new(IpAddr::V4(head_ip), free_port()?),
+            gcs: SocketAddr::new(
+                IpAddr::V4(head_ip),
+                free_port().ok_or(ClusterError::NoPort)?,
+            ),
             token,
             environment,
             dir: dir.clone(),

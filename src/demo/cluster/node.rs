@@ -3,12 +3,12 @@
 //! Called by [`DemoCluster::start`]. Invariant: each node belongs to the cluster's family from the
 //! moment it runs.
 
+use ray_relay_base::wire::tcp::free_port;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
-use super::allocation::free_port;
 use super::{ClusterError, DemoCluster, Plan};
 use crate::demo::venv::Venv;
 
@@ -36,7 +36,10 @@ impl DemoCluster {
             "--include-dashboard=true".to_owned(),
             "--dashboard-host=127.0.0.1".to_owned(),
             format!("--dashboard-port={dashboard_port}"),
-            format!("--ray-client-server-port={}", free_port()?),
+            format!(
+                "--ray-client-server-port={}",
+                free_port().ok_or(ClusterError::NoPort)?
+            ),
         ];
         if ip != Ipv4Addr::LOCALHOST {
             // Ray takes 127.0.0.1 as "the machine's outward address".
@@ -75,7 +78,10 @@ impl DemoCluster {
             .args(["start", "--block", "--num-cpus=4", "--disable-usage-stats"])
             .args(args)
             .arg(format!("--object-store-memory={OBJECT_STORE}"))
-            .arg(format!("--dashboard-agent-listen-port={}", free_port()?))
+            .arg(format!(
+                "--dashboard-agent-listen-port={}",
+                free_port().ok_or(ClusterError::NoPort)?
+            ))
             // Its sockets live below: a path of 107 bytes is the system's limit.
             .arg(format!("--temp-dir={}", self.dir.join(name).display()))
             // Any free port: with several nodes on one machine Ray's fixed ranges would collide.

@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use super::python::Python;
 use super::{Venv, VenvError};
-use crate::telemetry::progress::{PreparationClock, ProgressStep};
+use ray_relay_access::telemetry::progress::{PreparationClock, ProgressStep};
 
 /// A download of some 100 MB over a slow line still fits.
 pub(super) const INSTALL_DEADLINE: Duration = Duration::from_secs(30 * 60);

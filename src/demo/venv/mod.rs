@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, flock};
 pub use self::error::VenvError;
 use self::install::{INSTALL_DEADLINE, create, install};
 pub use self::python::{Python, find_python, major_minor, supported_pythons};
-use crate::telemetry::progress::{PreparationClock, ProgressStep};
+use ray_relay_access::telemetry::progress::{PreparationClock, ProgressStep};
 
 /// Written last, with one requirement a line.
 const MARKER: &str = ".installed";

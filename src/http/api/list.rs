@@ -15,11 +15,11 @@ use hyper::{Response, StatusCode};
 use super::page::ListQuery;
 use crate::http::answer::{self, Body};
 use crate::http::{hop, query};
-use crate::identity::Principal;
 use crate::listing::json::Rest;
 use crate::listing::shared::SharedRows;
-use crate::policy::Scope;
 use crate::session::within;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::Snapshot;
 
 /// A shorter list is not worth compressing.

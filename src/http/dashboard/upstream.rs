@@ -12,9 +12,9 @@ use crate::http::answer::{self, Body};
 use crate::http::refusal::HttpRefusal;
 use crate::http::route::{Which, segments, unescaped};
 use crate::http::{hop, origin};
-use crate::identity::Principal;
-use crate::policy::Scope;
-use crate::telemetry::metrics::{Asker, HeadOutcome};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
+use ray_relay_access::telemetry::metrics::{Asker, HeadOutcome};
 use ray_relay_ray::ray::head::{HeadBody, HeadClient, HeadError};
 
 /// The cluster that is asked for. One that the caller has nothing to do with is as unknown as one that does not exist.

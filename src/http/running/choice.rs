@@ -9,7 +9,7 @@ use crate::http::query;
 use crate::listing::row::Row;
 use crate::listing::running::is_called;
 use crate::listing::select::Filter;
-use crate::policy::Pattern;
+use ray_relay_access::policy::Pattern;
 use ray_relay_ray::ray::registry::Running;
 
 /// Longest name or pattern, in bytes.

@@ -15,9 +15,9 @@ use crate::http::answer::{self, Body};
 use crate::http::audit;
 use crate::http::exchange::Exchange;
 use crate::http::refusal::HttpRefusal;
-use crate::identity::Principal;
 use crate::listing::running::FailedRow;
-use crate::policy::Scope;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 
 /// How long the agent may take.
 const PATIENCE: Duration = Duration::from_secs(8);

@@ -9,9 +9,9 @@ use tokio::time::timeout;
 
 use super::may;
 use crate::context::Context;
-use crate::identity::Principal;
 use crate::listing::running::IdleRow;
-use crate::policy::Scope;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::{Running, RunningIn};
 
 /// Actors that are reported, and those of which Ray is asked what they ran last.

@@ -17,10 +17,10 @@ use super::{SLOW, clusters, failed, hooked, may, row, running};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::Exchange;
 use crate::http::query;
-use crate::identity::Principal;
 use crate::listing::standing;
-use crate::policy::Scope;
 use crate::session::within;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::Running;
 

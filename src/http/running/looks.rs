@@ -25,8 +25,8 @@ use crate::http::answer::{self, Body};
 use crate::http::exchange::{Exchange, Post};
 use crate::http::refusal::HttpRefusal;
 use crate::http::{audit, body};
-use crate::identity::Principal;
-use crate::policy::Scope;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::look::Look;
 use ray_relay_ray::ray::registry::{NoStack, Running};
 

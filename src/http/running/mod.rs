@@ -21,10 +21,10 @@ use tokio::time::timeout;
 pub(super) use self::list::list;
 pub(super) use self::shown::held;
 use crate::context::Context;
-use crate::identity::Principal;
 use crate::listing::running::RunningRow;
-use crate::policy::Scope;
 use choice::TaskChoice;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::{BreakpointId, Running, RunningIn, RunningQuery};
 
 /// How long the heads may take to say what runs, those who asked before included.

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 use super::may;
 use crate::context::Context;
-use crate::identity::Principal;
-use crate::policy::Scope;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::look::{Frame, Look, Source};
 use ray_relay_ray::ray::registry::{ObjectState, OwnedBy, Running, RunningIn};
 

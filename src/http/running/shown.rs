@@ -8,13 +8,15 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use crate::audit::Unavailable;
 use crate::http::answer::{self, Body};
 use crate::http::audit;
 use crate::http::exchange::Exchange;
-use crate::identity::Principal;
 use crate::listing::json::seconds;
-use crate::visibility::{Visibility, hidden, is_identifier, thread_name, type_name, written};
+use ray_relay_access::audit::Unavailable;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::visibility::{
+    Visibility, hidden, is_identifier, thread_name, type_name, written,
+};
 use ray_relay_base::memory::MemoryUse;
 use ray_relay_ray::ray::look::{Local, LocalStructure, Look};
 use ray_relay_ray::ray::registry::Running;
@@ -220,7 +222,7 @@ pub(in crate::http) fn held(
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::identity::testing::{authenticator, principal};
+    use ray_relay_access::identity::testing::{authenticator, principal};
     use ray_relay_debugger::pdb::testing::{PLANTED, printed};
     use ray_relay_ray::ray::registry::{Names, What};
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::http::routes::ROUTES;
-use crate::identity::testing::{authenticator_with, foreign_token, issuer_that_is_down};
 use hyper::header::{RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE};
+use ray_relay_access::identity::testing::{authenticator_with, foreign_token, issuer_that_is_down};
 
 fn everybody() -> Person {
     Person::new(
@@ -347,7 +347,7 @@ async fn nobody_is_asked_where_nobody_is_authenticated() {
 
 #[tokio::test]
 async fn an_administrator_revokes_and_it_holds_at_once() {
-    use crate::identity::SigningKey;
+    use ray_relay_access::identity::SigningKey;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("key");
     let key = "hs256:c2l4dHktZm91ciBjaGFyYWN0ZXJzIG9mIHNlY3JldCBhcmUgZW5vdWdoIGZvciBldmVyeWJvZHk=";
@@ -356,7 +356,8 @@ async fn an_administrator_revokes_and_it_holds_at_once() {
         keys: vec![file],
         ..config::Auth::default()
     };
-    let auth = Authenticator::from_config(&auth, crate::identity::Issuers::default()).unwrap();
+    let auth =
+        Authenticator::from_config(&auth, ray_relay_access::identity::Issuers::default()).unwrap();
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap()

@@ -3,7 +3,7 @@
 use super::proxy::workers;
 use super::*;
 use crate::session::state::SessionState;
-use crate::telemetry::request::RequestId;
+use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::text::Hex;
 use ray_relay_ray::ray::registry::Snapshot;

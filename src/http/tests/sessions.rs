@@ -1,10 +1,10 @@
 //! Who may end a session, and that it is on record before it ends.
 
 use super::*;
-use crate::connection::summary::Summary;
 use crate::session::Session;
 use crate::session::state::SessionState;
-use crate::telemetry::metrics::SessionProtocol;
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::telemetry::metrics::SessionProtocol;
 
 async fn ask(relay: &Relay, subject: &str, body: &str) -> u16 {
     posted(relay, "/relay/v1/sessions/end", subject, body)

@@ -18,7 +18,7 @@ use crate::listing::json;
 use crate::listing::select::{ListSelection, arranged};
 use crate::session::state::SessionState;
 use crate::session::{audit, visible};
-use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::memory::MemoryUse;
 use ray_relay_base::shutdown::DRAINING;
 use ray_relay_base::wire::text::replaced;

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::lineproto::input::Typed;
 use crate::lineproto::session::{NextPrompt, TerminalSession};
-use crate::telemetry::metrics::Outcome;
+use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_ray::ray::registry::Breakpoint;
 
 /// How long its next stop is waited for.

@@ -2,9 +2,9 @@
 
 use serde_json::Map;
 
-use crate::audit::Unavailable;
-use crate::recording::{CaptureTee, Direction};
 use crate::session::audit::SessionAudit;
+use ray_relay_access::audit::Unavailable;
+use ray_relay_access::recording::{CaptureTee, Direction};
 
 /// What was typed, for the record.
 pub(in crate::lineproto) struct Log<'a> {

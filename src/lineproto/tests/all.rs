@@ -1,8 +1,8 @@
 //! `all`: one prompt for many, by sessions of the relay's own.
 
-use crate::connection::ConnectionInfo;
 use crate::lineproto::tests::debugpy::Debugpy;
 use crate::lineproto::tests::*;
+use ray_relay_access::connection::ConnectionInfo;
 use ray_relay_ray::ray::registry::Snapshot;
 
 /// Has `relay` serve what it opens itself, as its listener does.

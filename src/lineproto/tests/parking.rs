@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::lineproto::tests::debugpy::{Debugpy, Worker};
 use crate::lineproto::tests::*;
-use crate::policy::Scope;
+use ray_relay_access::policy::Scope;
 use ray_relay_ray::hold::EACH;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -28,7 +28,7 @@ pub(super) async fn until_listed(context: &Context, id: BreakpointId, word: &str
 
 /// Waits until what the debugger parked by `who` has said is read: its answer to a question comes behind that.
 async fn until_heard(relay: &Relay, who: &str, id: BreakpointId) {
-    let principal = crate::identity::testing::principal(&relay.context.auth, who).await;
+    let principal = ray_relay_access::identity::testing::principal(&relay.context.auth, who).await;
     let list = relay.context.registry.snapshot();
     let may = authorise(&principal, list.find(id).unwrap(), Scope::Terminal).unwrap();
     let parks = &relay.context.sessions.parks;
@@ -178,7 +178,8 @@ async fn nobody_else_goes_on_with_it_and_who_may_releases_it() {
     assert!(told.contains("this resumes ann's session with "), "{told}");
     drop(adm.stream);
     until_listed(&relay.context, id, "parked").await;
-    let principal = crate::identity::testing::principal(&relay.context.auth, "adm").await;
+    let principal =
+        ray_relay_access::identity::testing::principal(&relay.context.auth, "adm").await;
     let list = relay.context.registry.snapshot();
     let may = authorise(&principal, list.find(id).unwrap(), Scope::Terminal);
     let released = relay.context.sessions.parks.let_run(&may.unwrap()).await;

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use tokio::net::TcpSocket;
 
 use super::parking::until_listed;
-use crate::audit::testing::AuditLine as Audited;
-use crate::identity::Principal;
 use crate::lineproto::tests::*;
-use crate::policy::Scope;
 use crate::session::authorise;
 use crate::session::live::RECORD_AGAIN;
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
+use ray_relay_access::audit::testing::AuditLine as Audited;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_base::timestamp::unix_ms;
 use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;

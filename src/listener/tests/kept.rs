@@ -8,7 +8,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::*;
 use crate::agents::tests::Scene;
-use crate::identity::testing::{principal, token_of};
+use ray_relay_access::identity::testing::{principal, token_of};
 use ray_relay_base::config::UpstreamPath;
 use ray_relay_base::timestamp::unix_ms;
 use ray_relay_base::wire::dap::message::event;

@@ -13,7 +13,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::*;
-use crate::telemetry::testing::log_to;
+use ray_relay_access::telemetry::testing::log_to;
 
 /// One log line: its text, what it says besides, and the fields that the spans around it have.
 #[derive(Debug, Clone)]
@@ -75,10 +75,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let module = event.metadata().target();
-        let Some(inner) = module.strip_prefix("ray_relay::") else {
-            return;
-        };
-        if !ROOMS.contains(&inner.split(':').next().unwrap_or_default()) {
+        // Behind the name of the crate, of this or another of the workspace.
+        let room = module.split("::").nth(1).unwrap_or_default();
+        if !(module.starts_with("ray_relay") && ROOMS.contains(&room)) {
             return;
         }
         let mut fields = Fields::default();

@@ -7,10 +7,11 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::audit::EntryKind;
-use crate::policy::Scope;
+use crate::http;
 use crate::session::state::SessionState;
-use crate::{http, telemetry};
+use ray_relay_access::audit::EntryKind;
+use ray_relay_access::policy::Scope;
+use ray_relay_access::telemetry;
 use ray_relay_base::config::explain::explained;
 use ray_relay_base::timestamp::Timestamp;
 

@@ -12,7 +12,7 @@ use super::counted;
 use crate::notice::delivery::{FIRST, KEPT, LONGEST, Outcome, Post, run};
 use crate::notice::message::Notice;
 use crate::notice::queue::{MOST, Queue};
-use crate::telemetry::Metrics;
+use ray_relay_access::telemetry::Metrics;
 use ray_relay_base::config::NoticeEvent;
 use ray_relay_ray::ray::testing::paused;
 

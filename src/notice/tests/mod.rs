@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use serde_json::Value;
 
 use super::queue::Queue;
-use crate::telemetry::Metrics;
+use ray_relay_access::telemetry::Metrics;
 use ray_relay_ray::ray::registry::{Holder, Snapshot};
 
 /// Ann, whose editor is there.

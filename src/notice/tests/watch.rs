@@ -11,7 +11,7 @@ use super::{ann, bodies};
 use crate::notice::queue::Queue;
 use crate::notice::watch::Watch;
 use crate::release::CLIENT;
-use crate::telemetry::Metrics;
+use ray_relay_access::telemetry::Metrics;
 use ray_relay_base::config::{self, NoticeEvent};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::timestamp::testing::ago;

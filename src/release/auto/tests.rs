@@ -3,7 +3,7 @@
 
 use super::super::tests::{debugpy, relay};
 use super::*;
-use crate::audit::testing::{AuditLine, AuditSpy};
+use ray_relay_access::audit::testing::{AuditLine, AuditSpy};
 use ray_relay_base::timestamp::testing::ago;
 use ray_relay_ray::ray::registry::Change;
 use ray_relay_ray::ray::testing::{assert_not_dialled, listed, listening, paused, paused_in_pdb};

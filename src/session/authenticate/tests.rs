@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::audit::testing::{AuditLine, AuditSpy, spied};
-use crate::connection::admission::{Admission, Guard};
 use crate::context::Context;
-use crate::identity::Issuers;
-use crate::identity::testing::{
+use ray_relay_access::audit::testing::{AuditLine, AuditSpy, spied};
+use ray_relay_access::connection::admission::{Admission, Guard};
+use ray_relay_access::identity::Issuers;
+use ray_relay_access::identity::testing::{
     authenticator, authenticator_with, foreign_token, issuer_that_is_down, principal, revoke,
     token_of,
 };

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::*;
-use crate::identity::testing::somebody;
+use ray_relay_access::identity::testing::somebody;
 use ray_relay_ray::ray::registry::BreakpointId;
 
 fn founder() -> Initiator {

@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::Live;
-use crate::identity::PrincipalEnded;
-use crate::recording::{CaptureError, Protocol};
 use crate::session::Attached;
 use crate::session::collective::CollectiveWait;
 use crate::session::limits::Due;
-use crate::telemetry::metrics::Outcome;
+use ray_relay_access::identity::PrincipalEnded;
+use ray_relay_access::recording::{CaptureError, Protocol};
+use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::shutdown::QUIET;
 
 /// Something may have happened: what, says [`Live::judge`].

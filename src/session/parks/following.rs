@@ -1,7 +1,7 @@
 //! Parks of subprocesses follow their tasks to the person who takes the task over.
 
 use super::{ParkEntry, ParkId, Parks, holder};
-use crate::identity::Principal;
+use ray_relay_access::identity::Principal;
 use ray_relay_ray::ray::registry::{Breakpoint, Holder, Snapshot};
 
 impl ParkEntry {
@@ -63,7 +63,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::identity::testing::{authenticator, principal};
+    use ray_relay_access::identity::testing::{authenticator, principal};
     use ray_relay_ray::ray::registry::State;
     use ray_relay_ray::ray::testing::{paused, snapshot};
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::identity::Principal;
 use crate::session::refusal::SessionRefusal;
+use ray_relay_access::identity::Principal;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::{span, utc};
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
@@ -104,7 +104,7 @@ impl ExpiredParks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::testing::somebody;
+    use ray_relay_access::identity::testing::somebody;
     use ray_relay_base::timestamp::testing::at;
     use ray_relay_ray::ray::testing::paused;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::identity::Principal;
+use ray_relay_access::identity::Principal;
 use ray_relay_ray::hold::{NoPlace, PlacesOfOne};
 
 /// Places of all together.

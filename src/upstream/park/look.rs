@@ -3,8 +3,8 @@
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant};
 
-use crate::recording::{CaptureTee, Direction};
 use crate::session::parks::Busy;
+use ray_relay_access::recording::{CaptureTee, Direction};
 
 /// How long a debugger may take to answer: the probe takes 5 s at most.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::terms::Stay;
-use crate::identity::Principal;
-use crate::policy::Rights;
 use crate::session::Permit;
 use crate::session::live::Live;
 use crate::upstream::{credential, owner};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Rights;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::messages::{Hex, ParkTerms};
 use ray_relay_ray::ray::registry::{Breakpoint, EnteredBreakpoint};

@@ -7,13 +7,13 @@ use tokio::time::timeout;
 use tracing::{Instrument as _, info};
 
 use super::{GIVEN_BACK, Park, ResumeState, has_task_of, place};
-use crate::connection::summary::Summary;
 use crate::context::Context;
-use crate::recording::Protocol;
 use crate::session::Session;
 use crate::session::live::Begun;
-use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::restored::{Claimed, LostSession};
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::recording::Protocol;
+use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::{Kind, Snapshot};
 

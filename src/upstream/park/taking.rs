@@ -8,11 +8,11 @@ use tokio::time::Instant;
 
 use super::ResumeState;
 use crate::context::Context;
-use crate::identity::Principal;
 use crate::session::parks::{Offer, ParkShare, ParkView, is_own, longest, may_go_on, over};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit, Session};
 use crate::upstream::{ConnectError, owned, resume};
+use ray_relay_access::identity::Principal;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::human_time::span;

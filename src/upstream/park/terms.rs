@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::context::Context;
-use crate::policy::Rights;
 use crate::session::live::Live;
 use crate::session::parks::{ParkId, ParkShare, ParkSlot};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit};
+use ray_relay_access::policy::Rights;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_ray::ray::registry::Breakpoint;

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use ray_relay::demo::cluster::{DemoCluster, Plan};
 use ray_relay::demo::processes::adopt_orphans;
-use ray_relay::telemetry::progress::PreparationClock;
+use ray_relay_access::telemetry::progress::PreparationClock;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 

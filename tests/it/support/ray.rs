@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use ray_relay::demo::venv::{self, Venv, VenvError};
-use ray_relay::telemetry::progress::PreparationClock;
+use ray_relay_access::telemetry::progress::PreparationClock;
 
 use super::skip;
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use ray_relay::dap::message_filter::MessageFilter;
-use ray_relay::identity::Principal;
-use ray_relay::policy::Scope;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_base::wire::dap::mappings;
 use serde_json::{Value, json};
 

@@ -1,9 +1,12 @@
 //! Options of the relay's TCP connections, towards clients and workers alike.
 
 use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use rand::RngExt as _;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
@@ -77,6 +80,18 @@ fn dead_after(stream: &TcpStream, after: Duration) -> io::Result<()> {
     #[cfg(not(target_os = "linux"))]
     let _ = (stream, after);
     Ok(())
+}
+
+/// Ports that the system does not hand out by itself on Linux (from 32768) or macOS (from 49152).
+pub const FREE_PORTS: Range<u16> = 20_000..32_000;
+
+/// A port without a listener, on any address. Another process may still take it before the caller does; the range is wide
+/// enough to make that unlikely. `None`: of 200 that were tried, none is free.
+pub fn free_port() -> Option<u16> {
+    let mut rng = rand::rng();
+    (0..200)
+        .map(|_| rng.random_range(FREE_PORTS))
+        .find(|port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok())
 }
 
 #[cfg(test)]

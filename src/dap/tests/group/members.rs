@@ -3,7 +3,7 @@
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
-use crate::identity::testing::authenticator;
+use ray_relay_access::identity::testing::authenticator;
 use ray_relay_ray::ray::registry::Snapshot;
 
 /// Who may do what. `ann` and `vic` may see the trainers alone.

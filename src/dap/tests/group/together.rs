@@ -1,7 +1,7 @@
 //! The others of a job stop with one of its tasks, also those that are open already, and run on as they have stopped.
 
 use super::*;
-use crate::identity::testing::authenticator;
+use ray_relay_access::identity::testing::authenticator;
 
 /// Whose rule has the tasks of a job stop together.
 const RULE: &str =

@@ -9,7 +9,7 @@ async fn a_worker_hears_nothing_of_those_who_may_not_reach_it() {
     let other = paused("other", 7);
     let id = worker.breakpoint.id;
     let auth = &context.auth;
-    let ben = crate::identity::Secret::new(token_of("ben"));
+    let ben = ray_relay_access::identity::Secret::new(token_of("ben"));
     let ben = auth.token(&ben, [127, 0, 0, 1].into()).await.unwrap();
     let ticket = |breakpoint| auth.issue_ticket(&ben, breakpoint).unwrap();
     let for_other = ticket(&other);

@@ -190,7 +190,7 @@ async fn who_goes_on_with_one_task_of_a_window_keeps_its_place() {
     for worker in &workers {
         until_parked(&context, worker.breakpoint.id).await;
     }
-    let ann = crate::identity::testing::principal(&context.auth, "ann").await;
+    let ann = ray_relay_access::identity::testing::principal(&context.auth, "ann").await;
     let others = (1..EACH).map(|_| context.sessions.parks.share(&ann, None).unwrap());
     let _others: Vec<_> = others.collect();
     let id = workers[0].breakpoint.id;

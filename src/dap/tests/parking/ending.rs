@@ -3,11 +3,11 @@
 use tokio::sync::watch;
 
 use super::*;
-use crate::identity::testing::{principal, revoke, somebody};
-use crate::policy::{Rule, Scope};
 use crate::release::release;
 use crate::session::authorise;
 use crate::session::parks::ParkId;
+use ray_relay_access::identity::testing::{principal, revoke, somebody};
+use ray_relay_access::policy::{Rule, Scope};
 use ray_relay_ray::hold::EACH;
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 //! Looks at a park, which leave it as it was: by a client that does not configure, and by the relay itself.
 
 use super::*;
-use crate::identity::testing::principal;
-use crate::policy::Scope;
 use crate::session::authorise;
 use crate::session::parks::ParkView;
+use ray_relay_access::identity::testing::principal;
+use ray_relay_access::policy::Scope;
 
 fn left(context: &Context, id: BreakpointId) -> ParkView {
     let list = context.registry.snapshot();

@@ -6,12 +6,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::subprocesses::{asked_to_open, goes_on, taken_over, until_states};
 use super::*;
-use crate::identity::CarriedIdentity;
-use crate::identity::testing::principal;
-use crate::policy::Scope;
 use crate::session::authorise;
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
+use ray_relay_access::identity::CarriedIdentity;
+use ray_relay_access::identity::testing::principal;
+use ray_relay_access::policy::Scope;
 use ray_relay_debugger::keeper::testing::{self, KeeperPlace, KeptRelay};
 use ray_relay_debugger::keeper::{self, LeftConnection};
 use ray_relay_ray::ray::registry::{ClaimError, Holder, State};

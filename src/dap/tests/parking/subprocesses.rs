@@ -1,8 +1,8 @@
 //! Subprocesses of a task: each has a session of its own, which is kept as that of the task is.
 
 use super::*;
-use crate::audit::testing::AuditLine;
 use crate::session::authorise;
+use ray_relay_access::audit::testing::AuditLine;
 
 /// A session with the subprocess 7 of a task, which stands, and its debugger.
 pub(super) type Subprocess = (Debugger, Conversation<TcpStream>);
@@ -200,7 +200,7 @@ async fn a_subprocess_is_of_who_has_its_task_until_the_next_one_does() {
     let (context, _) = relay(minutes(15));
     let (_parent, _dap, mut childs, configuration) = taken_over(&context).await;
     let list = context.registry.snapshot();
-    let next = crate::identity::testing::principal(&context.auth, "ben").await;
+    let next = ray_relay_access::identity::testing::principal(&context.auth, "ben").await;
     let parks = &context.sessions.parks;
     parks.go_along(list.held().next().unwrap(), &next);
     let _child = reattached(&mut childs, goes_on(&context, configuration)).await;
@@ -250,8 +250,12 @@ async fn a_subprocess_is_let_run_with_its_task() {
         if ends == "release" {
             until_states(&context, &[SessionState::Parked; 2]).await;
             let list = context.registry.snapshot();
-            let ann = crate::identity::testing::principal(&context.auth, "ann").await;
-            let authorised = authorise(&ann, list.find(id).unwrap(), crate::policy::Scope::View);
+            let ann = ray_relay_access::identity::testing::principal(&context.auth, "ann").await;
+            let authorised = authorise(
+                &ann,
+                list.find(id).unwrap(),
+                ray_relay_access::policy::Scope::View,
+            );
             let parks = Arc::clone(&context.sessions.parks);
             let authorised = authorised.unwrap();
             tokio::spawn(async move { parks.let_run(&authorised).await });

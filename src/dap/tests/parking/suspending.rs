@@ -89,7 +89,7 @@ async fn nobody_is_promised_what_a_rule_does_not_allow_or_there_is_no_room_for()
     }
     let mut taken = Vec::new();
     for _ in 0..EACH {
-        let lim = crate::identity::testing::principal(&context.auth, "lim").await;
+        let lim = ray_relay_access::identity::testing::principal(&context.auth, "lim").await;
         taken.push(context.sessions.parks.share(&lim, None).unwrap());
     }
     let said = refusal(&context, park_for("lim", "1h")).await;
@@ -108,7 +108,7 @@ async fn nobody_is_promised_what_a_rule_does_not_allow_or_there_is_no_room_for()
 #[tokio::test]
 async fn a_place_that_is_promised_to_one_is_not_promised_to_another() {
     let (context, _) = relay(minutes(15));
-    let lim = crate::identity::testing::principal(&context.auth, "lim").await;
+    let lim = ray_relay_access::identity::testing::principal(&context.auth, "lim").await;
     let taken: Vec<_> = (1..EACH)
         .map(|_| context.sessions.parks.share(&lim, None).unwrap())
         .collect();
@@ -168,7 +168,7 @@ async fn a_session_that_cannot_be_kept_goes_on_and_says_why() {
     let mut taken = Vec::new();
     for n in 0..EACH {
         let id = paused("square", 100 + n as u8).id;
-        let ann = crate::identity::testing::principal(&context.auth, "ann").await;
+        let ann = ray_relay_access::identity::testing::principal(&context.auth, "ann").await;
         let share = context.sessions.parks.share(&ann, None).unwrap();
         taken.push(
             context

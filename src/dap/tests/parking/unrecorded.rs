@@ -1,10 +1,10 @@
 //! A record that cannot be written grants nothing, and lets no task run.
 
 use super::*;
-use crate::audit::testing::AuditSpy;
-use crate::policy::Scope;
 use crate::release::release;
 use crate::session::authorise;
+use ray_relay_access::audit::testing::AuditSpy;
+use ray_relay_access::policy::Scope;
 
 /// The lines of sessions, once there are as many.
 async fn until_recorded(spy: &AuditSpy, wanted: &[(EntryKind, &str)]) {
@@ -32,7 +32,7 @@ async fn a_full_disk_and_a_lost_connection_leave_the_task_where_it_is_until_both
         let said = refusal(&context, by_id.clone()).await;
         assert!(said.contains("cannot write its audit log"), "{said}");
     }
-    let ann = crate::identity::testing::principal(&context.auth, "ann").await;
+    let ann = ray_relay_access::identity::testing::principal(&context.auth, "ann").await;
     let row = context.registry.snapshot().find(id).unwrap().clone();
     let authorized = authorise(&ann, &row, Scope::Debug).unwrap();
     let let_run = release(&context, authorized, row.holder().unwrap().clone()).await;

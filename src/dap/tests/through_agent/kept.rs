@@ -136,7 +136,7 @@ async fn what_an_agent_keeps_is_let_run_by_its_owner_or_an_administrator() {
     };
     for who in ["other", "person"] {
         let principal = principal(&scene.context.auth, who).await;
-        let scope = crate::policy::Scope::Debug;
+        let scope = ray_relay_access::policy::Scope::Debug;
         let authorized = crate::session::authorise(&principal, &row(), scope).unwrap();
         let holder = row().holder().unwrap().clone();
         let released = crate::release::release(&scene.context, authorized, holder);

@@ -1,0 +1,242 @@
+//! The chain of hashes: how a line is sealed, and how a sealed line is opened again.
+//!
+//! Pure. A line is one JSON object whose last two members are `prev`, the hash of the line before, and `hash`:
+//!
+//! ```text
+//! {"time":"…","seq":7, … ,"details":{…},"prev":"<64 hex digits>","hash":"<64 hex digits>"}
+//! ```
+//!
+//! `hash` is the SHA-256, or with a key the HMAC-SHA-256, of the bytes of that line as they stand, without
+//! `,"hash":"<64 hex digits>"` and without the line feed. Nothing is parsed or written anew to compute it, so every
+//! byte of a line counts. `prev` of the very first line is 64 zeros, and `seq` counts from 1.
+
+use std::fmt;
+use std::str::FromStr;
+
+use aws_lc_rs::{digest, hmac};
+use serde_json::{Map, Value};
+
+use ray_relay_base::wire::text::hex;
+
+/// Longest line, with its line feed, in bytes. `audit::line` keeps to it.
+pub const MAX_LINE: usize = 16 << 10;
+
+const BEFORE_HASH: &str = ",\"hash\":\"";
+const HEX: usize = 64;
+
+/// A SHA-256 or HMAC-SHA-256; as text 64 lower-case hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Hash([u8; 32]);
+
+impl Hash {
+    /// `prev` of the first line.
+    pub const NONE: Self = Self([0; 32]);
+
+    /// SHA-256 of `bytes`, whatever the chain's own hashing is.
+    pub fn plain(bytes: &[u8]) -> Self {
+        Self::of(digest::digest(&digest::SHA256, bytes).as_ref())
+    }
+
+    fn of(bytes: &[u8]) -> Self {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(&bytes[..32]);
+        Self(hash)
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The text is no hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a hash is 64 hex digits, as `ray-relay audit verify` prints it")]
+pub struct BadHash;
+
+impl FromStr for Hash {
+    type Err = BadHash;
+
+    /// Lower case only: a digit in upper case would be a change that no check finds.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.len() != HEX {
+            return Err(BadHash);
+        }
+        let mut hash = [0; 32];
+        for (slot, pair) in hash.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let mut byte = 0;
+            for digit in pair {
+                byte = byte << 4
+                    | match digit {
+                        b'0'..=b'9' => digit - b'0',
+                        b'a'..=b'f' => digit - b'a' + 10,
+                        _ => return Err(BadHash),
+                    };
+            }
+            *slot = byte;
+        }
+        Ok(Self(hash))
+    }
+}
+
+/// How lines are hashed.
+#[derive(Clone)]
+pub enum Hashing {
+    /// SHA-256 alone, which any process can compute.
+    Plain,
+    /// HMAC with the secret of `audit.key_file`.
+    Keyed(Box<hmac::Key>),
+}
+
+impl Hashing {
+    /// Shortest key, in bytes.
+    pub const SHORTEST_KEY: usize = 32;
+
+    /// Hashing with `secret`, where there is one, as [`hmac_key`] takes it.
+    ///
+    /// # Errors
+    /// [`ShortKey`].
+    pub fn new(secret: Option<&[u8]>) -> Result<Self, ShortKey> {
+        let Some(secret) = secret else {
+            return Ok(Self::Plain);
+        };
+        hmac_key(secret).map(|key| Self::Keyed(Box::new(key)))
+    }
+
+    /// The name in the first line of each start.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Plain => "sha256",
+            Self::Keyed(_) => "hmac-sha256",
+        }
+    }
+
+    fn hash(&self, bytes: &[u8]) -> Hash {
+        match self {
+            Self::Plain => Hash::plain(bytes),
+            Self::Keyed(key) => Hash::of(hmac::sign(key, bytes).as_ref()),
+        }
+    }
+}
+
+/// The key of HMAC-SHA-256 that a file holds as `secret`; its trailing line feed does not count.
+///
+/// # Errors
+/// [`ShortKey`].
+pub fn hmac_key(secret: &[u8]) -> Result<hmac::Key, ShortKey> {
+    let secret = secret.strip_suffix(b"\n").unwrap_or(secret);
+    let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
+    match secret.len() < Hashing::SHORTEST_KEY {
+        true => Err(ShortKey),
+        false => Ok(hmac::Key::new(hmac::HMAC_SHA256, secret)),
+    }
+}
+
+/// A key that can be guessed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the key has fewer than {} bytes: make one with `openssl rand -hex 32`",
+    Hashing::SHORTEST_KEY
+)]
+pub struct ShortKey;
+
+/// The head of a chain: its last line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChainHead {
+    /// `seq` of the last line, 0 before the first.
+    pub seq: u64,
+    /// Hash of that line.
+    pub hash: Hash,
+}
+
+impl ChainHead {
+    /// The head before the first line.
+    pub const START: Self = Self {
+        seq: 0,
+        hash: Hash::NONE,
+    };
+
+    /// The line that follows, with its line feed: `members` is a JSON object of at least one member, which get
+    /// their place between `seq` and `prev`.
+    pub fn seal(&mut self, hashing: &Hashing, time: &str, members: &str) -> String {
+        let seq = self.seq + 1;
+        let inner = members
+            .strip_prefix('{')
+            .and_then(|rest| rest.strip_suffix('}'))
+            .unwrap_or_default();
+        let mut line = format!(
+            "{{\"time\":\"{time}\",\"seq\":{seq},{inner},\"prev\":\"{}\"}}",
+            self.hash
+        );
+        let hash = hashing.hash(line.as_bytes());
+        line.pop();
+        line += &format!("{BEFORE_HASH}{hash}\"}}\n");
+        *self = Self { seq, hash };
+        line
+    }
+}
+
+/// A line whose hash is its own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VerifiedLine {
+    /// Head of the chain after it.
+    pub head: ChainHead,
+    /// Hash of the line that it follows.
+    pub prev: Hash,
+    /// All members of the line's JSON object.
+    pub members: Map<String, Value>,
+}
+
+/// Why a line cannot be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadLine {
+    /// Not of the form of an audit line.
+    Malformed,
+    /// It has the form, and another hash than the one that it claims.
+    Changed {
+        /// The claimed one.
+        claimed: Hash,
+    },
+}
+
+/// Opens `line`, which is without its line feed.
+///
+/// # Errors
+/// [`BadLine`].
+pub fn open(hashing: &Hashing, line: &[u8]) -> Result<VerifiedLine, BadLine> {
+    let (hashed, hash) = split(line).ok_or(BadLine::Malformed)?;
+    if hashing.hash(&hashed) != hash {
+        return Err(BadLine::Changed { claimed: hash });
+    }
+    read(line).ok_or(BadLine::Malformed)
+}
+
+/// What `line` says, its hash unchecked.
+pub fn read(line: &[u8]) -> Option<VerifiedLine> {
+    let (_, hash) = split(line)?;
+    let members: Map<String, Value> = serde_json::from_slice(line).ok()?;
+    let seq = members.get("seq")?.as_u64().filter(|seq| *seq > 0)?;
+    let prev = members.get("prev")?.as_str()?.parse().ok()?;
+    Some(VerifiedLine {
+        head: ChainHead { seq, hash },
+        prev,
+        members,
+    })
+}
+
+/// What is hashed, and the hash that is claimed.
+fn split(line: &[u8]) -> Option<(Vec<u8>, Hash)> {
+    let before = line.strip_suffix(b"\"}")?;
+    let (before, hash) = before.split_at_checked(before.len().checked_sub(HEX)?)?;
+    let hash = std::str::from_utf8(hash).ok()?.parse().ok()?;
+    let mut hashed = before.strip_suffix(BEFORE_HASH.as_bytes())?.to_vec();
+    hashed.push(b'}');
+    Some((hashed, hash))
+}

@@ -1,0 +1,376 @@
+//! The audit log: the record of what was decided and done.
+//!
+//! One [`Entry`] for each decision and each session. [`Audit::write`] returns once the line is where it has to be,
+//! and what was to be recorded happens only then: no record, no access.
+//!
+//! An entry becomes the members of a JSON object (`line`, bounded), waits in a queue for the one thread that writes
+//! (`writer`), is sealed with the hash of the line before ([`chain`]) and goes to the sink (`sink`).
+//! [`verify`] finds what was changed afterwards; [`files`] reads rotated files in their order.
+
+pub mod chain;
+mod complaint;
+mod entry;
+pub mod files;
+mod line;
+mod owed;
+mod restraint;
+mod sink;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod time;
+pub mod verify;
+mod writer;
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+pub use self::entry::{Entry, EntryKind, OpenError, Unavailable};
+
+use self::chain::{ChainHead, Hashing};
+use self::owed::Owed;
+use self::restraint::{RefusalCounts, Restrained, SUM_UP_EVERY};
+use self::sink::Sink;
+use self::writer::{Writer, WriterJob};
+use crate::telemetry::Metrics;
+use ray_relay_base::config::{self, OnFailure};
+use ray_relay_base::key_mode::{Holds, warn_if_open};
+
+/// Lines that wait for the thread; a waiter beyond that waits for a place.
+const QUEUE: usize = 1024;
+
+/// How often the log says how far the audit log is, so that an end that was cut off is noticed.
+const ANCHOR_EVERY: Duration = Duration::from_secs(600);
+
+/// How often it is tried to write what is owed.
+const CATCH_UP_EVERY: Duration = Duration::from_secs(5);
+
+/// Longest key file, in bytes.
+const LONGEST_KEY: u64 = 64 << 10;
+
+/// Longest wait for one line to be where it has to be.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The audit log that entries are written to. One for the process.
+pub struct Audit {
+    /// `None`: `audit.sink` is `off`.
+    running: Option<Running>,
+}
+
+struct Running {
+    jobs: mpsc::Sender<WriterJob>,
+    heads: watch::Receiver<ChainHead>,
+    /// Failures that the thread does not know of.
+    given_up: Arc<AtomicU64>,
+    on_failure: OnFailure,
+    commands: bool,
+    metrics: Arc<Metrics>,
+    /// When the log was last told of a failure, in milliseconds since `began`, and how many it was not told of.
+    complained: AtomicU64,
+    silent: AtomicU64,
+    began: Instant,
+    restraint: Mutex<RefusalCounts>,
+    /// Why the last entry was not written.
+    failing: Mutex<Option<String>>,
+    owed: Owed,
+}
+
+impl Audit {
+    /// An audit log that takes every entry and keeps none.
+    pub fn off() -> Arc<Self> {
+        Arc::new(Self { running: None })
+    }
+
+    /// Opens the sink of `config`, writes the first line, and starts the thread that writes.
+    ///
+    /// # Errors
+    /// [`OpenError`] where the sink or the key cannot be opened, whatever `on_failure` says.
+    pub fn open(config: &config::Audit, metrics: Arc<Metrics>) -> Result<Arc<Self>, OpenError> {
+        let Some(sink) = Sink::new(config)? else {
+            return Ok(Self::off());
+        };
+        let hashing = hashing(config.key_file.as_deref())?;
+        if let Some(path) = &config.key_file {
+            warn_if_open(path, Holds::Secret);
+        }
+        let name = sink.name();
+        let (audit, writer, jobs) = Self::start(sink, hashing, config, metrics)?;
+        std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || writer.run(jobs))
+            .map_err(|why| OpenError(format!("no thread for it: {why}")))?;
+        if let Some(running) = &audit.running {
+            let head = *running.heads.borrow();
+            info!(sink = name, seq = head.seq, hash = %head.hash, "audit log begun");
+        }
+        Ok(audit)
+    }
+
+    /// The audit log over `sink`, which is opened and gets its first line; and the writer of all others, with its
+    /// queue.
+    fn start(
+        sink: Sink,
+        hashing: Hashing,
+        config: &config::Audit,
+        metrics: Arc<Metrics>,
+    ) -> Result<(Arc<Self>, Writer, mpsc::Receiver<WriterJob>), OpenError> {
+        let given_up = Arc::new(AtomicU64::new(0));
+        let (writer, heads) = Writer::start(
+            sink,
+            hashing,
+            config.on_failure,
+            given_up.clone(),
+            metrics.clone(),
+        )
+        .map_err(OpenError)?;
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        let running = Running {
+            jobs,
+            heads,
+            given_up,
+            on_failure: config.on_failure,
+            commands: config.commands,
+            metrics,
+            complained: AtomicU64::new(0),
+            silent: AtomicU64::new(0),
+            began: Instant::now(),
+            restraint: Mutex::default(),
+            failing: Mutex::default(),
+            owed: Owed::default(),
+        };
+        let audit = Arc::new(Self {
+            running: Some(running),
+        });
+        Ok((audit, writer, queue))
+    }
+
+    /// Whether [`EntryKind::Command`] is worth writing.
+    pub fn wants_commands(&self) -> bool {
+        self.running
+            .as_ref()
+            .is_some_and(|running| running.commands)
+    }
+
+    /// Why the last entry was not written, where it was not.
+    pub fn failing(&self) -> Option<String> {
+        self.running.as_ref()?.failing.lock().clone()
+    }
+
+    /// Writes `entry`, and returns once the line is where it has to be, at the latest after [`WRITE_TIMEOUT`].
+    ///
+    /// Cancelling it leaves open whether the line is written. Lines of one task keep their order. Of refusals that come too
+    /// often for a line each there is one line later, which says how many.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: it is not known to be written. Never with `on_failure = "allow"`.
+    pub async fn write(&self, entry: Entry) -> Result<(), Unavailable> {
+        let Some(running) = &self.running else {
+            return Ok(());
+        };
+        if entry.action == EntryKind::Command && !running.commands {
+            return Ok(());
+        }
+        let verdict = running
+            .restraint
+            .lock()
+            .judge(&entry, now(), SystemTime::now());
+        let sum = match verdict {
+            Restrained::LeftOut => return Ok(()),
+            Restrained::Write(sum) => sum,
+        };
+        if let Some(sum) = sum {
+            // Where it cannot be written, the entry behind it cannot either, and says so.
+            let _ = Box::pin(running.put(&sum)).await;
+        }
+        running.put(&entry).await
+    }
+
+    /// Has `entry`, of something that happens although it could not be written, written as soon as the sink takes lines
+    /// again, before every other one.
+    pub fn owe(&self, entry: Entry) {
+        if let Some(running) = &self.running {
+            running.owed.add(entry);
+        }
+    }
+
+    /// Tells the log now and then how far the record is, and the record what was left out of it or is owed, until `shutdown`;
+    /// returns before that only where the thread that writes has ended.
+    pub async fn run(&self, shutdown: CancellationToken) {
+        let Some(running) = &self.running else {
+            return shutdown.cancelled().await;
+        };
+        let mut told = *running.heads.borrow();
+        let mut tick = interval(ANCHOR_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sum_up = interval(SUM_UP_EVERY);
+        sum_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut catch_up = interval(CATCH_UP_EVERY);
+        catch_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => {}
+                _ = catch_up.tick() => {
+                    if !running.owed.is_empty() {
+                        let caught_up = running.catch_up().await;
+                        running.shows(caught_up.err());
+                    }
+                    continue;
+                }
+                _ = sum_up.tick() => {
+                    running.sum_up(false).await;
+                    continue;
+                }
+                () = running.jobs.closed() => return,
+                () = shutdown.cancelled() => return,
+            }
+            let head = *running.heads.borrow();
+            if head != told {
+                told = head;
+                info!(seq = head.seq, hash = %head.hash, "the audit log is here (`ray-relay audit verify --expect HASH` checks that it still is)");
+            }
+        }
+    }
+
+    /// Writes the last line and ends the thread, once everything that waits is written. Whatever is written later
+    /// fails. Waits for [`WRITE_TIMEOUT`] at most.
+    pub async fn close(&self) {
+        let Some(running) = &self.running else {
+            return;
+        };
+        let (done, closed) = oneshot::channel();
+        let close = async {
+            // What fails now is counted in no line any more.
+            let _ = running.catch_up().await;
+            running.sum_up(true).await;
+            if running.jobs.send(WriterJob::Close(done)).await.is_err() {
+                return Ok(());
+            }
+            closed.await.unwrap_or_else(|_| Err(ENDED.to_owned()))
+        };
+        let why = match timeout(WRITE_TIMEOUT, close).await {
+            Ok(Ok(())) => return,
+            Ok(Err(why)) => why,
+            Err(_) => slow(),
+        };
+        error!(why, "the audit log has no last line");
+    }
+}
+
+const ENDED: &str = "the relay is ending, and its audit log is closed";
+
+/// The monotonic time, which a test may have paused.
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
+}
+
+impl Running {
+    /// Writes what is owed, in its order.
+    ///
+    /// # Errors
+    /// Why it cannot be written yet.
+    pub(super) async fn catch_up(&self) -> Result<(), String> {
+        if self.owed.is_empty() {
+            return Ok(());
+        }
+        let _turn = self.owed.turn.lock().await;
+        while let Some(entry) = self.owed.first() {
+            self.write(&entry).await?;
+            self.owed.entries.lock().pop_front();
+        }
+        Ok(())
+    }
+
+    /// Writes what was left out, for those for whom it is time, or for `all`.
+    async fn sum_up(&self, all: bool) {
+        let sums = self.restraint.lock().sums(now(), all);
+        for sum in sums {
+            // What fails is told by itself.
+            let _ = self.put(&sum).await;
+        }
+    }
+
+    /// [`Audit::write`] for an entry that is to have a line.
+    async fn put(&self, entry: &Entry) -> Result<(), Unavailable> {
+        // What happened before stands before.
+        let written = match self.catch_up().await {
+            Ok(()) => self.write(entry).await,
+            Err(why) => {
+                self.given_up.fetch_add(1, Ordering::Relaxed);
+                Err(why)
+            }
+        };
+        self.shows(written.as_ref().err().cloned());
+        let Err(why) = written else {
+            return Ok(());
+        };
+        self.metrics.audit_failure();
+        self.complain(entry, &why);
+        match self.on_failure {
+            OnFailure::Deny => Err(Unavailable(why)),
+            OnFailure::Allow => Ok(()),
+        }
+    }
+
+    /// Whether lines are written, for health checks.
+    fn shows(&self, failing: Option<String>) {
+        self.metrics.audit_failing(failing.is_some());
+        *self.failing.lock() = failing;
+    }
+
+    async fn write(&self, entry: &Entry) -> Result<(), String> {
+        let (done, written) = oneshot::channel();
+        let job = WriterJob::Line {
+            time: SystemTime::now(),
+            members: line::members(entry),
+            done,
+        };
+        let write = async {
+            if self.jobs.send(job).await.is_err() {
+                return Err(ENDED.to_owned());
+            }
+            written.await.unwrap_or_else(|_| Err(ENDED.to_owned()))
+        };
+        match timeout(WRITE_TIMEOUT, write).await {
+            Ok(result) => result,
+            Err(_) => {
+                self.given_up.fetch_add(1, Ordering::Relaxed);
+                Err(slow())
+            }
+        }
+    }
+}
+
+fn slow() -> String {
+    format!(
+        "it did not take a line within {} s",
+        WRITE_TIMEOUT.as_secs()
+    )
+}
+
+/// How lines are hashed with the key in `file`.
+///
+/// # Errors
+/// [`OpenError`] where it cannot be read or is no key.
+pub fn hashing(file: Option<&Path>) -> Result<Hashing, OpenError> {
+    let Some(path) = file else {
+        return Ok(Hashing::Plain);
+    };
+    let bad = |why: String| OpenError(format!("audit.key_file {}: {why}", path.display()));
+    let mut secret = zeroize::Zeroizing::new(Vec::new());
+    std::fs::File::open(path)
+        .and_then(|file| file.take(LONGEST_KEY).read_to_end(&mut secret))
+        .map_err(|why| bad(why.to_string()))?;
+    Hashing::new(Some(&secret)).map_err(|why| bad(why.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! The record for tests of those who write to it: the writer of production with a sink that keeps its lines and fails
+//! when it is told to.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::sink::{LineSink, Sink};
+use super::{Audit, EntryKind, Hashing};
+use crate::telemetry::Metrics;
+use ray_relay_base::config;
+
+/// A line as it was written, without what chains it to the others.
+#[derive(Debug, Clone)]
+pub struct AuditLine {
+    pub action: EntryKind,
+    pub subject: Option<String>,
+    pub session: Option<u64>,
+    pub breakpoint: Option<String>,
+    pub name: Option<String>,
+    pub details: Value,
+}
+
+impl AuditLine {
+    fn read(line: &str) -> Self {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let text = |key: &str| line[key].as_str().map(str::to_owned);
+        let action = |action: &EntryKind| line["action"] == action.word();
+        Self {
+            action: EntryKind::ALL.into_iter().find(action).unwrap(),
+            subject: text("subject"),
+            session: line["session"].as_u64(),
+            breakpoint: text("breakpoint"),
+            name: text("name"),
+            details: line["details"].clone(),
+        }
+    }
+}
+
+/// What was written.
+#[derive(Clone, Default)]
+pub struct AuditSpy(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    lines: Vec<AuditLine>,
+    /// Lines of this kind are not taken.
+    refuses: Option<EntryKind>,
+    /// Nor is any other.
+    refuses_all: bool,
+}
+
+impl LineSink for AuditSpy {
+    fn name(&self) -> String {
+        "a test".to_owned()
+    }
+
+    fn append(&mut self, line: &str) -> Result<(), String> {
+        let line = AuditLine::read(line);
+        let mut state = self.0.lock();
+        if state.refuses_all || state.refuses == Some(line.action) {
+            return Err("the disk is full".to_owned());
+        }
+        state.lines.push(line);
+        Ok(())
+    }
+}
+
+/// A record whose lines the spy has, those of commands too if `commands`. The writer is a task of the test's runtime, for
+/// which a clock that stands still waits, as it does not for a thread.
+pub fn spied(commands: bool) -> (Arc<Audit>, AuditSpy) {
+    let spy = AuditSpy::default();
+    let config = config::Audit {
+        commands,
+        ..config::Audit::default()
+    };
+    let sink = Sink::Lines(Box::new(spy.clone()));
+    let metrics = Metrics::new().unwrap();
+    let (audit, mut writer, mut jobs) =
+        Audit::start(sink, Hashing::Plain, &config, metrics).unwrap();
+    tokio::spawn(async move {
+        while let Some(job) = jobs.recv().await {
+            writer.work(job, &mut jobs);
+        }
+    });
+    (audit, spy)
+}
+
+impl AuditSpy {
+    /// Has lines of this kind fail from now on.
+    pub fn refuse(&self, action: EntryKind) {
+        self.0.lock().refuses = Some(action);
+    }
+
+    /// Has all lines fail, or none.
+    pub fn refuse_all(&self, all: bool) {
+        self.0.lock().refuses_all = all;
+    }
+
+    /// All lines so far.
+    pub fn lines(&self) -> Vec<AuditLine> {
+        self.0.lock().lines.clone()
+    }
+
+    /// All lines so far but those about the record itself, and none of them again.
+    pub fn take(&self) -> Vec<AuditLine> {
+        let mut lines = std::mem::take(&mut self.0.lock().lines);
+        lines.retain(|line| line.action != EntryKind::Audit);
+        lines
+    }
+}

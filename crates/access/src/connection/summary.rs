@@ -1,0 +1,237 @@
+//! What is known of one connection, told at its end in one line of the log: who, with what, where to, how it ended.
+//!
+//! Code that learns something of the connection notes it here; nothing is decided by it. Bounded: texts are shortened,
+//! and of the requests of HTTP the last that failed is kept. No credential and no value of a variable is ever noted.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tracing::{debug, info};
+
+use crate::identity::Principal;
+use crate::telemetry::metrics::{Editor, Outcome, Protocol, Route};
+use crate::telemetry::request::RequestId;
+use crate::telemetry::traces::{Trace, Traces};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::text::shortened;
+use ray_relay_ray::ray::registry::Breakpoint;
+
+/// The longest text of a client, in characters.
+const LONGEST: usize = 300;
+
+/// Requests of one connection that the log has a line for when they fail. A client that fails all the time is told of in
+/// the connection's own.
+const FAILURES: u32 = 16;
+
+/// See the module. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Summary(Arc<Noted>);
+
+#[derive(Debug)]
+struct Noted {
+    id: RequestId,
+    peer: SocketAddr,
+    began: Timestamp,
+    facts: Mutex<Facts>,
+}
+
+/// What has become known.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// What its first bytes were.
+    pub protocol: Option<Protocol>,
+    /// It is inside TLS.
+    pub encrypted: bool,
+    /// When that was known: TLS is taken off by then.
+    pub recognised: Option<Timestamp>,
+    /// Who it is; of a connection of HTTP, who asked last.
+    pub principal: Option<Principal>,
+    /// When that was first known.
+    pub authenticated: Option<Timestamp>,
+    /// What the client calls itself.
+    pub client: Option<String>,
+    /// The same as statistics have it.
+    pub editor: Option<Editor>,
+    /// The worker that it was for, last.
+    pub breakpoint: Option<Arc<Breakpoint>>,
+    /// When its worker was reached, last.
+    pub attached: Option<Timestamp>,
+    /// How its session ended, last.
+    pub outcome: Option<Outcome>,
+    /// What the client was told when it did not get what it wanted, last.
+    pub reason: Option<String>,
+    /// Bytes of its session, from the client and to it.
+    pub bytes: (u64, u64),
+    /// Requests of HTTP, and how many of them failed.
+    pub requests: u32,
+    pub failed: u32,
+}
+
+impl Summary {
+    /// Of a connection of a client at `peer`, which begins now.
+    pub fn new(peer: SocketAddr) -> Self {
+        Self(Arc::new(Noted {
+            id: RequestId::random(),
+            peer,
+            began: Timestamp::now(),
+            facts: Mutex::default(),
+        }))
+    }
+
+    /// The id of the connection.
+    pub fn id(&self) -> RequestId {
+        self.0.id
+    }
+
+    /// The client's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.0.peer
+    }
+
+    /// When it began.
+    pub fn began(&self) -> Timestamp {
+        self.0.began
+    }
+
+    /// What is known now.
+    pub fn facts(&self) -> Facts {
+        self.0.facts.lock().clone()
+    }
+
+    /// Notes what `learned` enters.
+    pub fn note(&self, learned: impl FnOnce(&mut Facts)) {
+        learned(&mut self.0.facts.lock());
+    }
+
+    /// What it speaks is known.
+    pub fn recognised(&self, protocol: Protocol, encrypted: bool) {
+        self.note(|facts| {
+            facts.protocol = Some(protocol);
+            facts.encrypted = encrypted;
+            facts.recognised.get_or_insert_with(Timestamp::now);
+        });
+    }
+
+    /// Who it is is known.
+    pub fn authenticated(&self, principal: &Principal) {
+        self.note(|facts| {
+            facts.principal = Some(principal.clone());
+            facts.authenticated.get_or_insert_with(Timestamp::now);
+        });
+    }
+
+    /// `sentence`, by which the client is refused, with the id by which the reason is found again.
+    pub fn refusal(&self, sentence: &str) -> String {
+        self.note(|facts| facts.reason = Some(shortened(sentence, LONGEST)));
+        format!("{sentence} (request {})", self.id())
+    }
+
+    /// The id of one more request of HTTP.
+    pub fn request(&self) -> RequestId {
+        let mut facts = self.0.facts.lock();
+        facts.requests = facts.requests.saturating_add(1);
+        self.id().of_request(facts.requests)
+    }
+
+    /// The request `id` was answered with `status`.
+    pub fn answered(&self, id: RequestId, route: Route, status: u16) {
+        // Probes ask all the time, and mean no harm.
+        if status < 400 || route == Route::Health {
+            return;
+        }
+        let failed = {
+            let facts = &mut *self.0.facts.lock();
+            facts.failed = facts.failed.saturating_add(1);
+            facts.reason = Some(format!("{status} of {}", route.label()));
+            facts.failed
+        };
+        if failed <= FAILURES {
+            info!(request = %id, route = route.label(), status, "request failed");
+        }
+    }
+
+    /// Tells the log all of it, and `traces` where the log is told aloud: where there was a session, or a client did not get
+    /// what they wanted.
+    pub fn tell(&self, traces: Option<&Traces>) {
+        let facts = self.facts();
+        let aloud = facts.outcome.is_some() || facts.reason.is_some();
+        let seconds = |until: Option<Timestamp>| Some(self.began().until(until?).as_secs_f64());
+        macro_rules! told {
+            ($level:ident) => {
+                $level!(
+                    request = %self.id(),
+                    peer = %self.peer(),
+                    protocol = facts.protocol.map(Protocol::label),
+                    tls = facts.encrypted,
+                    client = facts.client.as_deref(),
+                    editor = facts.editor.map(Editor::label),
+                    subject = facts.principal.as_ref().map(Principal::subject),
+                    cluster = facts.breakpoint.as_ref().map(|b| &*b.cluster),
+                    breakpoint = facts.breakpoint.as_ref().map(|b| tracing::field::display(b.id)),
+                    task = facts.breakpoint.as_ref().map(|b| b.name()),
+                    outcome = facts.outcome.map(Outcome::label),
+                    reason = facts.reason.as_deref(),
+                    bytes_up = facts.bytes.0,
+                    bytes_down = facts.bytes.1,
+                    requests = facts.requests,
+                    failed = facts.failed,
+                    recognised_seconds = seconds(facts.recognised),
+                    authenticated_seconds = seconds(facts.authenticated),
+                    attached_seconds = seconds(facts.attached),
+                    seconds = self.began().until(Timestamp::now()).as_secs_f64(),
+                    "connection ended"
+                )
+            };
+        }
+        match aloud {
+            true => told!(info),
+            false => told!(debug),
+        }
+        if let Some(traces) = traces.filter(|_| aloud) {
+            traces.offer(self.trace(&facts));
+        }
+    }
+
+    /// The same as spans: the connection, and in it what came after another.
+    fn trace(&self, facts: &Facts) -> Trace {
+        let (began, ended) = (self.began(), Timestamp::now());
+        let mut trace = Trace::new("connection", began, ended);
+        let mut from = began;
+        for (name, to) in [
+            ("handshake", facts.recognised),
+            ("authentication", facts.authenticated),
+            ("attach", facts.attached),
+            ("session", facts.attached.map(|_| ended)),
+        ] {
+            if let Some(to) = to {
+                trace.part(name, from, to);
+                from = to;
+            }
+        }
+        let breakpoint = facts.breakpoint.as_ref();
+        trace.attribute("ray_relay.request", Some(self.id().to_string()));
+        trace.attribute("client.address", Some(self.peer().ip().to_string()));
+        trace.attribute("client.port", Some(u64::from(self.peer().port())));
+        trace.attribute("ray_relay.protocol", facts.protocol.map(Protocol::label));
+        trace.attribute("ray_relay.tls", Some(facts.encrypted));
+        trace.attribute("ray_relay.client", facts.editor.map(Editor::label));
+        let subject = facts.principal.as_ref().map(Principal::subject);
+        trace.attribute("enduser.id", subject);
+        trace.attribute("ray_relay.cluster", breakpoint.map(|b| &*b.cluster));
+        trace.attribute("ray_relay.breakpoint", breakpoint.map(|b| b.id.to_string()));
+        trace.attribute("ray_relay.outcome", facts.outcome.map(Outcome::label));
+        trace.attribute("ray_relay.bytes_up", Some(facts.bytes.0));
+        trace.attribute("ray_relay.bytes_down", Some(facts.bytes.1));
+        let failed = matches!(
+            facts.outcome,
+            Some(Outcome::Failed | Outcome::Refused | Outcome::Died)
+        );
+        match &facts.reason {
+            Some(reason) => trace.failed(reason),
+            None if failed => trace.failed(facts.outcome.map_or("", Outcome::label)),
+            None => {}
+        }
+        trace
+    }
+}

@@ -1,0 +1,79 @@
+//! Files in which the configuration names certificate authorities, for servers whose answers are trusted.
+
+use std::fs::File;
+use std::path::Path;
+
+use rustls::client::WantsClientCert;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
+use zeroize::Zeroizing;
+
+use super::SetupError;
+use ray_relay_base::dial::http::{self, Roots};
+use ray_relay_base::wire::watched_file::read_bytes;
+
+/// The largest file of certificates that is read, in bytes.
+const MAX_FILE: u64 = 1024 * 1024;
+
+/// The certificates in the PEM file at `path`, in DER. `key` is what names it in the configuration.
+///
+/// # Errors
+/// [`SetupError`] where it cannot be read or holds none.
+pub(super) fn read_authorities(key: &str, path: &Path) -> Result<Vec<Vec<u8>>, SetupError> {
+    let text = read_bounded(key, path)?;
+    let blocks = pem::parse_many(text)
+        .map_err(|why| SetupError(format!("{key} {}: {why}", path.display())))?;
+    let certificates: Vec<_> = blocks
+        .into_iter()
+        .filter(|block| block.tag() == "CERTIFICATE")
+        .map(pem::Pem::into_contents)
+        .collect();
+    match certificates.is_empty() {
+        true => Err(SetupError(format!(
+            "{key} {} holds no certificate in PEM",
+            path.display()
+        ))),
+        false => Ok(certificates),
+    }
+}
+
+/// The beginning of a TLS configuration for the server that the key `address` names: it trusts the authorities of `ca_file`,
+/// which the key `ca_key` names, or else the system's. `secure`: the server is reached by https.
+///
+/// # Errors
+/// [`SetupError`] where authorities cannot be read.
+pub fn trusting(
+    address: &str,
+    secure: bool,
+    ca_key: &str,
+    ca_file: Option<&Path>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, SetupError> {
+    let roots = match ca_file {
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in read_authorities(ca_key, path)? {
+                let added = roots.add(CertificateDer::from(certificate));
+                added.map_err(|why| SetupError(format!("{ca_key} {}: {why}", path.display())))?;
+            }
+            Roots::Given(roots)
+        }
+        None if secure => Roots::System,
+        // A server on this machine needs no authorities: minimal images have none.
+        None => Roots::None,
+    };
+    http::trusting(roots).map_err(|why| {
+        SetupError(format!(
+            "cannot verify the server of {address}: {why}; install ca-certificates or give {ca_key}"
+        ))
+    })
+}
+
+/// The content of a file that the configuration names as `key`, at most 1 MiB.
+///
+/// # Errors
+/// [`SetupError`].
+pub fn read_bounded(key: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, SetupError> {
+    File::open(path)
+        .and_then(|file| read_bytes(&file, MAX_FILE))
+        .map_err(|why| SetupError(format!("cannot read {key} {}: {why}", path.display())))
+}

@@ -1,0 +1,48 @@
+//! An authenticated principal, as another process of this user takes it over: the relay that is started after this one was
+//! killed, or has taken its place. It is no credential: a process that reads or writes it can read the relay's keys as well.
+
+use serde::{Deserialize, Serialize};
+
+use super::credential_id::CredentialId;
+use super::grants::CredentialGrants;
+use super::principal::{Principal, VerifiedIdentity};
+use super::revocation::{seconds, time};
+use crate::policy::{BreakpointSelector, Grants, Scopes};
+
+/// See the module.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CarriedIdentity {
+    subject: String,
+    credential: CredentialId,
+    /// When its credential is over by itself, and when that was issued, in seconds since 1970.
+    until: Option<u64>,
+    issued: Option<u64>,
+    grants: CredentialGrants,
+    /// As they were when it was carried.
+    roles: Option<Vec<(Scopes, BreakpointSelector)>>,
+}
+
+impl CarriedIdentity {
+    /// Of `principal`; `None`: authentication is off.
+    pub fn of(principal: &Principal) -> Option<Self> {
+        (!principal.is_anonymous()).then(|| Self {
+            subject: principal.subject().to_owned(),
+            credential: principal.credential().clone(),
+            until: principal.expires().map(seconds),
+            issued: principal.issued_at().map(seconds),
+            grants: principal.grants().clone(),
+            roles: principal.roles().map(|roles| roles.now().to_vec()),
+        })
+    }
+
+    /// The same as it was verified by the process before.
+    pub(super) fn into_verified(self) -> VerifiedIdentity {
+        VerifiedIdentity {
+            expires: self.until.and_then(time),
+            issued: self.issued.and_then(time),
+            grants: self.grants,
+            roles: self.roles.map(Grants::new),
+            ..VerifiedIdentity::new(self.subject, self.credential)
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What a credential brings along for deciding what its holder may do.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::{Access, BreakpointSelector, Policy, Rule, Scope, Scopes};
+
+/// From a credential. Kept with the principal, because tickets carry it on: it is written into them as it is here.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CredentialGrants {
+    /// Groups, for the policy file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// What the credential itself is limited to. `None`: it says nothing about that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<GrantLimit>,
+}
+
+/// The scopes and the selector of a credential.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantLimit {
+    /// `None`: only narrowed; the policy file says what is allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scopes: Option<Scopes>,
+    /// With which breakpoints.
+    #[serde(flatten)]
+    pub selector: BreakpointSelector,
+}
+
+impl CredentialGrants {
+    /// What `subject` may do. With a policy file: what it says, as far as the credential is not limited further.
+    /// Without: what the credential says, and nothing where it says nothing.
+    pub fn access(&self, subject: &str, policy: Option<&Policy>) -> Access {
+        match (policy, &self.limit) {
+            (Some(policy), None) => policy.access(subject, &self.groups),
+            (Some(policy), Some(limit)) => {
+                let all = Scope::ALL.into_iter().fold(Scopes::NONE, Scopes::with);
+                policy
+                    .access(subject, &self.groups)
+                    .limited(limit.scopes.unwrap_or(all), limit.selector.clone())
+            }
+            (None, Some(limit)) => {
+                let rule = limit.scopes.map(|scopes| Rule {
+                    scopes,
+                    selector: limit.selector.clone(),
+                    ..Rule::default()
+                });
+                Access::new(rule.into_iter().map(Arc::new).collect())
+            }
+            (None, None) => Access::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::policy::{Pattern, RelayScope};
+
+    #[test]
+    fn the_relay_is_administered_by_who_is_narrowed_by_nothing() {
+        let narrow = |to: &str| {
+            let mut selector = BreakpointSelector::default();
+            let list = match to {
+                "clusters" => &mut selector.clusters,
+                "jobs" => &mut selector.jobs,
+                "namespaces" => &mut selector.namespaces,
+                "tasks" => &mut selector.tasks,
+                "nodes" => &mut selector.nodes,
+                _ => return selector,
+            };
+            list.push(Pattern::new("*"));
+            selector
+        };
+        let token = |to: &str, scopes: Option<&str>| CredentialGrants {
+            groups: Vec::new(),
+            limit: Some(GrantLimit {
+                scopes: scopes.map(|words| words.parse().unwrap()),
+                selector: narrow(to),
+            }),
+        };
+        let policy = |narrowing: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("policy.toml");
+            let rule = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"admin\"]\n";
+            std::fs::write(&path, format!("{rule}{narrowing}")).unwrap();
+            Policy::load(&path).unwrap()
+        };
+        let (all, some) = (policy(""), policy("jobs = [\"*\"]"));
+        let of = |grants: CredentialGrants, policy: Option<&Policy>| {
+            let access = grants.access("ada", policy);
+            (
+                access.may_on_relay(RelayScope::Admin),
+                access.may_anywhere(Scope::PlaceAdmin),
+            )
+        };
+        let places = ["clusters", "jobs", "namespaces", "tasks", "nodes"];
+        for (to, on_relay) in places.map(|to| (to, false)).into_iter().chain([("", true)]) {
+            // By the token alone, by the policy as far as the token goes, and by a token that is only narrowed.
+            assert_eq!(of(token(to, Some("admin")), None), (on_relay, true), "{to}");
+            let both = of(token(to, Some("admin")), Some(&all));
+            assert_eq!(both, (on_relay, true), "{to}");
+            assert_eq!(of(token(to, None), Some(&all)), (on_relay, true), "{to}");
+            assert!(!of(token(to, Some("admin")), Some(&some)).0, "{to}");
+            assert_eq!(of(token(to, Some("list")), Some(&all)), (false, false));
+        }
+        // A client certificate, which says nothing of permissions.
+        assert_eq!(of(CredentialGrants::default(), Some(&all)), (true, true));
+        assert_eq!(of(CredentialGrants::default(), Some(&some)), (false, true));
+        assert_eq!(of(CredentialGrants::default(), None), (false, false));
+    }
+}

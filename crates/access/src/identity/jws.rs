@@ -1,0 +1,146 @@
+//! The outside of a token: three parts, and a header that says how it is signed (RFC 7515, compact form).
+//!
+//! Pure, and reached by unauthenticated bytes. What a header offers beyond `alg`, `kid` and `typ` (keys,
+//! addresses of keys) is never looked at; `crit` refuses the token, because nothing critical is understood here.
+
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use zeroize::Zeroizing;
+
+use super::keys::Algorithm;
+use super::refusal::CredentialRefusal;
+use ray_relay_base::wire::text::hex;
+
+/// `typ` of a ticket; a token never has it.
+pub(super) const TICKET: &str = "ray-relay-ticket+jwt";
+
+/// Longest header, encoded. Some carry chains of certificates.
+const LONGEST_HEADER: usize = 4096;
+
+/// Longest name of a key.
+const LONGEST_KID: usize = 256;
+
+/// What `typ` may be in a token. Others are tokens for another purpose: logging out, proofs of possession, tickets.
+const KINDS: [&str; 3] = ["JWT", "at+jwt", "application/at+jwt"];
+
+/// A token taken apart, not verified.
+#[derive(Debug)]
+pub struct Jws<'a> {
+    /// What the header names.
+    pub algorithm: Algorithm,
+    /// The key that signed it, by its issuer's name for it.
+    pub kid: Option<String>,
+    kind: Option<String>,
+    signed: &'a str,
+    payload: &'a str,
+    signature: &'a str,
+}
+
+#[derive(Deserialize)]
+struct JwsHeader {
+    alg: String,
+    kid: Option<String>,
+    typ: Option<String>,
+    /// Whether it is there at all: null is nothing that it can be (RFC 7515, 4.1.11).
+    #[serde(default, deserialize_with = "is_there")]
+    crit: bool,
+}
+
+fn is_there<'de, D: serde::Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
+    IgnoredAny::deserialize(value).map(|_| true)
+}
+
+impl<'a> Jws<'a> {
+    /// Takes `token` apart, which is at most `longest` bytes long.
+    ///
+    /// # Errors
+    /// [`CredentialRefusal`].
+    pub fn parse(token: &'a str, longest: usize) -> Result<Self, CredentialRefusal> {
+        if token.len() > longest {
+            return Err(CredentialRefusal::TooLong);
+        }
+        let (signed, signature) = token.rsplit_once('.').ok_or(CredentialRefusal::Malformed)?;
+        let (header, payload) = signed.split_once('.').ok_or(CredentialRefusal::Malformed)?;
+        if payload.contains('.') || header.len() > LONGEST_HEADER {
+            return Err(CredentialRefusal::Malformed);
+        }
+        let header: JwsHeader = object(header).ok_or(CredentialRefusal::Malformed)?;
+        if header.crit {
+            return Err(CredentialRefusal::Critical);
+        }
+        if header.kid.as_ref().is_some_and(|k| k.len() > LONGEST_KID) {
+            return Err(CredentialRefusal::Malformed);
+        }
+        Ok(Self {
+            algorithm: Algorithm::named(&header.alg).ok_or(CredentialRefusal::Algorithm)?,
+            kid: header.kid,
+            kind: header.typ,
+            signed,
+            payload,
+            signature,
+        })
+    }
+
+    /// The bytes that are signed, and their signature in base64url.
+    pub fn to_verify(&self) -> (&'a [u8], &'a str) {
+        (self.signed.as_bytes(), self.signature)
+    }
+
+    /// Refuses what is signed for another purpose than access.
+    pub(super) fn is_token(&self) -> Result<(), CredentialRefusal> {
+        let fits = |kind: &str| KINDS.iter().any(|known| known.eq_ignore_ascii_case(kind));
+        match &self.kind {
+            Some(kind) if !fits(kind) => Err(CredentialRefusal::Kind),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses everything but a ticket.
+    pub(super) fn is_ticket(&self) -> Result<(), CredentialRefusal> {
+        match &self.kind {
+            Some(kind) if kind == TICKET => Ok(()),
+            _ => Err(CredentialRefusal::Kind),
+        }
+    }
+
+    /// Reads the claims. Only after the signature was verified.
+    pub fn claims<T: for<'de> Deserialize<'de>>(&self) -> Result<T, CredentialRefusal> {
+        object(self.payload).ok_or(CredentialRefusal::Malformed)
+    }
+
+    /// A name for it where it has no `jti`: of what is signed, because a signature may have several spellings.
+    pub fn derived_id(&self) -> String {
+        let hash = digest(&SHA256, self.signed.as_bytes());
+        format!("sha256-{}", hex(&hash.as_ref()[..16]))
+    }
+}
+
+/// `exp` of `token`, where it is a JWT that has one. Nothing is verified: it may end earlier what another one accepts, and
+/// never later.
+pub fn unverified_expiry(token: &str) -> Option<SystemTime> {
+    #[derive(Deserialize)]
+    struct Expiring {
+        exp: f64,
+    }
+    let mut parts = token.split('.');
+    let (_, payload, _, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else {
+        return None;
+    };
+    let claims: Expiring = object(payload)?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(claims.exp).ok()?)
+}
+
+/// A JSON object in base64url. Names that are read must not be there twice.
+fn object<T: for<'de> Deserialize<'de>>(encoded: &str) -> Option<T> {
+    let text = Zeroizing::new(URL_SAFE_NO_PAD.decode(encoded).ok()?);
+    // Serde would take an array for the fields in their order.
+    if !text.trim_ascii_start().starts_with(b"{") {
+        return None;
+    }
+    serde_json::from_slice(&text).ok()
+}

@@ -1,0 +1,426 @@
+//! Who a connection or request belongs to.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::credential_id::CredentialId;
+use super::grants::CredentialGrants;
+use super::refusal::CredentialRefusal;
+use super::revocation::RevocationList;
+use super::subject::is_presentable;
+use super::validity::{Validity, Withdrawn};
+use crate::policy::{Access, Granted, Grants, Rule, Scope, Scopes};
+
+/// Longest wait before the clock is looked at again: it may be set during a wait.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
+/// Why a principal's time is over. `Display` is a sentence for the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PrincipalEnded {
+    /// Its credential expired.
+    #[error("your token has expired")]
+    Expired,
+    /// It was revoked.
+    #[error("your token was revoked")]
+    Revoked,
+    /// Its issuer does not accept it any more.
+    #[error(transparent)]
+    Withdrawn(#[from] Withdrawn),
+}
+
+/// Who a client is by its credential, before it is decided what it may do.
+#[derive(Debug, Clone)]
+pub struct VerifiedIdentity {
+    pub(super) subject: String,
+    pub(super) credential: CredentialId,
+    /// When it is over by itself, with the leeway for clocks that differ.
+    pub(super) expires: Option<SystemTime>,
+    /// When the credential was issued, where that is known. Without it, revoking the subject ends it whenever that was.
+    pub(super) issued: Option<SystemTime>,
+    pub(super) grants: CredentialGrants,
+    /// What its roles allow, where an outside authority knows that: no more, whatever the policy file says, and all of it
+    /// without one. It is not in tickets.
+    pub(super) roles: Option<Grants>,
+    /// Whether Kubernetes still accepts it, where it is Kubernetes'.
+    pub(super) validity: Option<Validity>,
+}
+
+impl VerifiedIdentity {
+    /// A principal of which nothing but the name is known: it may do nothing by the credential, and has no end by itself.
+    pub(super) fn new(subject: impl Into<String>, credential: CredentialId) -> Self {
+        Self {
+            subject: subject.into(),
+            credential,
+            expires: None,
+            issued: None,
+            grants: CredentialGrants::default(),
+            roles: None,
+            validity: None,
+        }
+    }
+
+    /// The same, if its name can be shown.
+    pub(super) fn presentable(self) -> Result<Self, CredentialRefusal> {
+        match is_presentable(&self.subject) {
+            true => Ok(self),
+            false => Err(CredentialRefusal::Claim("sub")),
+        }
+    }
+}
+
+/// An authenticated client, and what it may do. Cheap to clone.
+#[derive(Clone)]
+pub struct Principal(Arc<PrincipalInner>);
+
+struct PrincipalInner {
+    who: VerifiedIdentity,
+    access: Access,
+    revocations: Option<watch::Receiver<Arc<RevocationList>>>,
+    /// The same person by a newer credential, where one was shown.
+    renewed: Option<watch::Receiver<Option<Principal>>>,
+}
+
+/// With what the time of a principal is put off.
+#[derive(Debug)]
+pub struct Renewal {
+    of: Principal,
+    newest: watch::Sender<Option<Principal>>,
+}
+
+impl Renewal {
+    /// `by` is the same person by a newer credential: where that has the same rights, the principal's time is over when its is.
+    /// What is revoked stays so. Says whether it was taken.
+    pub fn renew(&self, by: &Principal) -> bool {
+        let (old, new) = (&self.of.0.who, &by.0.who);
+        let same = old.subject == new.subject
+            && old.grants == new.grants
+            && self.of.access() == by.access()
+            && by.is_over().is_none();
+        if same {
+            self.newest.send_replace(Some(by.clone()));
+        }
+        same
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.0.who.subject, self.0.who.credential)
+    }
+}
+
+impl Principal {
+    /// Everybody, where authentication is off: all but what no other scope includes.
+    pub fn anonymous() -> Self {
+        Self::without_credential("anonymous")
+    }
+
+    /// The relay itself, where it does something by its own configuration. Not for a client that connects.
+    pub fn relay() -> Self {
+        Self::without_credential("ray-relay")
+    }
+
+    fn without_credential(subject: &str) -> Self {
+        let everything = Rule {
+            scopes: Scopes::USUAL,
+            ..Rule::default()
+        };
+        Self(Arc::new(PrincipalInner {
+            who: VerifiedIdentity::new(subject, CredentialId::None),
+            access: Access::new(vec![Arc::new(everything)]),
+            revocations: None,
+            renewed: None,
+        }))
+    }
+
+    /// For the authenticator: all that is known of it.
+    pub(super) fn issued(
+        who: VerifiedIdentity,
+        access: Access,
+        revocations: watch::Receiver<Arc<RevocationList>>,
+    ) -> Self {
+        Self(Arc::new(PrincipalInner {
+            who,
+            access,
+            revocations: Some(revocations),
+            renewed: None,
+        }))
+    }
+
+    /// The same, with a time that can be put off.
+    pub fn renewable(&self) -> (Self, Renewal) {
+        let newest = watch::Sender::new(None);
+        let principal = Self(Arc::new(PrincipalInner {
+            who: self.0.who.clone(),
+            access: self.0.access.clone(),
+            revocations: self.0.revocations.clone(),
+            renewed: Some(newest.subscribe()),
+        }));
+        let renewal = Renewal {
+            of: self.clone(),
+            newest,
+        };
+        (principal, renewal)
+    }
+
+    /// Whose credential says when its time is over.
+    fn newest(&self) -> Option<Self> {
+        let renewed = self.0.renewed.as_ref()?;
+        renewed.borrow().clone()
+    }
+
+    /// The name: `sub` of a token, SAN of a certificate, user of Kubernetes. Cleaned for display.
+    pub fn subject(&self) -> &str {
+        &self.0.who.subject
+    }
+
+    /// The name where clients are told apart, `None` for everybody.
+    pub fn known_subject(&self) -> Option<String> {
+        (!self.is_anonymous()).then(|| self.0.who.subject.clone())
+    }
+
+    /// By what it was recognised.
+    pub fn credential(&self) -> &CredentialId {
+        &self.0.who.credential
+    }
+
+    /// What gives it `scope`, which it lacks: the last clause of a refusal.
+    pub fn remedy(&self, scope: Scope) -> &'static str {
+        self.0.who.credential.remedy(scope)
+    }
+
+    /// When its time is over by itself.
+    pub fn expires(&self) -> Option<SystemTime> {
+        match self.newest() {
+            Some(newest) => newest.expires(),
+            None => self.0.who.expires,
+        }
+    }
+
+    /// When its credential was issued, where that is known.
+    pub fn issued_at(&self) -> Option<SystemTime> {
+        self.0.who.issued
+    }
+
+    /// What its credential brought along, for tickets.
+    pub(super) fn grants(&self) -> &CredentialGrants {
+        &self.0.who.grants
+    }
+
+    /// What its roles allow, where an outside authority knows that.
+    pub(super) fn roles(&self) -> Option<&Grants> {
+        self.0.who.roles.as_ref()
+    }
+
+    /// Wakes whenever it may do more than before; `None`: what it may do stays.
+    pub fn gains(&self) -> Option<watch::Receiver<Arc<Granted>>> {
+        self.roles().map(Grants::watch)
+    }
+
+    /// What it may do.
+    pub fn access(&self) -> &Access {
+        &self.0.access
+    }
+
+    /// Whether it has the same credential. A ticket has the credential of the principal that it was issued to.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0.who.subject == other.0.who.subject && self.0.who.credential == other.0.who.credential
+    }
+
+    /// The same person, who may have come by another credential: a token is renewed while a laptop sleeps. An
+    /// unauthenticated client is the same person as the next one.
+    pub fn is_same_person(&self, other: &Self) -> bool {
+        self.0.who.subject == other.0.who.subject && self.is_anonymous() == other.is_anonymous()
+    }
+
+    /// The same, where each unauthenticated client is a person of its own.
+    pub fn is_same_authenticated_person(&self, other: &Self) -> bool {
+        !self.is_anonymous() && self.is_same_person(other)
+    }
+
+    /// Authentication is off.
+    pub fn is_anonymous(&self) -> bool {
+        self.0.who.credential == CredentialId::None
+    }
+
+    /// Whether its time is over now.
+    pub fn is_over(&self) -> Option<PrincipalEnded> {
+        let revoked = |list: &watch::Receiver<Arc<RevocationList>>| {
+            let (credential, issued) = (self.0.who.credential.id(), self.0.who.issued);
+            list.borrow()
+                .revokes(&self.0.who.subject, credential, issued)
+        };
+        if self.0.revocations.as_ref().is_some_and(revoked) {
+            return Some(PrincipalEnded::Revoked);
+        }
+        if let Some(newest) = self.newest() {
+            return newest.is_over();
+        }
+        let validity = self.0.who.validity.as_ref();
+        if let Some(why) = validity.and_then(Validity::is_withdrawn) {
+            return Some(PrincipalEnded::Withdrawn(why));
+        }
+        let expired = self.0.who.expires.is_some_and(|at| at <= SystemTime::now());
+        expired.then_some(PrincipalEnded::Expired)
+    }
+
+    /// Resolves when its time is over. Cancel safe; never resolves for a principal without an end.
+    pub async fn ended(&self) -> PrincipalEnded {
+        let PrincipalInner {
+            who,
+            revocations,
+            renewed,
+            ..
+        } = &*self.0;
+        let may_end = revocations.is_some()
+            || renewed.is_some()
+            || who.expires.is_some()
+            || who.validity.is_some();
+        match may_end {
+            // In a box: whatever waits for a principal without an end has no room for this.
+            true => Box::pin(self.end()).await,
+            false => std::future::pending().await,
+        }
+    }
+
+    async fn end(&self) -> PrincipalEnded {
+        let mut revocations = self.0.revocations.clone();
+        let mut renewed = self.0.renewed.clone();
+        loop {
+            if let Some(renewed) = &mut renewed {
+                renewed.mark_unchanged();
+            }
+            if let Some(ended) = self.is_over() {
+                return ended;
+            }
+            let newest = self.newest();
+            let who = &newest.as_ref().unwrap_or(self).0.who;
+            let renewal = async {
+                match &mut renewed {
+                    Some(renewed) => renewed.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let changed = async {
+                match &mut revocations {
+                    Some(list) => list.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let expiry = async {
+                match who.expires {
+                    Some(at) => {
+                        let left = at.duration_since(SystemTime::now()).unwrap_or_default();
+                        sleep(left.min(LOOK_AGAIN)).await;
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            let withdrawn = async {
+                match &who.validity {
+                    Some(validity) => validity.withdrawn().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = withdrawn => {}
+                closed = changed => if closed.is_err() {
+                    // The authenticator is gone: the process ends.
+                    revocations = None;
+                },
+                () = expiry => {}
+                closed = renewal => if closed.is_err() {
+                    // Its link is gone: nothing puts it off any more.
+                    renewed = None;
+                },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::identity::revocation::{Revocation, Revoked};
+    use crate::identity::testing;
+
+    fn ada(expires: Option<SystemTime>) -> (watch::Sender<Arc<RevocationList>>, Principal) {
+        let sender = watch::Sender::new(Arc::new(RevocationList::default()));
+        let who = VerifiedIdentity {
+            expires,
+            ..testing::identity("ada")
+        };
+        let ada = Principal::issued(who, Access::default(), sender.subscribe());
+        (sender, ada)
+    }
+
+    #[tokio::test]
+    async fn its_time_is_over_when_it_expires_or_is_revoked() {
+        let (_sender, principal) = ada(Some(SystemTime::now() + Duration::from_millis(30)));
+        assert_eq!(principal.is_over(), None);
+        assert_eq!(principal.ended().await, PrincipalEnded::Expired);
+
+        let (sender, principal) = ada(Some(SystemTime::now() + Duration::from_secs(600)));
+        let waiting = tokio::spawn({
+            let principal = principal.clone();
+            async move { principal.ended().await }
+        });
+        let mut list = RevocationList::default();
+        let what = Revoked::CredentialId("another".to_owned());
+        list.add(Revocation { what, until: None }).unwrap();
+        sender.send_replace(Arc::new(list.clone()));
+        assert_eq!(principal.is_over(), None);
+        let what = Revoked::CredentialId("jti-ada".to_owned());
+        list.add(Revocation { what, until: None }).unwrap();
+        sender.send_replace(Arc::new(list));
+        assert_eq!(waiting.await.unwrap(), PrincipalEnded::Revoked);
+    }
+
+    #[tokio::test]
+    async fn a_newer_credential_of_the_same_rights_puts_the_end_off() {
+        let soon = SystemTime::now() + Duration::from_millis(50);
+        let later = SystemTime::now() + Duration::from_secs(600);
+        let (sender, first) = ada(Some(soon));
+        let (principal, renewal) = first.renewable();
+        let (_others, second) = ada(Some(later));
+        let bob = Principal::issued(
+            testing::identity("bob"),
+            Access::default(),
+            sender.subscribe(),
+        );
+        assert!(!renewal.renew(&bob));
+        let more = Access::new(vec![Arc::new(Rule::default())]);
+        let more = Principal::issued(testing::identity("ada"), more, sender.subscribe());
+        assert!(!renewal.renew(&more));
+        let waiting = tokio::spawn({
+            let principal = principal.clone();
+            async move { principal.ended().await }
+        });
+        assert!(renewal.renew(&second));
+        assert_eq!(principal.expires(), Some(later));
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!(
+            (first.is_over(), principal.is_over()),
+            (Some(PrincipalEnded::Expired), None)
+        );
+        assert!(!renewal.renew(&first));
+        // What is revoked stays so.
+        let mut list = RevocationList::default();
+        let what = Revoked::CredentialId("jti-ada".to_owned());
+        list.add(Revocation { what, until: None }).unwrap();
+        sender.send_replace(Arc::new(list));
+        assert_eq!(waiting.await.unwrap(), PrincipalEnded::Revoked);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_in_particular_stays() {
+        let nobody = Principal::anonymous();
+        let ended = tokio::time::timeout(2 * LOOK_AGAIN, nobody.ended());
+        assert!(ended.await.is_err());
+    }
+}

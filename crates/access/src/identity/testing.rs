@@ -1,0 +1,122 @@
+//! The authenticator of production for tests of what comes after it: a key of their own, tokens signed as
+//! `ray-relay token mint` signs them, rights by a policy file.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::keys::Algorithm;
+use super::principal::VerifiedIdentity;
+use super::revocation::{Revocation, RevocationList, Revoked};
+use super::{Authenticator, CredentialId, Generated, Issuers, Principal, Secret, SigningKey};
+use crate::policy::{Access, Rule};
+use ray_relay_base::config::{Auth, Config};
+
+/// The key file of every relay that [`authenticator`] makes.
+pub const KEY: &str =
+    "hs256:c2l4dHktZm91ciBjaGFyYWN0ZXJzIG9mIHNlY3JldCBhcmUgZW5vdWdoIGZvciBldmVyeWJvZHk=";
+
+/// Verifies the tokens of [`token_of`]; what their holders may do is in `policy`, as a policy file says it.
+pub fn authenticator(policy: &str) -> Arc<Authenticator> {
+    authenticator_with(policy, Issuers::default(), |_| {})
+}
+
+/// The same with `issuers` beside the key, and what else `adapt` says.
+pub fn authenticator_with(
+    policy: &str,
+    issuers: Issuers,
+    adapt: impl FnOnce(&mut Auth),
+) -> Arc<Authenticator> {
+    // Read now, and again only by `Authenticator::run`.
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let mut auth = Auth {
+        keys: vec![file("key", KEY)],
+        policy_file: Some(file("policy.toml", policy)),
+        // Tests fail often from one address, and end at the second that they say.
+        throttle_after: 1000,
+        leeway: Duration::ZERO,
+        ..Auth::default()
+    };
+    adapt(&mut auth);
+    Authenticator::from_config(&auth, issuers).unwrap()
+}
+
+/// When the tokens of [`token_of`] were issued.
+static BEGAN: LazyLock<SystemTime> = LazyLock::new(SystemTime::now);
+
+/// A token of `subject`, with the id `jti-SUBJECT`, for sixty days; the same each time.
+pub fn token_of(subject: &str) -> String {
+    token_until(subject, *BEGAN + Duration::from_secs(60 * 86_400))
+}
+
+/// The same until `expires`, and the second that this falls in has passed.
+pub fn token_until(subject: &str, expires: SystemTime) -> String {
+    let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let claims = json!({
+        "aud": "ray-relay",
+        "sub": subject,
+        "jti": format!("jti-{subject}"),
+        "iat": seconds(*BEGAN),
+        "exp": seconds(expires) + 1,
+    });
+    let key = SigningKey::from_file(KEY).unwrap();
+    key.sign("JWT", &claims).unwrap().expose().to_owned()
+}
+
+/// An issuer whose key set cannot be fetched, and for how long that is tried for one token.
+pub async fn issuer_that_is_down(patience: Duration) -> Issuers {
+    let mut config = Config::default();
+    config.jwks.url = Some("http://127.0.0.1:1/keys".to_owned());
+    config.jwks.timeout = patience;
+    let (_, snapshot) = watch::channel(Arc::default());
+    Issuers::from_config(&config, snapshot).await.unwrap()
+}
+
+/// A token of such an issuer, whose key is not configured.
+pub fn foreign_token() -> String {
+    let key = Generated::new(Algorithm::EdDsa).unwrap().private;
+    let key = SigningKey::from_file(&key).unwrap();
+    let token = key.sign("JWT", &json!({"sub": "ann"})).unwrap();
+    token.expose().to_owned()
+}
+
+/// Who `subject` is to `auth`, by its token.
+pub async fn principal(auth: &Authenticator, subject: &str) -> Principal {
+    let token = Secret::new(token_of(subject));
+    auth.token(&token, [127, 0, 0, 1].into()).await.unwrap()
+}
+
+/// Revokes whatever `subject` has, as an administrator does.
+pub async fn revoke(auth: &Authenticator, subject: &str) {
+    let what = Revoked::Subject {
+        subject: subject.to_owned(),
+        at: SystemTime::now(),
+    };
+    let revocation = Revocation { what, until: None };
+    auth.revoke(revocation).await.unwrap();
+}
+
+/// `subject` with these `rules`, where no token is shown to an issuer. What revokes it is `revoked`.
+pub fn somebody(
+    subject: &str,
+    rules: impl IntoIterator<Item = Rule>,
+    revoked: &tokio::sync::watch::Sender<Arc<RevocationList>>,
+) -> Principal {
+    let access = Access::new(rules.into_iter().map(Arc::new).collect());
+    Principal::issued(identity(subject), access, revoked.subscribe())
+}
+
+/// What a verified token with the id `jti-SUBJECT` says that ends by itself never, and by its subject whenever that is
+/// revoked.
+pub(super) fn identity(subject: &str) -> VerifiedIdentity {
+    let id = format!("jti-{subject}");
+    VerifiedIdentity::new(subject, CredentialId::Token { id })
+}

@@ -1,0 +1,193 @@
+//! Tickets: leave to open further sessions to one breakpoint, or one dashboard, for a principal that was authenticated already.
+//!
+//! A cluster session hands them to the client for its child sessions, so that no token has to be written into launch
+//! configurations. A ticket is a signed token of its own kind: other `typ`, other audience, other key. It carries its
+//! holder's credential along and is worth no more than that: it ends with it, and is revoked with it. It names the
+//! breakpoint, not the stop: replicas of the relay count stops each for itself, and what may be done with the
+//! breakpoint is decided anew when the ticket is used. For a dashboard there are two: a short one, with which a browser
+//! comes to the dashboard's origin, and one that it has there as a cookie, and that is good for nothing else.
+
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::credential_id::CredentialId;
+use super::grants::CredentialGrants;
+use super::jws::{Jws, TICKET};
+use super::keys::{Algorithm, KeyError, VerificationKey};
+use super::principal::{Principal, VerifiedIdentity};
+use super::refusal::CredentialRefusal;
+use super::revocation::{seconds, time};
+use super::secret::Secret;
+use super::signing::SigningKey;
+use ray_relay_ray::ray::registry::BreakpointId;
+
+/// How long a ticket for a breakpoint is good for.
+pub(super) const LIFETIME: Duration = Duration::from_secs(120);
+
+/// How long one is, with which a browser comes to a dashboard: it stands in an address.
+const ENTRANCE: Duration = Duration::from_secs(30);
+
+/// How long a browser may stay there at most, before it is asked again whose it is.
+pub const STAY: Duration = Duration::from_secs(12 * 3600);
+
+/// `aud` of every ticket; no token may have it.
+pub(super) const AUDIENCE: &str = "ray-relay-ticket";
+
+/// Longest ticket: the groups of its holder are in it.
+const LONGEST: usize = 32 * 1024;
+
+/// Issues and reads tickets. The same with every replica that has the same secret.
+pub(super) struct Tickets {
+    signing: SigningKey,
+    verification: VerificationKey,
+    leeway: Duration,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TicketClaims {
+    aud: String,
+    /// Of the ticket.
+    exp: u64,
+    sub: String,
+    credential: TicketKind,
+    id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    breakpoint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enters: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dashboard: Option<String>,
+    /// Of its holder's credential.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issued: Option<u64>,
+    grants: CredentialGrants,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum TicketKind {
+    Token,
+    Certificate,
+    Kubernetes,
+}
+
+/// What a ticket opens, and nothing else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Opens {
+    /// Further sessions to a breakpoint.
+    Breakpoint(BreakpointId),
+    /// The origin of the dashboard with this label, for a browser that is on its way there.
+    Entrance(String),
+    /// What is on that origin.
+    Dashboard(String),
+}
+
+impl Opens {
+    fn lifetime(&self) -> Duration {
+        match self {
+            Self::Breakpoint(_) => LIFETIME,
+            Self::Entrance(_) => ENTRANCE,
+            Self::Dashboard(_) => STAY,
+        }
+    }
+
+    fn read(claims: &TicketClaims) -> Option<Self> {
+        match (&claims.breakpoint, &claims.enters, &claims.dashboard) {
+            (Some(id), None, None) => Some(Self::Breakpoint(id.parse().ok()?)),
+            (None, Some(label), None) => Some(Self::Entrance(label.clone())),
+            (None, None, Some(label)) => Some(Self::Dashboard(label.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl Tickets {
+    /// Signed with `secret`; clocks of replicas may differ by `leeway`.
+    pub(super) fn new(secret: &[u8], leeway: Duration) -> Result<Self, KeyError> {
+        Ok(Self {
+            verification: VerificationKey::from_secret(secret, None)?,
+            signing: SigningKey::from_secret(secret),
+            leeway,
+        })
+    }
+
+    /// `None` for a principal without a credential.
+    pub(super) fn issue(
+        &self,
+        principal: &Principal,
+        opens: &Opens,
+        now: SystemTime,
+    ) -> Option<Secret> {
+        let credential = match principal.credential() {
+            CredentialId::None => return None,
+            CredentialId::Token { .. } => TicketKind::Token,
+            CredentialId::Certificate { .. } => TicketKind::Certificate,
+            CredentialId::Kubernetes { .. } => TicketKind::Kubernetes,
+        };
+        let (mut breakpoint, mut enters, mut dashboard) = (None, None, None);
+        match opens {
+            Opens::Breakpoint(id) => breakpoint = Some(id.to_string()),
+            Opens::Entrance(label) => enters = Some(label.clone()),
+            Opens::Dashboard(label) => dashboard = Some(label.clone()),
+        }
+        let claims = TicketClaims {
+            aud: AUDIENCE.to_owned(),
+            exp: seconds(now + opens.lifetime()),
+            sub: principal.subject().to_owned(),
+            credential,
+            id: principal.credential().id().to_owned(),
+            breakpoint,
+            enters,
+            dashboard,
+            until: principal.expires().map(seconds),
+            issued: principal.issued_at().map(seconds),
+            grants: principal.grants().clone(),
+        };
+        let ticket = self.signing.sign(TICKET, &claims).ok()?;
+        (ticket.expose().len() <= LONGEST).then_some(ticket)
+    }
+
+    /// Whose `ticket` this is, and for what.
+    pub(super) fn read(
+        &self,
+        ticket: &Secret,
+        now: SystemTime,
+    ) -> Result<(VerifiedIdentity, Opens), CredentialRefusal> {
+        let jws = Jws::parse(ticket.expose(), LONGEST)?;
+        let (message, signature) = jws.to_verify();
+        let is_ours =
+            jws.algorithm == Algorithm::Hs256 && self.verification.verifies(message, signature);
+        if !is_ours {
+            return Err(CredentialRefusal::Signature);
+        }
+        jws.is_ticket()?;
+        let claims: TicketClaims = jws.claims()?;
+        if claims.aud != AUDIENCE {
+            return Err(CredentialRefusal::Audience);
+        }
+        let time = |seconds| time(seconds).ok_or(CredentialRefusal::Malformed);
+        let expires = claims.until.map(time).transpose()?;
+        let is_over = expires.is_some_and(|at| at <= now);
+        if is_over || time(claims.exp)? + self.leeway <= now {
+            return Err(CredentialRefusal::Expired);
+        }
+        let opens = Opens::read(&claims).ok_or(CredentialRefusal::Malformed)?;
+        let id = claims.id;
+        let credential = match claims.credential {
+            TicketKind::Token => CredentialId::Token { id },
+            TicketKind::Certificate => CredentialId::Certificate { fingerprint: id },
+            TicketKind::Kubernetes => CredentialId::Kubernetes { fingerprint: id },
+        };
+        let who = VerifiedIdentity {
+            expires,
+            issued: claims.issued.map(time).transpose()?,
+            grants: claims.grants,
+            ..VerifiedIdentity::new(claims.sub, credential)
+        };
+        Ok((who, opens))
+    }
+}

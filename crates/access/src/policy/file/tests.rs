@@ -1,0 +1,311 @@
+//! What a policy file means, and what is said of one with mistakes.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::policy::{BreakpointSelector, Scopes};
+use crate::visibility::Visibility;
+use ray_relay_ray::ray::registry::Breakpoint;
+use ray_relay_ray::ray::testing::paused;
+
+const EXAMPLE: &str = include_str!("../../../../../config/policy.example.toml");
+
+fn policy(text: &str) -> Policy {
+    read::parse("policy.toml", text).unwrap()
+}
+
+fn breakpoint(cluster: &str, job: &str, task: &str) -> Breakpoint {
+    let mut breakpoint = paused("step", 1);
+    breakpoint.cluster = cluster.into();
+    breakpoint.names_mut().job_id = Some(job.to_owned());
+    breakpoint.names_mut().name = Some(task.to_owned());
+    breakpoint
+}
+
+fn groups(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn the_example_means_what_its_comments_say() {
+    let policy = policy(EXAMPLE);
+    let own = breakpoint("default", "04000000", "step");
+    let other = breakpoint("default", "05000000", "step");
+    let stranger = policy.access("bob", &[]).rights(&own);
+    assert_eq!(stranger.scopes.to_string(), "list,dashboard:read");
+    let member = policy.access("bob", &groups(&["ml-team"]));
+    let rights = member.rights(&own);
+    assert_eq!(rights.scopes.to_string(), "list,view,debug,dashboard:read");
+    let limit = rights.obligations.session_limit;
+    assert_eq!(limit, Some(Duration::from_secs(36 * 3600)));
+    assert!(!member.rights(&other).scopes.contains(Scope::Debug));
+    assert!(rights.obligations.together && !member.rights(&other).obligations.together);
+    let oncall = policy.access("oncall-3", &[]);
+    assert!(oncall.rights(&other).obligations.record);
+    assert!(oncall.may_on_cluster(Scope::DashboardWrite, "default"));
+    assert!(!oncall.may_on_cluster(Scope::DashboardWrite, "staging"));
+    // What is not known fits nothing, nor does what is not known for sure.
+    let mut trainer = breakpoint("default", "01000000", "train_it");
+    trainer.names_mut().namespace = Some("training".to_owned());
+    let looks = |on: &Breakpoint| {
+        let access = policy.access("carol", &groups(&["support"]));
+        access.rights(on).scopes.contains(Scope::View)
+    };
+    assert!(looks(&trainer));
+    // Of a worker that stopped before, the name may be that of what it ran then.
+    trainer.stop = 2;
+    trainer.names_mut().provisional = true;
+    assert!(!looks(&trainer));
+    let support = policy.access("carol", &groups(&["support"]));
+    assert!(!support.rights(&other).scopes.contains(Scope::View));
+}
+
+#[test]
+fn an_empty_policy_allows_nothing() {
+    let access = policy("# nobody\n").access("alice", &groups(&["admin"]));
+    let rights = access.rights(&breakpoint("default", "01000000", "f"));
+    assert_eq!(rights.scopes, Scopes::NONE);
+    let mut all = Scope::ALL.into_iter();
+    assert!(all.all(|scope| !access.may_anywhere(scope)));
+}
+
+#[test]
+fn text_is_shown_by_name_or_as_a_whole_where_a_rule_says_so() {
+    let shows = |scopes: &str, key: &str| {
+        let rule = format!("[[rule]]\nsubjects = [\"ann\"]\nscopes = [{scopes}]\n{key}\n");
+        let access = policy(&rule).access("ann", &groups(&[]));
+        let rights = access.rights(&breakpoint("default", "01000000", "f"));
+        let visible = Visibility::of(&rights);
+        ["path", "shard_1", "password"].map(|name| visible.shows(name))
+    };
+    assert_eq!(shows("\"view\"", ""), [false; 3]);
+    let some = shows("\"view\"", "show = [\"path\", \"shard*\"]");
+    assert_eq!(some, [true, true, false]);
+    assert_eq!(shows("\"view\"", "unmasked = true"), [true; 3]);
+    assert_eq!(shows("\"debug\"", ""), [true; 3]);
+}
+
+#[test]
+fn subjects_and_groups_both_have_to_fit() {
+    let policy = policy("[[rule]]\nsubjects = [\"a*\"]\ngroups = [\"ml\"]\nscopes = [\"list\"]\n");
+    let sees = |subject: &str, of: &[&str]| {
+        let access = policy.access(subject, &groups(of));
+        access.may_anywhere(Scope::List)
+    };
+    assert!(sees("alice", &["x", "ml"]));
+    assert!(!sees("alice", &["x"]));
+    assert!(!sees("bob", &["ml"]));
+}
+
+#[test]
+fn every_problem_at_once_with_its_line() {
+    let text = "\
+[[rule]]
+subject = [\"alice\"]
+scopes = [\"list\", \"debgu\"]
+jobs = []
+session_limit = 5
+[[rule]]
+groups = [\"\"]
+unmasked = \"yes\"
+[rules]
+[[rule]]
+subjects = [1]
+scopes = []
+idle_limit = \"90d\"
+";
+    let problems = read::parse("policy.toml", text).unwrap_err();
+    let told: Vec<_> = problems
+        .problems
+        .iter()
+        .map(|p| (p.place.rsplit(' ').next().unwrap(), p.key.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("2", "rule.subject"),
+            ("3", "rule.scopes"),
+            ("4", "rule.jobs"),
+            ("5", "rule.session_limit"),
+            ("1", "rule"),
+            ("7", "rule.groups"),
+            ("8", "rule.unmasked"),
+            ("6", "rule.scopes"),
+            ("11", "rule.subjects"),
+            ("12", "rule.scopes"),
+            ("13", "rule.idle_limit"),
+            ("9", "rules"),
+        ]
+    );
+    let text = problems.to_string();
+    assert!(text.contains("did you mean `subjects`?"), "{text}");
+    assert!(text.contains("did you mean \"debug\"?"), "{text}");
+    assert!(text.contains("subjects = [\"*\"]"), "{text}");
+}
+
+#[test]
+fn what_stops_together_is_a_job() {
+    let rule = |group: &str| {
+        format!("[[rule]]\nsubjects = [\"*\"]\nscopes = [\"debug\"]\ngroup = {group}\n")
+    };
+    assert!(read::parse("policy.toml", &rule("\"job\"")).is_ok());
+    for group in ["\"ml-team\"", "true", "[\"job\"]", "\"none\""] {
+        let problems = read::parse("policy.toml", &rule(group)).unwrap_err();
+        let text = problems.to_string();
+        assert!(
+            text.contains("expected  \"job\"") && text.contains("of a group"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn broken_toml_is_one_kind_of_problem_and_quotes_nothing() {
+    let problems = read::parse("policy.toml", "[[rule]]\nsubjects = [\"s3cret").unwrap_err();
+    assert!(!problems.to_string().contains("s3cret"));
+    assert!(read::parse("policy.toml", "rule = 1").is_err());
+    assert!(read::parse("policy.toml", "[rule]\nscopes = [\"list\"]").is_err());
+}
+
+#[test]
+fn what_it_comes_to_is_said_in_full() {
+    let policy = policy(EXAMPLE);
+    let text = policy.explained().join("\n");
+    let team = "group \"ml-team\" may view, debug; jobs \"raysubmit_ml_*\" or \"04000000\"; a session for at most 36h; kept for 15m when the connection is lost; parked for at most 16h; the others of a job stop with a task";
+    assert!(text.contains(team), "{text}");
+    let json = policy.to_json();
+    assert_eq!(json[2]["clusters"][0], "default");
+    assert_eq!(
+        (&json[1]["group"], &json[2]["group"]),
+        (&"job".into(), &Value::Null)
+    );
+    assert_eq!(policy.doubts(&["default"], false), Vec::<String>::new());
+    assert!(policy.doubts(&["prod"], true)[0].contains("\"default\""));
+}
+
+#[test]
+fn a_changed_file_is_read_again_and_a_broken_one_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("policy.toml");
+    let rule = |who: &str| format!("[[rule]]\nsubjects = [{who:?}]\nscopes = [\"list\"]\n");
+    let replace = |text: &str| {
+        let new = dir.path().join("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, &path).unwrap();
+    };
+    assert!(PolicyFile::open(path.clone()).is_err());
+    replace(&rule("alice"));
+    let mut file = PolicyFile::open(path.clone()).unwrap();
+    let sees =
+        |file: &PolicyFile, who: &str| file.policy().access(who, &[]).may_anywhere(Scope::List);
+    assert_eq!(file.reload(), Ok(false));
+    replace(&rule("bob"));
+    assert_eq!(file.reload(), Ok(true));
+    assert!(sees(&file, "bob") && !sees(&file, "alice"));
+    replace("[[rule]]\n");
+    assert!(file.reload().is_err());
+    assert_eq!(file.reload(), Ok(false), "said once");
+    assert!(sees(&file, "bob"));
+    std::fs::remove_file(&path).unwrap();
+    assert!(file.reload().is_err() && sees(&file, "bob"));
+    replace("");
+    assert_eq!(file.reload(), Ok(true));
+    assert!(!sees(&file, "bob"));
+}
+
+fn names() -> impl Strategy<Value = Vec<String>> {
+    proptest::collection::vec("[ab]{0,2}\\*?[ab]?", 1..3).prop_map(|names| {
+        let anything = |n: String| if n.is_empty() { "*".to_owned() } else { n };
+        names.into_iter().map(anything).collect()
+    })
+}
+
+prop_compose! {
+    fn rule()(
+        subjects in proptest::option::of(names()),
+        groups in names(),
+        scopes in proptest::sample::subsequence(Scope::ALL.to_vec(), 1..4),
+        selector in proptest::collection::vec(("clusters|jobs|namespaces|tasks|nodes", names()), 0..3),
+    ) -> String {
+        let mut keys = std::collections::BTreeMap::new();
+        match subjects {
+            Some(subjects) => keys.insert("subjects".to_owned(), subjects),
+            None => keys.insert("groups".to_owned(), groups),
+        };
+        keys.insert("scopes".to_owned(), scopes.iter().map(|s| s.word().to_owned()).collect());
+        keys.extend(selector);
+        let lines: Vec<_> = keys.iter().map(|(key, list)| format!("{key} = {list:?}\n")).collect();
+        format!("[[rule]]\n{}", lines.concat())
+    }
+}
+
+/// Everything that a person may do, in every way it is asked for.
+fn rights(access: &Access, name: &str) -> Vec<Scopes> {
+    let fold = |may: &dyn Fn(Scope) -> bool| {
+        let words = Scope::ALL.into_iter().filter(|s| may(*s)).map(Scope::word);
+        words.collect::<Vec<_>>().join(",").parse().unwrap()
+    };
+    vec![
+        access.rights(&breakpoint(name, name, name)).scopes,
+        fold(&|scope| access.may_on_cluster(scope, name)),
+        fold(&|scope| access.may_somewhere_on(scope, name)),
+        fold(&|scope| access.may_anywhere(scope)),
+    ]
+}
+
+fn within(smaller: &[Scopes], larger: &[Scopes]) -> bool {
+    let mut pairs = smaller.iter().zip(larger);
+    pairs.all(|(s, l)| s.intersection(*l) == *s)
+}
+
+proptest! {
+    #[test]
+    fn a_rule_more_never_takes_a_right_away(
+        rules in proptest::collection::vec(rule(), 0..5),
+        more in rule(),
+        at in 0usize..5,
+        subject in "[ab]{1,2}",
+        group in "[ab]{1,2}",
+        place in "[ab]{1,2}",
+    ) {
+        let member = [group];
+        let before = policy(&rules.concat());
+        let mut rules = rules;
+        rules.insert(at.min(rules.len()), more);
+        let after = policy(&rules.concat());
+        prop_assert_eq!(after.len(), rules.len());
+        let (before, after) = (before.access(&subject, &member), after.access(&subject, &member));
+        prop_assert!(within(&rights(&before, &place), &rights(&after, &place)));
+    }
+
+    #[test]
+    fn narrowing_only_narrows(
+        rules in proptest::collection::vec(rule(), 1..4),
+        key in "clusters|jobs|namespaces|tasks|nodes",
+        list in names(),
+        subject in "[ab]{1,2}",
+        place in "[ab]{1,2}",
+    ) {
+        let wide = policy(&rules.concat());
+        let mut narrow = rules;
+        if !narrow[0].contains(&key) {
+            narrow[0] += &format!("{key} = {list:?}\n");
+        }
+        let narrow = policy(&narrow.concat());
+        let member = [subject.clone()];
+        let (wide, narrow) = (wide.access(&subject, &member), narrow.access(&subject, &member));
+        prop_assert!(within(&rights(&narrow, &place), &rights(&wide, &place)));
+        // And so does a limit of the credential.
+        let limit = BreakpointSelector { jobs: list.iter().map(Pattern::new).collect(), ..BreakpointSelector::default() };
+        let limited = wide.clone().limited(Scopes::USUAL, limit);
+        prop_assert!(within(&rights(&limited, &place), &rights(&wide, &place)));
+    }
+
+    #[test]
+    fn no_text_panics(text in "(\\[\\[rule\\]\\]\n|[a-z]{1,8} = (\\[\"[a-z*]{0,3}\"\\]|[0-9]|\"[0-9]s\")\n|\\PC{0,6}){0,6}") {
+        let _ = read::parse("policy.toml", &text);
+    }
+}

@@ -1,0 +1,17 @@
+//! Authorisation: what a principal may do, and with which breakpoints.
+//!
+//! Pure: rules only, which know no principal. A [`Rule`] grants [`Scopes`] on what its [`BreakpointSelector`] fits; [`Access`] is all
+//! the rules that hold for one principal. Deny is the default: no rule, no access.
+
+mod access;
+mod breakpoint_selector;
+mod file;
+mod grants;
+mod scope;
+
+pub use access::{Access, NodeVoice, Rights, Rule, SessionObligations};
+pub use breakpoint_selector::{BreakpointSelector, Pattern};
+pub use file::{Policy, PolicyFile};
+pub use grants::Granted;
+pub use grants::Grants;
+pub use scope::{BadScope, RelayScope, Scope, Scopes};

@@ -1,0 +1,70 @@
+//! The log of one test.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::io;
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::Mutex;
+use tracing::subscriber::{DefaultGuard, NoSubscriber};
+use tracing::{Dispatch, Subscriber};
+
+/// Sends the log of this thread to `subscriber` until the guard is dropped.
+///
+/// For each place that logs, tracing notes once for the whole process whether it is wanted. While there is a single
+/// subscriber it asks that of the first thread that comes by, which in another test has none, and the line would be lost
+/// to this one. So there is always a second subscriber, which wants nothing.
+pub fn log_to(subscriber: impl Subscriber + Send + Sync) -> DefaultGuard {
+    static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
+    LazyLock::force(&SECOND);
+    tracing::subscriber::set_default(subscriber)
+}
+
+/// Holds everything that is logged on this thread, at all levels.
+pub struct Log {
+    text: Text,
+    _guard: DefaultGuard,
+}
+
+impl Log {
+    pub fn start() -> Self {
+        let text = Text::default();
+        let writer = text.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_writer(move || writer.clone())
+            .finish();
+        Self {
+            text,
+            _guard: log_to(subscriber),
+        }
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8(self.text.0.lock().clone()).unwrap()
+    }
+}
+
+#[derive(Clone, Default)]
+struct Text(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_line_that_another_test_logs_first_is_not_lost() {
+    fn logs() {
+        tracing::debug!("the same line of two tests");
+    }
+    let log = Log::start();
+    std::thread::spawn(logs).join().unwrap();
+    logs();
+    assert!(log.text().contains("the same line"), "{}", log.text());
+}

@@ -1,0 +1,349 @@
+use std::time::Duration;
+
+use futures_util::SinkExt as _;
+use futures_util::future::join_all;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use super::stand_ins::*;
+use ray_relay_base::wire::tcp::free_port;
+use ray_relay_base::wire::tunnel::ByteStream;
+use ray_relay_base::wire::tunnel::messages::{FromAgent, FromRelay, Hex, Kind, Refusal};
+use ray_relay_ray::ray::testing::assert_not_dialled;
+
+const SOON: Duration = Duration::from_secs(10);
+
+async fn held(link: &mut Socket) -> Vec<String> {
+    match heard(link).await {
+        FromAgent::Held { workers } => workers
+            .iter()
+            .map(|row| format!("{} {} {}", row.worker_id, row.name, row.session))
+            .collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn refused(link: &mut Socket) -> (Refusal, String) {
+    match heard(link).await {
+        FromAgent::Refused {
+            kind,
+            detail,
+            stream,
+            holder,
+        } => {
+            assert_eq!(stream, Hex([1; 8]));
+            assert_eq!(holder.is_some(), kind == Refusal::Held);
+            (kind, detail.to_string())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Attaches, and waits until the debugger has taken it.
+async fn attach(stream: &mut ByteStream<TcpStream>) {
+    stream.write_all(&request("attach")).await.unwrap();
+    let mut said = String::new();
+    while !said.contains(r#""initialized""#) {
+        let mut some = [0; 1024];
+        let n = timeout(SOON, stream.read(&mut some))
+            .await
+            .unwrap()
+            .unwrap();
+        said += &String::from_utf8_lossy(&some[..n]);
+    }
+}
+
+#[tokio::test]
+async fn bytes_pass_both_ways_and_all_relays_know_who_has_the_worker() {
+    let (debugger, port) = Debugger::start().await;
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let (one, other) = (Relay::start(1).await, Relay::start(2).await);
+    let agent = agent(head, &[&one, &other]);
+    let ((mut link, announce), (mut second, _)) = tokio::join!(one.link(), other.link());
+    assert!(announce.addresses.contains(&"127.0.0.1".parse().unwrap()));
+    let serving = tokio::spawn(debugger.serve());
+
+    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    let (mut stream, first) = one.stream().await;
+    assert_eq!(first, r#"{"type":"dialled"}"#);
+    for link in [&mut link, &mut second] {
+        assert_eq!(held(link).await, ["beef ada 7"]);
+    }
+    tell(&mut second, &FromRelay::Open(open(WORKER, port))).await;
+    let (kind, detail) = refused(&mut second).await;
+    assert_eq!(kind, Refusal::Held);
+    assert_eq!(detail, "ada holds it through another relay");
+
+    let mut greeting = [0; 16];
+    stream.read_exact(&mut greeting).await.unwrap();
+    assert_eq!(&greeting, b"Content-Length: ");
+    stream.write_all(&request("attach")).await.unwrap();
+    stream.write_all(&request("disconnect")).await.unwrap();
+    let mut rest = Vec::new();
+    timeout(SOON, stream.read_to_end(&mut rest))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(stream.ended_in_order());
+    assert!(String::from_utf8_lossy(&rest).contains(r#""command":"disconnect""#));
+    drop(stream);
+    assert_eq!(serving.await.unwrap(), ["attach", "disconnect"]);
+    for link in [&mut link, &mut second] {
+        assert_eq!(held(link).await, [""; 0]);
+    }
+    agent.end().await;
+}
+
+/// The relay's machine is gone in the middle of a session: the agent leaves the debugger for it.
+#[tokio::test]
+async fn a_debugger_is_left_in_order_when_the_relay_vanishes() {
+    let (debugger, port) = Debugger::start().await;
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(1).await;
+    let agent = agent(head, &[&relay]);
+    let (mut link, _) = relay.link().await;
+    let serving = tokio::spawn(debugger.serve());
+    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    let (mut stream, _) = relay.stream().await;
+    attach(&mut stream).await;
+    drop((stream, link));
+    let commands = timeout(SOON, serving).await.unwrap().unwrap();
+    assert_eq!(commands, ["attach", "setFunctionBreakpoints", "disconnect"]);
+    agent.end().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_ends_leaves_its_debuggers() {
+    let (debugger, port) = Debugger::start().await;
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(1).await;
+    let agent = agent(head, &[&relay]);
+    let (mut link, _) = relay.link().await;
+    let serving = tokio::spawn(debugger.serve());
+    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    let (mut stream, _) = relay.stream().await;
+    attach(&mut stream).await;
+    agent.end().await;
+    let commands = serving.await.unwrap();
+    assert_eq!(commands.last().unwrap(), "disconnect", "{commands:?}");
+    let mut rest = Vec::new();
+    let ended = timeout(SOON, stream.read_to_end(&mut rest)).await;
+    assert!(ended.is_ok());
+}
+
+/// Another link takes its place by what the file of the token holds then, and the session goes on.
+#[tokio::test]
+async fn a_link_is_renewed_before_its_credential_expires() {
+    let (debugger, port) = Debugger::start().await;
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(1).await;
+    let agent = agent(head, &[&relay]);
+    let (mut old, announced) = relay.link_for(Some(3300)).await;
+    let serving = tokio::spawn(debugger.serve());
+    tell(&mut old, &FromRelay::Open(open(WORKER, port))).await;
+    let (mut stream, _) = relay.stream().await;
+    attach(&mut stream).await;
+    assert_eq!(held(&mut old).await, ["beef ada 7"]);
+    let began = std::time::Instant::now();
+    let (mut newer, path) = relay.accept().await;
+    assert_eq!(path, "/relay/v1/nodes/link");
+    assert!(began.elapsed() < Duration::from_millis(3300));
+    tell(&mut newer, &hello(Hex([1; 8]))).await;
+    let FromAgent::Announce(again) = heard(&mut newer).await else {
+        panic!("no announcement");
+    };
+    assert_eq!(again.instance, announced.instance);
+    // The older one is served until the relay ends it, which it does before it says welcome.
+    let locate = FromRelay::Locate {
+        query: Hex([4; 8]),
+        port: 1,
+        title: "ray::x".into(),
+    };
+    tell(&mut old, &locate).await;
+    assert!(matches!(heard(&mut old).await, FromAgent::Located { .. }));
+    old.close(None).await.unwrap();
+    let welcome = FromRelay::Welcome {
+        nodes: vec![],
+        good_for_ms: None,
+    };
+    tell(&mut newer, &welcome).await;
+    assert_eq!(held(&mut newer).await, ["beef ada 7"]);
+    stream.write_all(&request("threads")).await.unwrap();
+    let mut some = [0; 1024];
+    assert!(
+        timeout(SOON, stream.read(&mut some))
+            .await
+            .unwrap()
+            .unwrap()
+            > 0
+    );
+    agent.end().await;
+    let commands = serving.await.unwrap();
+    assert_eq!(commands[1], "threads");
+    assert_eq!(commands.last().unwrap(), "disconnect");
+}
+
+/// Whatever a relay asks for that Ray does not attribute to a live worker of this node is not dialled.
+#[tokio::test]
+async fn a_relay_cannot_use_an_agent_as_a_way_into_the_network() {
+    let victim = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = victim.local_addr().unwrap().port();
+    let row = |change: &[(&str, serde_json::Value)]| {
+        let mut row = worker(port);
+        for (key, value) in change {
+            row[*key] = value.clone();
+        }
+        row
+    };
+    let own = || vec![node(NODE, "127.0.0.1"), node("bbbb", "10.9.9.9")];
+    let cases = [
+        (vec![], own(), (WORKER, port), Refusal::NotAWorker),
+        (vec![row(&[])], own(), ("cafe", port), Refusal::NotAWorker),
+        (vec![row(&[])], own(), (WORKER, 22), Refusal::NotAWorker),
+        (vec![row(&[])], vec![], (WORKER, port), Refusal::NotAWorker),
+        (
+            vec![row(&[("is_alive", false.into())])],
+            own(),
+            (WORKER, port),
+            Refusal::NotAWorker,
+        ),
+        (
+            vec![row(&[("debugger_port", 0.into())])],
+            own(),
+            (WORKER, port),
+            Refusal::NotAWorker,
+        ),
+        (
+            vec![row(&[("node_id", "bbbb".into())])],
+            own(),
+            (WORKER, port),
+            Refusal::NotAWorker,
+        ),
+        (
+            vec![row(&[("ip", "192.0.2.1".into())])],
+            own(),
+            (WORKER, port),
+            Refusal::NotAWorker,
+        ),
+        (
+            vec![row(&[("pid", 1.into())])],
+            own(),
+            (WORKER, port),
+            Refusal::WrongProcess,
+        ),
+    ];
+    // Some are looked for as long as one may be that has just begun: side by side.
+    let all = cases.map(|(rows, nodes, asked, expected)| async move {
+        let head = head(rows.clone(), nodes).await;
+        let relay = Relay::start(1).await;
+        let agent = agent(head, &[&relay]);
+        let (mut link, _) = relay.link().await;
+        // An address is not part of the question, and changes nothing.
+        let mut question = serde_json::to_value(FromRelay::Open(open(asked.0, asked.1))).unwrap();
+        question["address"] = "127.0.0.1".into();
+        let text = question.to_string();
+        link.send(text.into()).await.unwrap();
+        let (kind, detail) = refused(&mut link).await;
+        assert_eq!(kind, expected, "{rows:?} {detail}");
+        agent.end().await;
+    });
+    join_all(all).await;
+    assert_not_dialled(victim);
+}
+
+/// A row of the registry can name any process: the system says which are workers.
+#[tokio::test]
+async fn a_service_that_the_registry_calls_a_worker_is_not_dialled() {
+    let (debugger, port) = Debugger::start().await;
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(1).await;
+    let agent = agent(head, &[&relay]);
+    let (mut link, _) = relay.link().await;
+    for parent in ["/usr/lib/systemd/systemd", "/x/raylet"] {
+        agent.proc.parent(parent);
+        tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+        let (kind, detail) = refused(&mut link).await;
+        assert_eq!(kind, Refusal::WrongProcess, "{detail}");
+    }
+    agent.end().await;
+    assert_not_dialled(debugger.0);
+}
+
+/// On a busy machine a debugger listens for a while before it is connected with its worker.
+#[tokio::test]
+async fn an_adapter_that_is_connected_with_no_worker_yet_is_waited_for() {
+    let (debugger, port) = Debugger::start().await;
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(1).await;
+    let agent = agent(head, &[&relay]);
+    let (mut link, _) = relay.link().await;
+    agent.proc.adapter();
+    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    let at_once = timeout(Duration::from_millis(500), refused(&mut link)).await;
+    assert!(at_once.is_err(), "{at_once:?}");
+    let between = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let adapter = TcpStream::connect(between.local_addr().unwrap()).await;
+    let (of_worker, _) = between.accept().await.unwrap();
+    agent.proc.adapter_connects_with(&of_worker);
+    let (_stream, first) = relay.stream().await;
+    assert_eq!(first, r#"{"type":"dialled"}"#);
+    agent.end().await;
+    drop((debugger, adapter));
+}
+
+#[tokio::test]
+async fn a_port_that_becomes_anothers_before_the_dial_hears_nothing() {
+    let (debugger, port) = Debugger::start().await;
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(1).await;
+    let agent = agent(head, &[&relay]);
+    let (mut link, _) = relay.link().await;
+    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    let reused = || agent.proc.parent("/usr/lib/systemd/systemd");
+    let (_stream, first) = relay.stream_after(reused).await;
+    assert!(first.contains("which is not the worker"), "{first}");
+    let (mut dialled, _) = debugger.0.accept().await.unwrap();
+    let mut heard = Vec::new();
+    let read = timeout(SOON, dialled.read_to_end(&mut heard)).await;
+    assert_eq!(read.unwrap().unwrap(), 0);
+    agent.end().await;
+}
+
+#[tokio::test]
+async fn a_head_that_is_gone_and_a_prompt_without_a_gcs_are_said() {
+    let nowhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gone = nowhere.local_addr().unwrap();
+    drop(nowhere);
+    let relay = Relay::start(1).await;
+    let agent = agent(gone, &[&relay]);
+    let (mut link, _) = relay.link().await;
+    for kind in [Kind::Debugpy, Kind::Pdb] {
+        let asked = ray_relay_base::wire::tunnel::messages::Open {
+            kind,
+            ..open(WORKER, 4000)
+        };
+        tell(&mut link, &FromRelay::Open(asked)).await;
+        assert_eq!(refused(&mut link).await.0, Refusal::Registry);
+    }
+    agent.end().await;
+}
+
+#[tokio::test]
+async fn a_debugger_that_does_not_listen_is_said_on_the_stream() {
+    let port = free_port().unwrap();
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(1).await;
+    let agent = agent(head, &[&relay]);
+    let (mut link, _) = relay.link().await;
+    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    let (mut stream, first) = relay.stream().await;
+    assert!(
+        first.starts_with(r#"{"type":"failed","kind":"refused""#),
+        "{first}"
+    );
+    assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
+    assert_eq!(held(&mut link).await, ["beef ada 7"]);
+    assert_eq!(held(&mut link).await, [""; 0]);
+    agent.end().await;
+}

@@ -1,0 +1,130 @@
+//! TLS towards relays.
+
+use std::sync::Arc;
+
+use hyper::HeaderMap;
+use hyper::header::HeaderValue;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_tungstenite::accept_async;
+
+use super::super::RelayAccess;
+use super::super::connect::{Dialler, Relay, RelayDialError};
+use ray_relay_access::tls::Pin;
+use ray_relay_base::dial::http::{Roots, trusting};
+use ray_relay_base::dial::testing::{Authority, Pair};
+use ray_relay_base::dial::{DialRoute, Proxies};
+use ray_relay_base::wire::relay_url::RelayUrl;
+use ray_relay_base::wire::tunnel::link_config;
+
+struct Trusting(ClientConfig);
+
+impl RelayAccess for Trusting {
+    fn tls(&self, _: &RelayUrl) -> Result<ClientConfig, String> {
+        Ok(self.0.clone())
+    }
+
+    fn authorization(&self, _: &RelayUrl) -> Result<Option<HeaderValue>, String> {
+        Ok(None)
+    }
+}
+
+fn roots(authority: &Authority) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    let certificate = CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap();
+    roots.add(certificate).unwrap();
+    let builder = trusting(Roots::Given(roots)).unwrap();
+    builder.with_no_client_auth()
+}
+
+fn pinned(pair: &Pair) -> ClientConfig {
+    let certificate = CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap();
+    let pin: Pin = Pin::of(&certificate).unwrap().to_string().parse().unwrap();
+    pin.trusting().unwrap().with_no_client_auth()
+}
+
+/// A relay with the certificate of `pair`, and what becomes of an agent that trusts as `config` says.
+async fn linked(pair: &Pair, host: &str, config: ClientConfig) -> Result<(), RelayDialError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let chain = vec![CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+    // Not checked against the certificate: one of the tests shows another's.
+    let key = provider.key_provider.load_private_key(key).unwrap();
+    let server = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(CertifiedKey::new(
+            chain, key,
+        ))));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let accepted = TlsAcceptor::from(Arc::new(server)).accept(stream).await;
+        if let Ok(stream) = accepted {
+            drop(accept_async(stream).await);
+        }
+    });
+    let relay = Relay {
+        url: format!("https://{host}:{}", address.port())
+            .parse()
+            .unwrap(),
+        route: DialRoute::Direct(address),
+        proxies: Proxies::none(),
+        access: Arc::new(Trusting(config)),
+    };
+    let dialler = Dialler::new(relay).await?;
+    let opened = dialler.open("/x", "x", HeaderMap::new(), link_config());
+    let opened = opened.await.map(drop);
+    serving.await.unwrap();
+    opened
+}
+
+#[tokio::test]
+async fn a_relay_is_trusted_by_its_authority_and_its_name() {
+    let (authority, other) = (Authority::new("one"), Authority::new("other"));
+    let pair = authority.server();
+    // What answers is no relay of agents, which is only told once TLS is there.
+    let trusted = linked(&pair, "localhost", roots(&authority)).await;
+    assert!(
+        matches!(trusted, Err(RelayDialError::Strange(_))),
+        "{trusted:?}"
+    );
+    for (host, roots) in [
+        ("localhost", roots(&other)),
+        ("relay.example", roots(&authority)),
+    ] {
+        let refused = linked(&pair, host, roots).await.unwrap_err();
+        assert!(matches!(refused, RelayDialError::Untrusted(_)), "{refused}");
+        assert!(refused.to_string().contains("--ca-file"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_pin_trusts_one_key_whatever_the_certificate_says() {
+    let authority = Authority::new("one");
+    let (pair, another) = (authority.server(), authority.server());
+    let trusted = linked(&pair, "relay.example", pinned(&pair)).await;
+    assert!(
+        matches!(trusted, Err(RelayDialError::Strange(_))),
+        "{trusted:?}"
+    );
+    let refused = linked(&pair, "localhost", pinned(&another))
+        .await
+        .unwrap_err();
+    assert!(matches!(refused, RelayDialError::Untrusted(_)), "{refused}");
+    // The certificate of the pin, shown by a server that does not have its key.
+    let stolen = Pair {
+        cert: pair.cert.clone(),
+        key: another.key.clone(),
+    };
+    let refused = linked(&stolen, "localhost", pinned(&pair))
+        .await
+        .unwrap_err();
+    assert!(!matches!(refused, RelayDialError::Strange(_)), "{refused}");
+}
