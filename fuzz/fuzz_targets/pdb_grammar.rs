@@ -4,7 +4,9 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay_debugger::pdb::grammar::{LONGEST_EXPANDED, PdbCommand, expand, first, parse, resumes, span};
+use ray_relay_debugger::pdb::grammar::{
+    LONGEST_EXPANDED, PdbCommand, expand, first, parse, resumes, span,
+};
 
 const RUNNING: [&str; 16] = [
     "s", "step", "n", "next", "unt", "until", "j", "jump", "r", "return", "c", "cont", "continue",

@@ -4,8 +4,8 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay_ray::ray::registry::fuzzing::{looked_up, polled};
 use ray_relay_ray::ray::registry::BreakpointId;
+use ray_relay_ray::ray::registry::fuzzing::{looked_up, polled};
 
 #[derive(Debug, Arbitrary)]
 struct Input<'a> {

@@ -2,9 +2,9 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use ray_relay::dap::messages::{captures_from_client, captures_from_worker};
-use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::peek::MessageType;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
 use serde_json::Value;
 
 /// `text` as Python's `json.loads` reads it (debugpy does), or `None` where that fails. Python

@@ -222,7 +222,7 @@ impl ConnectionPermit {
         }
     }
 
-    /// It is the link of an agent, or one of its streams: counted and bounded by [`crate::agents`], and no longer here. To be
+    /// It is the link of an agent, or one of its streams: counted and bounded by `agents`, and no longer here. To be
     /// called once its client is recognised.
     pub fn set_apart(&self) {
         if let Some(seat) = &self.0 {

@@ -26,7 +26,7 @@ pub struct ConnectionInfo {
     /// Who its client is before it has said a word: by the client certificate that it presented, or because its link is that
     /// person's.
     pub certificate: Option<Principal>,
-    /// Whether it came through a link of [`crate::connect`], whose principal then stands in `certificate`.
+    /// Whether it came through a link of `connect`, whose principal then stands in `certificate`.
     pub linked: bool,
     /// The advertised port that the client dialled, where that is not the one port.
     pub advertised_port: Option<u16>,
