@@ -44,6 +44,10 @@ impl Proxy {
                 open.spawn(async move {
                     let mut client = BufStream::new(client);
                     let head = head(&mut client).await;
+                    // A command that ends may leave a connection on which it has not yet asked.
+                    if head.is_empty() {
+                        return;
+                    }
                     tell.send_modify(|all: &mut Vec<String>| all.push(head));
                     let answer = match refusal {
                         Some(status) => format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n"),
