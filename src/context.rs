@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use crate::advertise;
+use ray_relay_view::advertise;
 use crate::agents::Agents;
 use crate::connect::Links;
-use crate::listing::shared::SharedRows;
+use ray_relay_view::listing::shared::SharedRows;
 use crate::session::authenticate::{Authentication, Purpose};
 use crate::session::live::Services;
 use crate::session::shares::Quotas;

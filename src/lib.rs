@@ -2,7 +2,7 @@
 //!
 //! The rooms, in the order in which a connection meets them. A room uses those further down, and never one above or beside
 //! it; `tests/architecture` holds the layers and fails on an import that points upwards. Below them all are the crates
-//! [`ray_relay_node`], [`ray_relay_access`], [`ray_relay_ray`], [`ray_relay_debugger`] and [`ray_relay_base`].
+//! [`ray_relay_view`], [`ray_relay_node`], [`ray_relay_access`], [`ray_relay_ray`], [`ray_relay_debugger`] and [`ray_relay_base`].
 //!
 //! | room | what it does |
 //! |---|---|
@@ -23,11 +23,6 @@
 //! | [`connect`] | connections through `ray-relay connect`, which outlive their network |
 //! | [`session`] | what every session is: authorisation, permit, refusal, record, whatever can end it, the table of the live ones |
 //! | [`agents`] | the agents of Ray nodes that are linked, who of them may speak for which node, and the streams that they open |
-//! | [`advertise`] | which address names which breakpoint |
-//! | `listing` | the list of what waits: rows as JSON, and as people see them |
-//! | `group` | many paused tasks as one: who they are, one prompt for all, and their answers folded |
-//! | `doctor` | findings about the chain from a client to a worker's debugger |
-//! | `manual` | the pages of `docs/`, for `ray-relay help` and the page at `/relay/` |
 //!
 //! # Glossary
 //!
@@ -35,7 +30,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
-pub mod advertise;
 pub mod agents;
 pub mod app;
 pub mod cli;
@@ -45,13 +39,9 @@ pub mod dap;
 pub mod demo;
 pub mod deploy;
 mod discovery;
-mod doctor;
-mod group;
 pub mod http;
 pub mod lineproto;
 pub mod listener;
-mod listing;
-mod manual;
 pub mod notice;
 pub mod release;
 pub mod reverse;

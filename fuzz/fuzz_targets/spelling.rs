@@ -5,8 +5,8 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use std::net::IpAddr;
 
-use ray_relay::advertise::ExternalAddress;
-use ray_relay::advertise::host_alias::{capacity, parse_ipv4, read, spell};
+use ray_relay_view::advertise::ExternalAddress;
+use ray_relay_view::advertise::host_alias::{capacity, parse_ipv4, read, spell};
 
 #[derive(Debug, Arbitrary)]
 struct Input<'a> {

@@ -6,7 +6,7 @@ use clap_complete::ArgValueCompleter;
 use super::completions;
 use super::members::MembersArgs;
 use super::relay_args::RelayArgs;
-use crate::listing::select::{Filter, Order};
+use ray_relay_view::listing::select::{Filter, Order};
 
 /// `list`
 #[derive(Debug, Args)]

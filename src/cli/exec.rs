@@ -21,7 +21,7 @@ use super::release::only_called;
 use super::worker_session::{
     OPENS_DEBUGGER, Which, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
-use crate::group::kept::pieces_of;
+use ray_relay_view::group::kept::pieces_of;
 use ray_relay_base::config::units::format_duration;
 use ray_relay_base::memory::Account;
 use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd};

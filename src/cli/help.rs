@@ -5,7 +5,7 @@ use clap::{Args, Command};
 use super::failure::{Exit, Fails, Failure};
 use super::program;
 use super::terminal::say;
-use crate::manual;
+use ray_relay_view::manual;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

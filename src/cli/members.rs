@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 use super::failure::Failure;
 use super::relay_client::{RelayClient, RelayError};
 use super::worker_session::WorkerSessionError as SessionError;
-use crate::group::members::{Meant, MeantTasks, NoMember, NotReady, unnamed};
-use crate::listing::fold::ranks::Ranks;
+use ray_relay_view::group::members::{Meant, MeantTasks, NoMember, NotReady, unnamed};
+use ray_relay_view::listing::fold::ranks::Ranks;
 
 /// How long names that are not known yet are waited for.
 const NAMES_TIMEOUT: Duration = Duration::from_secs(10);

@@ -54,7 +54,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-pub use crate::listing::select::{BadChoice, Filter, Order};
+pub use ray_relay_view::listing::select::{BadChoice, Filter, Order};
 pub use audit::AuditArgs;
 pub use check_config::CheckConfigArgs;
 pub use client_args::{

@@ -13,7 +13,7 @@ use super::release::{called, is_of};
 use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
 use super::{Failure, ParkArgs};
-use crate::group::members::left_unnamed;
+use ray_relay_view::group::members::left_unnamed;
 use ray_relay_base::config::units::format_duration;
 use ray_relay_base::wire::human_time::{span, utc};
 use ray_relay_base::wire::text::replaced;

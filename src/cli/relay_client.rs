@@ -19,7 +19,7 @@ use tokio::time::timeout;
 pub(super) use self::error::{RelayError, refusal};
 use super::sse::EventFeed;
 use super::{RelayArgs, relay_dial};
-use crate::listing::select::Filter;
+use ray_relay_view::listing::select::Filter;
 use ray_relay_base::dial;
 use ray_relay_base::dial::http::{self, HttpClient};
 use ray_relay_base::wire::json::{list_mut, put};

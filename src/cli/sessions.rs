@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::relay_client::RelayClient;
 use super::worker_session::WorkerSessionError as SessionError;
 use super::{Failure, RelayArgs, completions, terminal};
-use crate::listing::text;
+use ray_relay_view::listing::text;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::text::replaced;
 

@@ -14,12 +14,12 @@ use super::relay_client::RelayClient;
 use super::snapshot::running::{looks, process};
 use super::terminal;
 use super::terminal::say;
-use crate::listing::fold::idle;
-use crate::listing::fold::member::Member;
-use crate::listing::hooks::HookCount;
-use crate::listing::row::Row;
-use crate::listing::select::{Filter, ListSelection, Order};
-use crate::listing::standing;
+use ray_relay_view::listing::fold::idle;
+use ray_relay_view::listing::fold::member::Member;
+use ray_relay_view::listing::hooks::HookCount;
+use ray_relay_view::listing::row::Row;
+use ray_relay_view::listing::select::{Filter, ListSelection, Order};
+use ray_relay_view::listing::standing;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::json::{put, take};
 use ray_relay_base::wire::text::replaced;
@@ -345,7 +345,7 @@ pub(super) fn lined_up(
         let cells = columns.iter().map(|(_, cell)| cell(told, row));
         cells.collect()
     }));
-    crate::listing::text::table(lines, width_of_terminal)
+    ray_relay_view::listing::text::table(lines, width_of_terminal)
 }
 
 #[cfg(test)]

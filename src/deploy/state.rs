@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::listing::text;
+use ray_relay_view::listing::text;
 use ray_relay_base::wire::human_time::moment;
 use ray_relay_base::wire::text::{one_line, replaced};
 use ray_relay_ray::ray::jobs::JobState;

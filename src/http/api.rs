@@ -18,7 +18,7 @@ use super::answer::{self, Body};
 use super::query;
 use crate::agents::SessionElsewhere;
 use crate::context::Context;
-use crate::listing::json::seconds;
+use ray_relay_view::listing::json::seconds;
 use crate::session::{SessionRow, newer};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::{RelayScope, Scope};

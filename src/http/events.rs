@@ -27,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::{self, Body};
 use super::exchange::Exchange;
-use crate::listing::json::Rest;
-use crate::listing::shared::SharedRows;
+use ray_relay_view::listing::json::Rest;
+use ray_relay_view::listing::shared::SharedRows;
 use crate::session::shares::{QuotaExceeded, QuotaPermit};
 use crate::session::{may_list, within};
 use ray_relay_access::identity::{Principal, PrincipalEnded};

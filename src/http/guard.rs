@@ -28,7 +28,7 @@ use hyper::{Method, StatusCode};
 use super::origin::{self, Origin};
 use super::required_access::{self, RequiredAccess};
 use super::route::{Destination, Which};
-use crate::advertise::{AdvertisedAddresses, ExternalAddress};
+use ray_relay_view::advertise::{AdvertisedAddresses, ExternalAddress};
 use ray_relay_base::config::Config;
 
 /// Why a request is not looked at. `Display` is a sentence for the client.

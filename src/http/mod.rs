@@ -3,7 +3,7 @@
 //! Called by the listener with each connection that speaks HTTP/1.1 or HTTP/2 (prior knowledge).
 //! A request meets, in this order: [`guard`] (is it for this relay, on whose [`origin`], and not from another web
 //! page?), `route` (where does it go?), `authenticate` (who is it, by which `credential`?), its row in `routes` or
-//! `required_access` (is it allowed?), `audit`, and then its handler, or `dashboard`, which leaves out rows (`filter`), rewrites (`rewrite`, [`crate::advertise`])
+//! `required_access` (is it allowed?), `audit`, and then its handler, or `dashboard`, which leaves out rows (`filter`), rewrites (`rewrite`, [`ray_relay_view::advertise`])
 //! or becomes a WebSocket (`websocket`). Browsers come to a dashboard by its `entrance`. The files of `page` take no credential.
 //!
 //! Invariants: nothing of a request reaches a head before it is allowed, but for the dashboard's empty page; no client's
@@ -56,8 +56,8 @@ pub(crate) use connection::IDLE_WEIGHT;
 pub use connection::serve_connection;
 
 /// The rows of `docs/reference.md` with the routes, in their order.
-#[cfg(test)]
-pub(crate) fn described() -> impl Iterator<Item = [String; 4]> {
+#[cfg(any(test, feature = "development"))]
+pub fn described() -> impl Iterator<Item = [String; 4]> {
     routes::ROUTES.iter().filter_map(routes::Route::described)
 }
 

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-use crate::advertise::{AdvertisedAddresses, ExternalAddress};
+use ray_relay_view::advertise::{AdvertisedAddresses, ExternalAddress};
 use ray_relay_base::config::{Config, is_host_label, is_loopback_host};
 use ray_relay_base::wire::text::hex;
 

@@ -17,7 +17,7 @@ use hyper::{Response, StatusCode};
 
 use super::answer::{self, Body};
 use super::{hop, origin};
-use crate::manual;
+use ray_relay_view::manual;
 use ray_relay_base::config::Config;
 
 /// What the document may load, and what may be done with it. Forms go to dashboards, too, with the ticket of the person who goes there.

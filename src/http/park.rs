@@ -20,7 +20,7 @@ use super::exchange::{Exchange, Post};
 use super::refusal::HttpRefusal;
 use super::{audit, body, own_connection};
 use crate::context::Context;
-use crate::listing::json::seconds;
+use ray_relay_view::listing::json::seconds;
 use crate::session::{Authorized, Denied, authorise, parks};
 use crate::upstream::park::usual;
 use ray_relay_access::identity::Principal;

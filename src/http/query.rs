@@ -1,6 +1,6 @@
 //! The query of a URL of the relay's own. Pure.
 
-use crate::listing::select::{BadChoice, Filter};
+use ray_relay_view::listing::select::{BadChoice, Filter};
 
 /// Filters of one request at most: each is a look at every row.
 const MOST_FILTERS: usize = 4;

@@ -33,7 +33,7 @@ pub(super) struct Route {
     pub(super) label: metrics::Route,
     handler: Handler,
     /// What it is for, as `docs/reference.md` has it.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "development"))]
     told: &'static str,
 }
 
@@ -76,7 +76,7 @@ macro_rules! routes {
             access: $access,
             label: metrics::Route::$label,
             handler: routes!(@ $kind $($handler)*),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "development"))]
             told: concat!($($told),+),
         }),+];
     };
@@ -204,7 +204,7 @@ const UNKNOWN: &Route = &Route {
     access: Authenticated,
     label: metrics::Route::Unknown,
     handler: Handler::Nothing,
-    #[cfg(test)]
+    #[cfg(any(test, feature = "development"))]
     told: "",
 };
 
@@ -384,10 +384,10 @@ async fn all_sessions(exchange: &Exchange<'_>, _: &Parts, principal: &Principal)
     api::sessions(&rows, replica, &elsewhere, principal, &list)
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "development"))]
 impl Route {
     /// Its row in `docs/reference.md`: path, method, what it takes, and what it is for. `None`: there is nothing.
-    pub(crate) fn described(&self) -> Option<[String; 4]> {
+    pub(super) fn described(&self) -> Option<[String; 4]> {
         let method = match self.handler {
             Handler::Nothing => return None,
             Handler::Open(_) | Handler::Get(_) => "GET".to_owned(),

@@ -42,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::{self, Body};
 use super::serve_connection;
-use crate::advertise;
+use ray_relay_view::advertise;
 use ray_relay_access::audit::testing::{AuditLine, AuditSpy, spied};
 
 use crate::context::Context;

@@ -1,4 +1,4 @@
-//! The prompt for many: [`crate::group`], with a client's lines.
+//! The prompt for many: [`ray_relay_view::group`], with a client's lines.
 //!
 //! What is typed while tasks run is done when they have stopped, as at the prompt of one, and a line that leaves does not wait for those
 //! that do not stop. A line is on record in the session of each.
@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 
-use crate::group::prompt::PromptGroup;
+use ray_relay_view::group::prompt::PromptGroup;
 use crate::lineproto::input::{ClientInput, TOO_LONG, Typed};
 use crate::lineproto::output::Out;
 use crate::lineproto::prompt::{AHEAD, HINT, INTERRUPT_TIMEOUT, leave_at, lets_run};

@@ -28,8 +28,8 @@ pub enum SessionState {
 
 impl SessionState {
     /// All of them, for `docs/reference.md`.
-    #[cfg(test)]
-    pub(crate) const ALL: [Self; 9] = [
+    #[cfg(any(test, feature = "development"))]
+    pub const ALL: [Self; 9] = [
         Self::Handshake,
         Self::Waiting,
         Self::Listing,

@@ -2,6 +2,7 @@
 //! safety that a test holds.
 
 pub(crate) mod avoided;
+mod reference;
 mod source;
 
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::listing::text::{KeptEnd, beside, fit};
+use ray_relay_view::listing::text::{KeptEnd, beside, fit};
 use ray_relay_base::wire::text::replaced;
 
 /// Title, usual width, and what stands there.

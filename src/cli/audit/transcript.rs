@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::listing::text::{KeptEnd, fit};
+use ray_relay_view::listing::text::{KeptEnd, fit};
 use ray_relay_access::recording::Direction;
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::text::replaced;

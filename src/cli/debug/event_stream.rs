@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::cli::relay_client::RelayClient;
 use crate::cli::sse::{EventFeed, ServerSentEvent};
-use crate::listing::row::kind;
+use ray_relay_view::listing::row::kind;
 use ray_relay_access::policy::Pattern;
 
 /// How long is waited before the stream is asked for again.

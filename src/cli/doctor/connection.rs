@@ -17,7 +17,7 @@ use super::report::Report;
 use crate::cli::kube::KubeRelay;
 use crate::cli::relay_client::{RelayError, refusal};
 use crate::cli::{RELAY_BY_DEFAULT, RELAY_VARIABLE, RelayArgs};
-use crate::doctor::{ChainLink, Fault, Finding, Severity, said_and_next};
+use ray_relay_view::doctor::{ChainLink, Fault, Finding, Severity, said_and_next};
 use ray_relay_base::dial::http::{Roots, trusting};
 use ray_relay_base::dial::{Connector, DialError, Proxies, ProxyError, tls_error};
 use ray_relay_base::wire::human_time::{moment, span};

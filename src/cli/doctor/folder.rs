@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::doctor::{ChainLink, Finding};
+use ray_relay_view::doctor::{ChainLink, Finding};
 use ray_relay_base::wire::text::shortened;
 
 /// Folders that are looked into below this one, and how deep.
@@ -181,7 +181,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::doctor::Severity;
+    use ray_relay_view::doctor::Severity;
 
     fn list(files: &[&str]) -> Value {
         let row = |file: &&str| json!({"state": "paused", "location": {"file": file, "line": 1, "function": "f"}});

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use serde_json::{Value, json};
 
-use crate::doctor::{self, Finding, Severity};
+use ray_relay_view::doctor::{self, Finding, Severity};
 use ray_relay_access::telemetry::logging::colours;
 
 /// All findings as JSON, and what they come to.
@@ -117,7 +117,7 @@ fn shown(finding: &Finding, coloured: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::{ChainLink, Fault};
+    use ray_relay_view::doctor::{ChainLink, Fault};
 
     #[test]
     fn a_finding_is_a_line_and_its_next_step_another() {

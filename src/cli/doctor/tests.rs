@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::app::{self, Running};
 use crate::cli::{KubeArgs, RelayTlsArgs, RelayTokenArgs};
-use crate::doctor::Severity;
+use ray_relay_view::doctor::Severity;
 use ray_relay_access::identity::testing::{KEY, foreign_token, token_of, token_until};
 use ray_relay_base::config::{ClientAuth, Config, Gcs};
 use ray_relay_base::dial::testing::{Authority, Files, Pair};
@@ -142,7 +142,7 @@ async fn error(args: &RelayArgs, link: ChainLink, exit_code: u8) -> Finding {
         (link, exit_code),
         "{error:?}"
     );
-    assert_eq!(crate::doctor::exit_code(&found), exit_code);
+    assert_eq!(ray_relay_view::doctor::exit_code(&found), exit_code);
     assert!(error.next.is_some(), "{error:?}");
     error
 }
@@ -242,7 +242,7 @@ async fn a_cluster_without_a_head_is_told_of_to_an_administrator_as_to_everybody
     drop(both.unwrap().unwrap());
     // One that starts is no fault of the others.
     let found = found(&of(&relay)).await;
-    assert_eq!(crate::doctor::exit_code(&found), 0, "{found:#?}");
+    assert_eq!(ray_relay_view::doctor::exit_code(&found), 0, "{found:#?}");
     let pending = found
         .iter()
         .find(|f| f.says.starts_with("cluster ml.train"));
@@ -301,7 +301,7 @@ async fn debugpy_that_is_missing_on_a_node_and_a_job_in_legacy_mode() {
             .says
             .contains("job 01000000 of cluster default runs with RAY_DEBUG=legacy")
     );
-    assert_eq!(crate::doctor::exit_code(&found), 1);
+    assert_eq!(ray_relay_view::doctor::exit_code(&found), 1);
 }
 
 #[tokio::test]
@@ -493,5 +493,5 @@ async fn a_relay_whose_clock_is_an_hour_ahead_and_of_another_version() {
         .find(|found| found.link == ChainLink::Relay)
         .unwrap();
     assert!(version.says.contains("9.9.9"), "{version:?}");
-    assert_eq!(crate::doctor::exit_code(&found), 1);
+    assert_eq!(ray_relay_view::doctor::exit_code(&found), 1);
 }

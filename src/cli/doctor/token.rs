@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
 use crate::cli::relay_token::VARIABLE;
-use crate::doctor::{ChainLink, Fault, Finding};
+use ray_relay_view::doctor::{ChainLink, Fault, Finding};
 use ray_relay_access::identity::{Claims, Jws};
 use ray_relay_base::wire::human_time::moment;
 use ray_relay_base::wire::text::{replaced, shortened};

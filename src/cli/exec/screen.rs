@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::group::kept::{KeptOutput, NOTICE};
+use ray_relay_view::group::kept::{KeptOutput, NOTICE};
 use ray_relay_debugger::pdb::Piece;
 use ray_relay_ray::ray::registry::SERVE_NOTE;
 

@@ -16,11 +16,11 @@ use crate::cli::members::{announced, complete};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::terminal::say;
 use crate::cli::worker_session::{Which, WorkerSessionError as SessionError};
-use crate::group::answered::Answered;
-use crate::group::kept::KeptOutput;
-use crate::group::members::{MeantTasks, ready};
-use crate::group::{KEPT, OPENING};
-use crate::listing::fold::told;
+use ray_relay_view::group::answered::Answered;
+use ray_relay_view::group::kept::KeptOutput;
+use ray_relay_view::group::members::{MeantTasks, ready};
+use ray_relay_view::group::{KEPT, OPENING};
+use ray_relay_view::listing::fold::told;
 use ray_relay_base::memory::Memory;
 use ray_relay_base::wire::text::replaced;
 

@@ -6,8 +6,8 @@ use super::super::relay_client::RelayClient;
 use super::super::tasks::{Column, lined_up, read_timed};
 use super::super::terminal::{self, say};
 use super::super::{Failure, ListArgs};
-use crate::listing::row::Row;
-use crate::listing::select::ListSelection;
+use ray_relay_view::listing::row::Row;
+use ray_relay_view::listing::select::ListSelection;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::text::replaced;
 

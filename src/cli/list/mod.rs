@@ -13,7 +13,7 @@ use super::relay_client::RelayClient;
 use super::tasks::{self, TasksArgs};
 use super::terminal;
 use super::{Failure, ListArgs};
-use crate::listing::select::{ListSelection, arranged};
+use ray_relay_view::listing::select::{ListSelection, arranged};
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::listing::text;
+use ray_relay_view::listing::text;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::text::replaced;
 

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::doctor::lists;
-use crate::listing::NOTHING_KNOWN;
-use crate::listing::grouped;
-use crate::listing::row::List;
-use crate::listing::table::{self, Extras};
+use ray_relay_view::doctor::lists;
+use ray_relay_view::listing::NOTHING_KNOWN;
+use ray_relay_view::listing::grouped;
+use ray_relay_view::listing::row::List;
+use ray_relay_view::listing::table::{self, Extras};
 
 /// Troubles, then the table or what to do where there is nothing to show.
 pub(super) fn page(list: &Value, columns: Option<usize>) -> String {

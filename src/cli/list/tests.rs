@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::page::{folded, page};
-use crate::listing::row::{List, Row};
-use crate::listing::text::width;
+use ray_relay_view::listing::row::{List, Row};
+use ray_relay_view::listing::text::width;
 
 fn list() -> Value {
     json!({

@@ -19,7 +19,7 @@ use crate::cli::release::called;
 use crate::cli::terminal::say;
 use crate::cli::worker_session::WorkerSessionError as SessionError;
 use crate::cli::{Failure, SnapshotArgs};
-use crate::listing::row::Row;
+use ray_relay_view::listing::row::Row;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::json::take;
 use ray_relay_base::wire::text::replaced;

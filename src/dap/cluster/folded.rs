@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::listing::fold::answers::{Answers, fold};
-use crate::listing::fold::told;
-use crate::listing::fold::who::{Names, Who, identified};
-use crate::listing::json::JsonRow;
+use ray_relay_view::listing::fold::answers::{Answers, fold};
+use ray_relay_view::listing::fold::told;
+use ray_relay_view::listing::fold::who::{Names, Who, identified};
+use ray_relay_view::listing::json::JsonRow;
 use crate::session::family::{Answer, GroupTask};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};

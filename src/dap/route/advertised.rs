@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::AttachFlow;
-use crate::advertise::Resolved;
+use ray_relay_view::advertise::Resolved;
 use crate::dap::attach::RelayEndpoint;
 use crate::dap::selection::Hint;
 use crate::session::visible;

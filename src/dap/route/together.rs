@@ -18,7 +18,7 @@ use crate::dap::ClientOpening;
 use crate::dap::attach_selector::AttachSelector;
 use crate::dap::cluster::{JobName, Joined, StopsTogether};
 use crate::dap::selection::{AttachAnswer, ChildSessions, Hint};
-use crate::listing::text::first_of;
+use ray_relay_view::listing::text::first_of;
 use crate::session::audit::SessionAudit;
 use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Running, RunningQuery, State, What};

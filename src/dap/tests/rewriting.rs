@@ -3,8 +3,8 @@
 use tokio::io::AsyncReadExt as _;
 
 use super::*;
-use crate::listing::json::JsonRow;
-use crate::listing::row::Row;
+use ray_relay_view::listing::json::JsonRow;
+use ray_relay_view::listing::row::Row;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::mappings::{self, ClientFiles};
 use ray_relay_ray::ray::registry::Reason;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::http::query;
-use crate::listing::select::Filter;
+use ray_relay_view::listing::select::Filter;
 use ray_relay_access::policy::Pattern;
 use ray_relay_base::timestamp::{Timestamp, unix_ms};
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Snapshot};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::listing::json::list;
+use ray_relay_view::listing::json::list;
 use ray_relay_ray::ray::registry::ClusterStatus;
 
 fn answered(ago: Option<u64>, trouble: Option<&str>) -> Snapshot {

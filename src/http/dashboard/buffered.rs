@@ -15,7 +15,7 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, RETRY_AFTER};
 use super::change::{NotChanged, hold, next};
 use super::streamed::StreamedList;
 use super::upstream::Upstream;
-use crate::advertise::ExternalAddress;
+use ray_relay_view::advertise::ExternalAddress;
 use crate::context::Context;
 use crate::http::answer::{self, Body};
 use crate::http::filter::{FilteredRow, RowFilter};

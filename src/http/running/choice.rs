@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::http::query;
-use crate::listing::row::Row;
-use crate::listing::running::is_called;
-use crate::listing::select::Filter;
+use ray_relay_view::listing::row::Row;
+use ray_relay_view::listing::running::is_called;
+use ray_relay_view::listing::select::Filter;
 use ray_relay_access::policy::Pattern;
 use ray_relay_ray::ray::registry::Running;
 

@@ -15,7 +15,7 @@ use crate::http::answer::{self, Body};
 use crate::http::audit;
 use crate::http::exchange::Exchange;
 use crate::http::refusal::HttpRefusal;
-use crate::listing::running::FailedRow;
+use ray_relay_view::listing::running::FailedRow;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::may;
 use crate::context::Context;
-use crate::listing::running::IdleRow;
+use ray_relay_view::listing::running::IdleRow;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::{Running, RunningIn};

@@ -17,7 +17,7 @@ use super::{SLOW, clusters, failed, hooked, may, row, running};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::Exchange;
 use crate::http::query;
-use crate::listing::standing;
+use ray_relay_view::listing::standing;
 use crate::session::within;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 pub(super) use self::list::list;
 pub(super) use self::shown::held;
 use crate::context::Context;
-use crate::listing::running::RunningRow;
+use ray_relay_view::listing::running::RunningRow;
 use choice::TaskChoice;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;

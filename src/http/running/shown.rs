@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::http::answer::{self, Body};
 use crate::http::audit;
 use crate::http::exchange::Exchange;
-use crate::listing::json::seconds;
+use ray_relay_view::listing::json::seconds;
 use ray_relay_access::audit::Unavailable;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::visibility::{

@@ -150,9 +150,9 @@ async fn the_list_a_page_at_a_time() {
 
 #[test]
 fn a_filter_fits_a_breakpoint_as_it_fits_its_row() {
-    use crate::listing::json::JsonRow;
-    use crate::listing::row::Row;
-    use crate::listing::select::Filter;
+    use ray_relay_view::listing::json::JsonRow;
+    use ray_relay_view::listing::row::Row;
+    use ray_relay_view::listing::select::Filter;
     use ray_relay_base::timestamp::Timestamp;
     use ray_relay_ray::ray::registry::{Breakpoint, Location, Reason, State};
 

@@ -79,7 +79,7 @@ async fn the_documentation_is_open_and_runs_nothing() {
     let ann = Person::new("ann", "\"list\"", "");
     let relay = Relay::guarded(&[], &[&ann]).await;
     let contents = text(relay.get("/relay/docs/").await).await;
-    for page in crate::manual::PAGES {
+    for page in ray_relay_view::manual::PAGES {
         assert!(contents.contains(&format!("<a href=\"{0}\">{0}</a>", page.topic)));
         let response = relay.get(&format!("/relay/docs/{}", page.topic)).await;
         assert_eq!(response.status(), 200, "{}", page.topic);

@@ -10,7 +10,7 @@ use hyper::body::Frame;
 use hyper::header::{CONTENT_LENGTH, ETAG, LOCATION};
 use tokio::sync::oneshot;
 
-use crate::advertise::Resolved;
+use ray_relay_view::advertise::Resolved;
 use ray_relay_base::config::Advertise;
 
 const ROWS: &str = r#"{"result": true, "msg": "", "data": {"result": {"total": 3, "result": [

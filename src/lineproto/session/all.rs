@@ -9,13 +9,13 @@ use serde_json::json;
 use tokio::io::AsyncRead;
 
 use super::TerminalSession;
-use crate::group::live::open_all;
-use crate::group::members::{Meant, MeantTasks};
-use crate::group::prompt::PromptGroup;
+use ray_relay_view::group::live::open_all;
+use ray_relay_view::group::members::{Meant, MeantTasks};
+use ray_relay_view::group::prompt::PromptGroup;
 use crate::lineproto::prompt;
 use crate::lineproto::several::{GroupOutcome, converse};
-use crate::listing::json;
-use crate::listing::select::{ListSelection, arranged};
+use ray_relay_view::listing::json;
+use ray_relay_view::listing::select::{ListSelection, arranged};
 use crate::session::state::SessionState;
 use crate::session::{audit, visible};
 use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};

@@ -1,0 +1,89 @@
+//! Findings in the list of what runs: how many of the workers have the hook.
+//!
+//! Pure. A driver is not counted: it calls the hook itself, if it wants to.
+
+use serde_json::Value;
+
+use super::{ChainLink, Finding};
+use crate::listing::hooks::HookCount;
+
+/// Of the workers in `tasks`, which are rows of `/relay/v1/tasks?hook=true`, how many have it. Without an agent in `nodes`
+/// it is not known, and the findings about agents say so.
+pub fn findings(tasks: &Value, nodes: Option<&Value>) -> Vec<Finding> {
+    let linked = |node: &Value| node["link"] == "linked";
+    let rows = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    if !nodes.is_some_and(|nodes| rows(nodes, "nodes").iter().any(linked)) {
+        return Vec::new();
+    }
+    let rows = rows(tasks, "tasks");
+    let count = HookCount::of(rows.iter().filter(|row| row["what"] != "driver"));
+    let (with, without) = (count.with, count.without);
+    let mut all = Vec::new();
+    let says = |verb: &str| {
+        format!(
+            "{with} of {} that run something {verb} the hook",
+            counted(with + without)
+        )
+    };
+    match (with, without) {
+        (0, 0) => {}
+        (_, 0) => all.push(Finding::ok(ChainLink::Hook, says("have"))),
+        _ => all.push(Finding::note(ChainLink::Hook, says(if with == 1 { "has" } else { "have" })).next(
+            "`ray-relay tasks --hooks` names them; `ray-relay hook --help` says how a job gets it, for looks with variables and for `debug --running`",
+        )),
+    }
+    let unknown = count.unknown("worker", "workers");
+    all.extend(
+        unknown
+            .into_iter()
+            .map(|says| Finding::note(ChainLink::Hook, says)),
+    );
+    all
+}
+
+fn counted(workers: usize) -> String {
+    match workers {
+        1 => "1 worker".to_owned(),
+        count => format!("{count} workers"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::doctor::Severity;
+
+    fn told(tasks: &Value, link: &str) -> Vec<(Severity, String)> {
+        let nodes = json!({ "nodes": [{ "link": link }] });
+        let found = findings(&json!({ "tasks": tasks }), Some(&nodes));
+        found.into_iter().map(|f| (f.severity, f.says)).collect()
+    }
+
+    #[test]
+    fn how_many_workers_have_the_hook_is_one_sentence() {
+        let row = |worker: &str, hook: Value| json!({"cluster": "c", "worker_id": worker, "what": "task", "hook": hook});
+        let driver = json!({"cluster": "c", "worker_id": "d", "what": "driver", "hook": false});
+        let some = json!([
+            row("a", true.into()),
+            row("a", true.into()),
+            row("b", false.into()),
+            driver
+        ]);
+        let says = "1 of 2 workers that run something has the hook";
+        assert_eq!(told(&some, "linked"), [(Severity::Note, says.to_owned())]);
+        assert_eq!(told(&some, "none"), []);
+        let all = json!([row("a", true.into()), row("b", true.into())]);
+        let says = "2 of 2 workers that run something have the hook";
+        assert_eq!(told(&all, "linked"), [(Severity::Ok, says.to_owned())]);
+        let mut unknown = row("a", Value::Null);
+        unknown["hook_unknown"] = "the agent is older".into();
+        let says = "of 1 worker it is not known whether it has the hook: the agent is older";
+        assert_eq!(
+            told(&json!([unknown]), "linked"),
+            [(Severity::Note, says.to_owned())]
+        );
+        assert_eq!(told(&json!([]), "linked"), []);
+    }
+}

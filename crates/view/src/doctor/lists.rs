@@ -1,0 +1,501 @@
+//! Findings in the lists that a relay gives out: `/relay/v1/breakpoints`, with those that ended, and `/relay/v1/nodes`.
+//!
+//! Pure. Read with forgiveness, because a relay of another version may leave keys out, and cleaned for a terminal.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use super::{ChainLink, Fault, Finding, said_and_next};
+use crate::listing::discovery::Discovery;
+use crate::listing::row::{Row, kind};
+use ray_relay_base::wire::debugger::Kind;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::notebook::{INTO_A_MODULE, NO_SOURCE, is_cell};
+use ray_relay_base::wire::text::shortened;
+
+/// A list is asked for each second unless configured otherwise.
+const OLD: f64 = 10.0;
+
+/// Findings of one kind that are told one by one: of the others how many there are.
+pub(super) const TOLD: usize = 8;
+
+/// Longest sentence of an agent's, in characters.
+const LONGEST_WHY: usize = 300;
+
+/// Longest name that is shown, in characters.
+const LONGEST: usize = 120;
+
+/// The first Ray whose `breakpoint()` opens debugpy's port without being told to.
+pub(super) const DEBUGPY_BY_DEFAULT: (u32, u32) = (2, 39);
+
+/// The first Ray whose head refuses stack dumps by default.
+const NO_STACKS: (u32, u32) = (2, 56);
+
+/// All that `list` and `nodes` tell but what [`heads`] does; `nodes` is `None` where it was not given.
+pub fn findings(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
+    let mut all = discovery(list);
+    all.extend(ages(list));
+    all.extend(nodes.map(agents).unwrap_or_default());
+    all.extend(nodes.map(post_mortem).unwrap_or_default());
+    all.extend(debuggers(list));
+    all.extend(places(list));
+    all.extend(tasks(list, nodes));
+    all
+}
+
+/// How the heads answer the relay, each in the relay's own words.
+pub fn heads(list: &Value) -> Vec<Finding> {
+    let of_one = |cluster: &Value| {
+        let name = text(&cluster["name"]);
+        let trouble = cluster["trouble"].as_str();
+        match (trouble, cluster["ray_version"].as_str()) {
+            (Some(trouble), _) if cluster["pending"] == true => {
+                // A RayCluster that starts is no fault of the others.
+                let (says, next) = said_and_next(trouble);
+                let found = Finding::note(ChainLink::Head, format!("cluster {name}: {says}"));
+                next.into_iter().fold(found, Finding::next)
+            }
+            (Some(trouble), _) if cluster["complete"] != false => head_trouble(&name, trouble),
+            (None, None) if cluster["snapshot_age_seconds"].is_null() => Finding::warning(
+                ChainLink::Head,
+                format!("the head of cluster {name} has not answered the relay yet"),
+            )
+            .next("ask again in some seconds"),
+            (_, version) => Finding::ok(ChainLink::Head, answers(&name, version)),
+        }
+    };
+    items(&list["clusters"]).map(of_one).collect()
+}
+
+/// Where clusters are looked for, and what of that is not looked at.
+fn discovery(list: &Value) -> Vec<Finding> {
+    let Some(scope) = list["discovery"]["scope"].as_str() else {
+        return Vec::new();
+    };
+    let scope = format!(
+        "RayClusters are looked for in {}",
+        shortened(scope, LONGEST)
+    );
+    let troubles = Discovery::read(list).troubles().into_iter().map(|trouble| {
+        let (says, next) = said_and_next(&trouble);
+        let found = Finding::warning(ChainLink::Head, says);
+        next.into_iter().fold(found, Finding::next)
+    });
+    std::iter::once(Finding::ok(ChainLink::Head, scope))
+        .chain(troubles)
+        .collect()
+}
+
+/// The sentence on a head that answers.
+pub(super) fn answers(cluster: &str, version: Option<&str>) -> String {
+    let version = version.map_or("Ray".to_owned(), |v| {
+        format!("Ray {}", shortened(v, LONGEST))
+    });
+    format!("the head of cluster {cluster} answers the relay: {version}")
+}
+
+/// What the relay says of the head of `cluster`, which gives it no list.
+fn head_trouble(cluster: &str, trouble: &str) -> Finding {
+    let (says, next) = said_and_next(trouble);
+    // The relay's sentences about Ray's own token, and about an API server that refuses, have these words; of what cannot be
+    // reached none has.
+    let fault = match says.contains(" token") || says.contains(" refuses with ") {
+        true => Fault::Misconfigured,
+        false => Fault::Unreachable,
+    };
+    let found = Finding::error(ChainLink::Head, fault, format!("cluster {cluster}: {says}"));
+    match next {
+        Some(next) => found.next(next),
+        None => found,
+    }
+}
+
+/// How old the lists of the clusters are, and whether they are whole.
+fn ages(list: &Value) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for cluster in items(&list["clusters"]) {
+        let name = text(&cluster["name"]);
+        if cluster["complete"] == false {
+            let (says, next) = said_and_next(cluster["trouble"].as_str().unwrap_or_default());
+            let found = Finding::warning(ChainLink::List, format!("cluster {name}: {says}"));
+            all.push(next.into_iter().fold(found, Finding::next));
+        }
+        let Some(age) = cluster["snapshot_age_seconds"].as_f64() else {
+            continue;
+        };
+        all.push(match age > OLD {
+            true => Finding::warning(
+                ChainLink::List,
+                format!("the list of cluster {name} is {} old", seconds(age)),
+            )
+            .next("see the finding about its head, and the relay's log"),
+            false => Finding::ok(
+                ChainLink::List,
+                format!("the list of cluster {name} is {age:.1} s old"),
+            ),
+        });
+    }
+    all
+}
+
+/// The agents of the nodes.
+fn agents(nodes: &Value) -> Vec<Finding> {
+    let rows = || items(&nodes["nodes"]);
+    let linked = rows().filter(|node| node["link"] == "linked").count();
+    let mut told = FirstFindings::new(ChainLink::Agents, "nodes");
+    let mut without = 0;
+    for node in rows() {
+        let (cluster, node_name) = (text(&node["cluster"]), text(&node["address"]));
+        let alone = node["path"] == "agent";
+        let only = match alone {
+            true => "; workers there are reached through agents alone",
+            false => "",
+        };
+        let says = match node["link"].as_str() {
+            Some("down") => {
+                let since = ago(&node["down"]["since"]);
+                let why = text(&node["down"]["why"]);
+                format!("the agent of node {node_name} has been gone for {since} ({why}){only}")
+            }
+            Some("contested") => format!(
+                "two agents claim node {node_name}, and both are refused for a minute{only}"
+            ),
+            Some("none") if alone => {
+                format!("node {node_name} of cluster {cluster} has no agent{only}")
+            }
+            Some("none") => {
+                without += 1;
+                continue;
+            }
+            _ => continue,
+        };
+        // Where nothing is reached through agents, one that is gone is not missed.
+        told.push(match node["path"].as_str() {
+            Some("direct") => Finding::note(ChainLink::Agents, says),
+            _ if alone => {
+                Finding::error(ChainLink::Agents, Fault::Unreachable, says).next(START_AGENT)
+            }
+            _ => Finding::warning(ChainLink::Agents, says).next(START_AGENT),
+        });
+    }
+    let count = rows().count();
+    let mut all = told.findings();
+    if without > 0 && linked > 0 {
+        let says = format!(
+            "{without} of {} no agent: the relay dials their debuggers itself",
+            have(count, "node")
+        );
+        all.push(Finding::note(ChainLink::Agents, says));
+    } else if all.is_empty() && count > 0 {
+        all.push(Finding::ok(
+            ChainLink::Agents,
+            match linked {
+                0 => format!(
+                    "{} no agent: the relay dials debuggers itself",
+                    have(count, "node")
+                ),
+                _ => format!(
+                    "{linked} of {} an agent that is linked",
+                    have(count, "node")
+                ),
+            },
+        ));
+    }
+    all
+}
+
+/// Whether what is left of tasks that fail is kept, where the relay is to have that.
+fn post_mortem(nodes: &Value) -> Vec<Finding> {
+    if nodes["post_mortem"] != true {
+        return Vec::new();
+    }
+    let mut told = FirstFindings::new(ChainLink::Agents, "nodes");
+    let (mut keep, mut kept) = (0, 0);
+    for node in items(&nodes["nodes"]) {
+        let name = text(&node["address"]);
+        let agent = &node["agent"];
+        let why = match (
+            agent["failures"].as_u64(),
+            agent["keeps_no_failures"].as_str(),
+        ) {
+            _ if !agent.is_object() => "it has no agent".to_owned(),
+            (_, Some(why)) => shortened(why, LONGEST_WHY),
+            (None, None) => "its agent is older than the relay: update it".to_owned(),
+            (Some(count), None) => {
+                (keep, kept) = (keep + 1, kept + count);
+                continue;
+            }
+        };
+        let says =
+            format!("of tasks that fail on node {name} nothing is kept ([post_mortem]): {why}");
+        told.push(Finding::warning(ChainLink::Agents, says).next(START_AGENT));
+    }
+    let mut all = told.findings();
+    if keep > 0 {
+        let says = format!(
+            "of tasks that fail stack and variables are kept on {keep} of the nodes, at present {kept} ([post_mortem])"
+        );
+        let next = "`ray-relay list --failed` has them; a worker without the hook (`ray-relay hook --help`) leaves nothing";
+        all.push(Finding::ok(ChainLink::Agents, says).next(next));
+    }
+    all
+}
+
+const START_AGENT: &str =
+    "start `ray-relay node` there, or `ray-relay deploy` on the cluster, and see what it logs";
+
+/// Which debugger Ray starts, where that is not the one that editors speak with.
+fn debuggers(list: &Value) -> Vec<Finding> {
+    let mut all = Vec::new();
+    let is_legacy = |kind: &Kind| match kind {
+        Kind::Debugpy => false,
+        Kind::Pdb => true,
+    };
+    let legacy = live(list).filter_map(kind).filter(is_legacy).count();
+    let old = |cluster: &&Value| {
+        let version = cluster["ray_version"].as_str().and_then(release);
+        version.is_some_and(|version| version < DEBUGPY_BY_DEFAULT)
+    };
+    let is_old = items(&list["clusters"]).any(|cluster| old(&cluster));
+    let otherwise = match is_old {
+        true => "for an editor, run the job with RAY_DEBUG=1 in its environment",
+        false => "for an editor, run the job without RAY_DEBUG=legacy in its environment",
+    };
+    if legacy > 0 {
+        let says = format!(
+            "{} in Ray's legacy debugger, which no editor can speak with",
+            stands(legacy)
+        );
+        let next = format!("enter it with `ray-relay debug` or `nc`; {otherwise}");
+        all.push(Finding::note(ChainLink::Debugger, says).next(next));
+    }
+    for cluster in items(&list["clusters"]).filter(|c| legacy == 0 && old(c)) {
+        let (name, version) = (text(&cluster["name"]), text(&cluster["ray_version"]));
+        let says = format!(
+            "cluster {name} has Ray {version}, whose breakpoint() opens the legacy debugger unless told otherwise"
+        );
+        all.push(Finding::note(ChainLink::Debugger, says).next(otherwise));
+    }
+    all
+}
+
+/// Of how many it is not known where they stand, as their head gives no stacks.
+pub fn places(list: &Value) -> Vec<Finding> {
+    let gives_none = |cluster: &&Value| {
+        let version = cluster["ray_version"].as_str().and_then(release);
+        version.is_some_and(|version| version >= NO_STACKS)
+    };
+    let unknown = |cluster: &Value| {
+        let of_it = live(list).filter(|row| row["cluster"] == cluster["name"]);
+        // Of a registered one the GCS knows where it stands.
+        let on_head = |row: &Value| kind(row).is_some_and(|kind| !kind.is_registered());
+        let unknown = of_it.filter(|row| on_head(row) && row["location"].is_null());
+        unknown
+            .filter(|row| row["waiting_seconds"].as_f64().is_some_and(|s| s > OLD))
+            .count()
+    };
+    let clusters = items(&list["clusters"]).filter(gives_none);
+    let finding = |cluster: &Value| {
+        let (name, count) = (text(&cluster["name"]), unknown(cluster));
+        let says = format!(
+            "WHERE is not known of {count} in cluster {name}: its head gives no stacks unless told to"
+        );
+        let next = "set RAY_DASHBOARD_ENABLE_PROFILING=1 for the head (`ray start --head`); for tasks that an editor or the relay's page has shown, the list knows it anyway";
+        (count > 0).then(|| Finding::note(ChainLink::Head, says).next(next))
+    };
+    clusters.filter_map(finding).collect()
+}
+
+/// What waits, and what of it cannot be attached to. Of the ports only what registry and agents say.
+fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
+    // By cluster and node: a node's agent that is missing where there is no other way.
+    let mut closed = BTreeSet::new();
+    for node in nodes
+        .map(|nodes| items(&nodes["nodes"]))
+        .into_iter()
+        .flatten()
+    {
+        if node["path"] == "agent" && node["link"] != "linked" {
+            closed.insert((text(&node["cluster"]), text(&node["node_id"])));
+        }
+    }
+    let mut unreachable = FirstFindings::new(ChainLink::Tasks, "tasks that cannot be reached");
+    let (mut open, mut held) = (
+        0,
+        FirstFindings::new(ChainLink::Tasks, "tasks that are being debugged"),
+    );
+    let mut ended = FirstFindings::new(ChainLink::Tasks, "tasks that have ended");
+    let mut cells = FirstFindings::new(ChainLink::Tasks, "tasks in cells of notebooks");
+    for row in items(&list["breakpoints"]) {
+        let (id, name) = (text(&row["id"]), text(&row["name"]));
+        let node = text(&row["node_ip"]);
+        let why = text(&row["why"]);
+        if row["location"]["file"].as_str().is_some_and(is_cell) {
+            let says = format!("{name} ({id}) is paused in {NO_SOURCE}");
+            cells.push(Finding::note(ChainLink::Tasks, says).next(INTO_A_MODULE));
+        }
+        match row["state"].as_str().unwrap_or_default() {
+            "paused" if closed.contains(&(text(&row["cluster"]), text(&row["node_id"]))) => {
+                let says = format!("{name} ({id}) cannot be reached: node {node} has no agent");
+                let found = Finding::error(ChainLink::Tasks, Fault::Unreachable, says);
+                unreachable.push(found.next(START_AGENT));
+            }
+            "paused" => open += 1,
+            "unreachable" => {
+                let says = format!("{name} ({id}) on node {node} cannot be attached to: {why}");
+                let next = format!(
+                    "is the node's network open to the relay? Where its debugger is gone, `ray-relay release --force {id}` ends the worker"
+                );
+                let found = Finding::error(ChainLink::Tasks, Fault::Unreachable, says);
+                unreachable.push(found.next(next));
+            }
+            "attached" => {
+                let says = format!("{name} ({id}) is being debugged by {}", holder(row));
+                let next = "wait until that session ends, or ask for it; `admin` sees all in /relay/v1/sessions";
+                held.push(Finding::note(ChainLink::Tasks, says).next(next));
+            }
+            "parked" => {
+                // `parked by ann for 12m more`
+                let says = format!("{name} ({id}) is {}", Row::read(row).holder);
+                let next = "its holder resumes it by attaching; `ray-relay release` lets it run on";
+                held.push(Finding::note(ChainLink::Tasks, says).next(next));
+            }
+            "died" => {
+                let says = format!("{name} ({id}) is gone: {why}");
+                let next = "see the worker's log (`ray logs`), and run the job again";
+                ended.push(Finding::note(ChainLink::Tasks, says).next(next));
+            }
+            _ => {}
+        }
+    }
+    let mut all = unreachable.findings();
+    all.extend(held.findings());
+    all.extend(ended.findings());
+    all.extend(cells.findings());
+    if open > 0 {
+        all.push(Finding::ok(
+            ChainLink::Tasks,
+            match open {
+                1 => "1 task waits for a debugger".to_owned(),
+                open => format!("{open} tasks wait for a debugger"),
+            },
+        ));
+    } else if live(list).next().is_none() && heads_answer(list) {
+        let says = "no task waits at a breakpoint";
+        all.push(Finding::note(ChainLink::Tasks, says).next(NOTHING_WAITS));
+    }
+    all
+}
+
+const NOTHING_WAITS: &str = "where a task should, install debugpy 1.8.0 or newer on the nodes (`pip install debugpy`): without it, and with RAY_DEBUG=0, Ray skips breakpoint()";
+
+/// Findings of one kind, of which only the first are told.
+struct FirstFindings {
+    link: ChainLink,
+    what: &'static str,
+    findings: Vec<Finding>,
+    more: usize,
+}
+
+impl FirstFindings {
+    fn new(link: ChainLink, what: &'static str) -> Self {
+        Self {
+            link,
+            what,
+            findings: Vec::new(),
+            more: 0,
+        }
+    }
+
+    fn push(&mut self, finding: Finding) {
+        match self.findings.len() < TOLD {
+            true => self.findings.push(finding),
+            false => self.more += 1,
+        }
+    }
+
+    fn findings(mut self) -> Vec<Finding> {
+        if self.more > 0 {
+            let says = format!("and {} more {}", self.more, self.what);
+            self.findings.push(Finding::note(self.link, says));
+        }
+        self.findings
+    }
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// Rows of breakpoints that have not ended.
+fn live(list: &Value) -> impl Iterator<Item = &Value> {
+    let over = ["released", "died", "finished"];
+    items(&list["breakpoints"]).filter(move |row| !over.iter().any(|word| row["state"] == *word))
+}
+
+fn heads_answer(list: &Value) -> bool {
+    items(&list["clusters"]).all(|cluster| cluster["trouble"].is_null())
+}
+
+fn holder(row: &Value) -> String {
+    let holder = &row["holder"];
+    let word = |key: &str| {
+        let word = text(&holder[key]);
+        (word != "?" && !word.is_empty()).then_some(word)
+    };
+    let who = match (word("subject"), word("client")) {
+        (Some(subject), Some(client)) => format!("{subject} with {client}"),
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => "a client".to_owned(),
+    };
+    let from = word("peer").map_or(String::new(), |peer| format!(" from {peer}"));
+    let since = match holder["since"].is_number() {
+        true => format!(" for {}", ago(&holder["since"])),
+        false => String::new(),
+    };
+    format!("{who}{from}{since}")
+}
+
+fn text(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or("?".to_owned(), |text| shortened(text, LONGEST))
+}
+
+fn have(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what} has"),
+        _ => format!("{count} {what}s have"),
+    }
+}
+
+fn stands(count: usize) -> String {
+    match count {
+        1 => "1 task stands".to_owned(),
+        _ => format!("{count} tasks stand"),
+    }
+}
+
+fn seconds(seconds: f64) -> String {
+    span(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}
+
+/// How long ago the time `since`, in seconds since 1970, was.
+fn ago(since: &Value) -> String {
+    let since = Duration::try_from_secs_f64(since.as_f64().unwrap_or_default());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default();
+    span(now.saturating_sub(since.unwrap_or_default()))
+}
+
+/// `2.9` of `2.9.3`.
+pub(super) fn release(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+#[path = "lists/tests.rs"]
+mod tests;

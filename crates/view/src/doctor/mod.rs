@@ -1,0 +1,221 @@
+//! Findings about the chain from a client to a worker's debugger, link by link: what `ray-relay doctor` shows, and what
+//! `/relay/v1/doctor` answers.
+//!
+//! A [`Finding`] is one sentence and, where there is something to do, the next step. What is paused, and by which way it is
+//! reached, is judged from the relay's own lists ([`lists`]), by the relay and by a client alike: no debug port is touched
+//! for it, because a connection to one can be the end of a task.
+
+pub mod head;
+pub mod hooks;
+pub mod lists;
+
+use serde::{Deserialize, Serialize};
+
+use ray_relay_base::wire::text::shortened;
+
+/// Longest sentence from elsewhere that is shown, in characters.
+const LONGEST: usize = 500;
+
+/// The parts of the chain, in the order in which a client meets them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChainLink {
+    /// Which relay is asked, and who says so.
+    Address,
+    /// The proxy on the way there, by which it has no other address and no other connection.
+    Proxy,
+    /// The address of its host's name.
+    Name,
+    /// The connection to its port.
+    Connection,
+    /// Its certificate, and whether the relay takes the client's.
+    Tls,
+    /// What answers there, and its version.
+    Relay,
+    /// Its clock beside the client's.
+    Clock,
+    /// Who the client is, and what that permits.
+    Token,
+    /// A Ray head, as the relay reaches it.
+    Head,
+    /// The list of what is paused.
+    List,
+    /// The agents of Ray's nodes.
+    Agents,
+    /// Which of the workers that run something have the hook.
+    Hook,
+    /// Which debugger Ray starts.
+    Debugger,
+    /// What waits, and whether it can be attached to.
+    Tasks,
+    /// The folder that the client stands in, beside the files of the tasks.
+    Folder,
+}
+
+impl ChainLink {
+    /// The word in the first column.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Address => "address",
+            Self::Proxy => "proxy",
+            Self::Name => "name",
+            Self::Connection => "connection",
+            Self::Tls => "tls",
+            Self::Relay => "relay",
+            Self::Clock => "clock",
+            Self::Token => "token",
+            Self::Head => "head",
+            Self::List => "list",
+            Self::Agents => "agents",
+            Self::Hook => "hook",
+            Self::Debugger => "debugger",
+            Self::Tasks => "tasks",
+            Self::Folder => "folder",
+        }
+    }
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// As it should be.
+    Ok,
+    /// Worth knowing.
+    Note,
+    /// Something does not work, or soon will not.
+    Warning,
+    /// Nothing beyond this link works.
+    Error,
+}
+
+/// What an error comes to, as an exit code of the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// A server cannot be reached: 69.
+    Unreachable,
+    /// A credential is missing, or does not permit it: 77.
+    NotPermitted,
+    /// Something is set up wrongly: 78.
+    Misconfigured,
+}
+
+/// One sentence about one link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    pub link: ChainLink,
+    pub severity: Severity,
+    /// What is the case, as a sentence without its full stop.
+    pub says: String,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// The exit code that it comes to.
+    #[serde(default)]
+    pub exit_code: u8,
+}
+
+impl Finding {
+    fn new(link: ChainLink, severity: Severity, says: impl Into<String>, exit_code: u8) -> Self {
+        Self {
+            link,
+            severity,
+            says: says.into(),
+            next: None,
+            exit_code,
+        }
+    }
+
+    /// As it should be.
+    pub fn ok(link: ChainLink, says: impl Into<String>) -> Self {
+        Self::new(link, Severity::Ok, says, 0)
+    }
+
+    /// Worth knowing.
+    pub fn note(link: ChainLink, says: impl Into<String>) -> Self {
+        Self::new(link, Severity::Note, says, 0)
+    }
+
+    /// Something does not work, or soon will not.
+    pub fn warning(link: ChainLink, says: impl Into<String>) -> Self {
+        Self::new(link, Severity::Warning, says, 1)
+    }
+
+    /// Nothing beyond works.
+    pub fn error(link: ChainLink, fault: Fault, says: impl Into<String>) -> Self {
+        let exit_code = match fault {
+            Fault::Unreachable => 69,
+            Fault::NotPermitted => 77,
+            Fault::Misconfigured => 78,
+        };
+        Self::new(link, Severity::Error, says, exit_code)
+    }
+
+    /// The same for a terminal, where it comes from elsewhere.
+    pub fn cleaned(mut self) -> Self {
+        self.says = shortened(&self.says, LONGEST);
+        self.next = self.next.map(|next| shortened(&next, LONGEST));
+        self
+    }
+
+    /// The same with what to do about it.
+    pub fn next(mut self, step: impl Into<String>) -> Self {
+        self.next = Some(step.into());
+        self
+    }
+}
+
+/// The exit code of a command that found `findings`: of the first error, because what follows it may come of it, or else
+/// of the worst.
+pub fn exit_code(findings: &[Finding]) -> u8 {
+    let error = findings.iter().find(|f| f.severity == Severity::Error);
+    let worst = || findings.iter().map(|f| f.exit_code).max();
+    error.map(|f| f.exit_code).or_else(worst).unwrap_or(0)
+}
+
+/// What a sentence from elsewhere says, and the next step that stands in it behind a semicolon or a colon.
+pub fn said_and_next(sentence: &str) -> (String, Option<String>) {
+    let sentence = shortened(sentence, LONGEST);
+    let parted = sentence.rsplit_once("; ").or_else(|| {
+        sentence
+            .rsplit_once(": ")
+            .filter(|(_, next)| next.contains(' '))
+    });
+    match parted {
+        Some((says, next)) => (says.to_owned(), Some(next.to_owned())),
+        None => (sentence, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_says_how_it_ends() {
+        let note = || Finding::note(ChainLink::Tls, "a");
+        let warning = || Finding::warning(ChainLink::Clock, "b");
+        let error = |fault| Finding::error(ChainLink::Head, fault, "c");
+        assert_eq!(exit_code(&[]), 0);
+        assert_eq!(exit_code(&[note(), Finding::ok(ChainLink::Name, "d")]), 0);
+        assert_eq!(exit_code(&[note(), warning(), note()]), 1);
+        let errors = [
+            warning(),
+            error(Fault::Unreachable),
+            error(Fault::NotPermitted),
+        ];
+        assert_eq!(exit_code(&errors), 69);
+        assert_eq!(exit_code(&[error(Fault::Misconfigured), warning()]), 78);
+    }
+
+    #[test]
+    fn findings_travel_as_json() {
+        let found = Finding::error(ChainLink::Head, Fault::Unreachable, "gone").next("start it");
+        let text = serde_json::to_string(&found).unwrap_or_default();
+        assert_eq!(
+            text,
+            r#"{"link":"head","severity":"error","says":"gone","next":"start it","exit_code":69}"#
+        );
+        assert_eq!(serde_json::from_str(&text).ok(), Some(found));
+    }
+}

@@ -1,0 +1,190 @@
+//! One of those at the prompt for many: how its prompt is opened, and what it does with a line.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::sleep;
+
+use super::OPENING;
+use super::kept::KeptOutput;
+use super::members::{MeantTasks, ready};
+use ray_relay_base::wire::text::replaced;
+use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError};
+
+/// How long a task that is to run on may keep those waiting that have stopped after it.
+pub(super) const IN_ORDER: Duration = Duration::from_millis(250);
+
+/// Pieces of output of one task that wait to be kept.
+const WAITING: usize = 64;
+
+/// One of those at the prompt.
+pub struct LivePrompt<S> {
+    /// Its place among all members.
+    pub(super) at: usize,
+    pub(super) prompt: Prompt<S>,
+    pieces: mpsc::Receiver<Piece>,
+    /// Tells in which order they have stopped.
+    pub(super) since: usize,
+}
+
+/// What came of opening a prompt on the one at a place, with what it has said on arrival; or why there is none.
+pub type Opened<S> = (usize, Result<(LivePrompt<S>, KeptOutput), String>);
+
+/// Opens a prompt on each of `members` that is free or parked: on the connection that `dial` makes for the place and the id of one. Of
+/// each at most `room` bytes are kept.
+pub async fn open_all<S, F>(
+    members: &MeantTasks,
+    room: usize,
+    dial: impl Fn(usize, String) -> F,
+) -> Vec<Opened<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    F: Future<Output = Result<(S, Options), String>>,
+{
+    let mut opening = Vec::with_capacity(members.len());
+    for (at, row) in members.rows.iter().enumerate() {
+        let ready = ready(row).map_err(|why| why.to_string());
+        let dialled = ready.map(|()| dial(at, row["id"].as_str().unwrap_or_default().to_owned()));
+        let mut kept = KeptOutput::new(room);
+        kept.asks_rank = members.lacks_rank(at);
+        opening.push(Box::pin(async move {
+            let opened = match dialled {
+                Ok(dialled) => open(at, dialled, kept).await,
+                Err(why) => Err(why),
+            };
+            (at, opened)
+        }));
+    }
+    stream::iter(opening).buffered(OPENING).collect().await
+}
+
+/// A prompt on the one `at` this place, and what it has said: where it stands.
+///
+/// # Errors
+/// Why there is none.
+async fn open<S>(
+    at: usize,
+    dialled: impl Future<Output = Result<(S, Options), String>>,
+    mut kept: KeptOutput,
+) -> Result<(LivePrompt<S>, KeptOutput), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (stream, options) = dialled.await?;
+    let (sender, mut pieces) = mpsc::channel(WAITING);
+    kept.begin();
+    let opening = Prompt::open(stream, &options, sender);
+    let opened = kept.of(opening, &mut pieces).await.map_err(|why| {
+        let why = match why {
+            PromptError::Lost(lost) => format!("no session came about: {lost}"),
+            why => why.to_string(),
+        };
+        replaced(&why).into_owned()
+    });
+    let mut prompt = match opened? {
+        (prompt, After::Prompt) => prompt,
+        (_, After::Ended(end)) => return Err(ended(&end, false)),
+    };
+    if kept.asks_rank {
+        let rank = prompt.rank().await;
+        kept.rank = rank.map_err(|lost| format!("the session broke off: {lost}"))?;
+    }
+    let live = LivePrompt {
+        at,
+        prompt,
+        pieces,
+        since: 0,
+    };
+    Ok((live, kept))
+}
+
+/// What becomes of a task that was left, unless an expression goes on in it.
+const RUNS_ON: &str = "the task runs on without a debugger";
+const EVALUATES: &str = "an expression goes on in the task, which runs on when that ends";
+
+/// How a session ended, as a clause about its task, in which an expression may still be `evaluated`.
+pub(super) fn ended(end: &PromptEnd, evaluated: bool) -> String {
+    match end {
+        PromptEnd::TaskEnded => "the task has ended".to_owned(),
+        PromptEnd::Left if evaluated => EVALUATES.to_owned(),
+        PromptEnd::Left => RUNS_ON.to_owned(),
+        PromptEnd::Killed => "the worker process is killed".to_owned(),
+        PromptEnd::Terminated => {
+            "the worker process ended, or the relay closed the session".to_owned()
+        }
+        PromptEnd::Lost(lost) => format!("the session broke off: {lost}"),
+    }
+}
+
+/// When one may run on, and what tells the next that it may.
+pub(super) type Order = (Option<oneshot::Receiver<()>>, oneshot::Sender<()>);
+
+/// What has become of a line in one.
+pub struct LineDone {
+    pub(super) at: usize,
+    pub(super) after: After,
+    pub(super) kept: KeptOutput,
+    /// Whether it has run, and so may have stopped anew.
+    pub(super) has_run: bool,
+    /// Whether an expression still runs in its task.
+    pub(super) evaluates: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> LivePrompt<S> {
+    /// Leaves the task: what becomes of it, as a clause.
+    pub(super) async fn leave(&mut self) -> String {
+        self.prompt.leave().await;
+        ended(&PromptEnd::Left, self.prompt.evaluates())
+    }
+
+    /// Does `line`, of which at most `room` bytes of output are kept; in `order` where it may run on.
+    pub(super) async fn does(
+        &mut self,
+        line: String,
+        room: usize,
+        order: Option<Order>,
+    ) -> LineDone {
+        let mut kept = KeptOutput::new(room);
+        kept.begin();
+        let (turn, goes_on) = order.unzip();
+        if let Some(turn) = turn.flatten() {
+            // Nothing is sent: its turn comes when the one before drops the other end.
+            let _ = turn.await;
+        }
+        let resumed = self.prompt.resumed();
+        let doing = Box::pin(kept.of(self.prompt.line(&line), &mut self.pieces));
+        let has_run = resumed.clone();
+        let after = in_order(doing, resumed, goes_on).await;
+        let has_run = has_run.has_changed().unwrap_or_default();
+        kept.ends(&line, self.prompt.calls());
+        LineDone {
+            at: self.at,
+            after,
+            kept,
+            has_run,
+            evaluates: self.prompt.evaluates(),
+        }
+    }
+}
+
+/// Awaits `doing`, and drops `goes_on` as soon as the task has `resumed`, or keeps the next waiting for too long.
+async fn in_order<T>(
+    doing: impl Future<Output = T>,
+    mut resumed: watch::Receiver<u64>,
+    goes_on: Option<oneshot::Sender<()>>,
+) -> T {
+    let mut doing = pin!(doing);
+    if let Some(goes_on) = goes_on {
+        tokio::select! {
+            biased;
+            done = &mut doing => return done,
+            _ = resumed.changed() => {}
+            () = sleep(IN_ORDER) => {}
+        }
+        drop(goes_on);
+    }
+    doing.await
+}

@@ -1,0 +1,373 @@
+//! Which of the paused tasks are meant by a command for many, and who each of them is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::listing::fold::compared::Compared;
+use crate::listing::fold::ranks::Ranks;
+use crate::listing::fold::told;
+use crate::listing::fold::who::{self, Names, Who, identified};
+use crate::listing::row::{Row, kind};
+use ray_relay_access::policy::Pattern;
+use ray_relay_base::wire::debugger::Kind;
+
+/// Which of those that are paused: all that fit everything that is said here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Meant {
+    /// Ids, names and groups, `*` matching anything: one of them fits.
+    pub patterns: Vec<String>,
+    /// Those of this job, by its id.
+    pub job: Option<String>,
+    /// Those of these numbers.
+    pub ranks: Option<Ranks>,
+}
+
+impl Meant {
+    /// Reads what a person types behind `all`: patterns, `job=ID` and `ranks=0-7,9`.
+    ///
+    /// # Errors
+    /// What is wrong with it, in a sentence.
+    pub fn read(words: &str) -> Result<Self, String> {
+        let mut meant = Self::default();
+        for word in words.split_whitespace() {
+            match word.split_once('=') {
+                Some(("job", job)) if !job.is_empty() => meant.job = Some(job.to_owned()),
+                Some(("ranks", ranks)) => {
+                    let ranks = ranks
+                        .parse::<Ranks>()
+                        .map_err(|why| format!("{why}: ranks=0-7,9"))?;
+                    meant.ranks = Some(ranks);
+                }
+                _ => meant.patterns.push(word.to_owned()),
+            }
+        }
+        Ok(meant)
+    }
+}
+
+/// None of those that wait is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoMember {
+    #[error("no task waits at a breakpoint")]
+    Waiting,
+    #[error("no task that waits fits; `ray-relay list` shows what waits")]
+    Fitting,
+    #[error("no task that waits fits, and {}; try again in a moment", unnamed(*.0))]
+    Unnamed(usize),
+}
+
+/// Why no command runs in a member, as the list knows it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotReady {
+    #[error("a breakpoint of Ray's legacy debugger has a prompt of its own: `ray-relay debug ID`")]
+    Legacy,
+    /// Who has it, or how it is.
+    #[error("{0}")]
+    Held(String),
+    #[error("its debugger cannot be reached; `ray-relay release --force` ends its worker")]
+    Unreachable,
+}
+
+/// Paused tasks that are meant, in the order of their groups and numbers.
+pub struct MeantTasks {
+    pub rows: Vec<Value>,
+    who: Vec<Who>,
+    /// Tasks that were left out and may be meant: they have no name yet.
+    pub unnamed: usize,
+}
+
+/// How long a task may be paused until the name that it has is taken for its own.
+const NAME_TIMEOUT: f64 = 10.0;
+
+/// Whether `row` of the list may get another name than the one that it has, if any.
+fn is_unnamed(row: &Value) -> bool {
+    let is = |key: &str| row.get(key).and_then(Value::as_bool) == Some(true);
+    let waited = row.get("waiting_seconds").and_then(Value::as_f64);
+    is("name_pending")
+        && (row.get("group").is_none_or(Value::is_null)
+            || waited.is_none_or(|waited| waited < NAME_TIMEOUT))
+}
+
+/// How many of `rows` that are not among those `chosen` have no name yet.
+pub fn left_unnamed<'a>(rows: impl Iterator<Item = &'a Value>, chosen: &[Value]) -> usize {
+    let chosen: BTreeSet<_> = chosen
+        .iter()
+        .filter_map(|row| row.get("id")?.as_str())
+        .collect();
+    let is_left = |row: &&Value| {
+        let id = row.get("id").and_then(Value::as_str);
+        is_unnamed(row) && id.is_some_and(|id| !chosen.contains(id))
+    };
+    rows.filter(is_left).count()
+}
+
+/// `count` tasks without a name, as a clause.
+pub fn unnamed(count: usize) -> String {
+    match count {
+        1 => "1 paused task has no name yet".to_owned(),
+        count => format!("{count} paused tasks have no name yet"),
+    }
+}
+
+impl MeantTasks {
+    /// Those of `list`, the answer of the relay, that are meant. They are numbered before ranks are chosen of them.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn of(list: &Value, meant: &Meant) -> Result<Self, NoMember> {
+        let all = list["breakpoints"].as_array();
+        let all = all.map(Vec::as_slice).unwrap_or_default();
+        let is_of_job = |row: &&Value| {
+            let job = meant.job.as_deref();
+            job.is_none_or(|job| row["job_id"].as_str() == Some(job))
+        };
+        let may_be_of_job = |row: &&Value| is_of_job(row) || row["job_id"].is_null();
+        let patterns = meant.patterns.iter();
+        let patterns: Vec<Pattern> = patterns
+            .map(|pattern| Pattern::new(pattern.to_lowercase()))
+            .collect();
+        let is_called = |row: &&Value| {
+            patterns.is_empty() || patterns.iter().any(|pattern| is_called(row, pattern))
+        };
+        let named = all.iter().filter(is_of_job).filter(is_called);
+        let mut members = Self::numbered(named.cloned().collect(), meant.ranks.as_ref());
+        members.unnamed = left_unnamed(all.iter().filter(may_be_of_job), &members.rows);
+        match (members.rows.is_empty(), members.unnamed) {
+            (false, _) => Ok(members),
+            (true, _) if all.is_empty() => Err(NoMember::Waiting),
+            (true, 0) => Err(NoMember::Fitting),
+            (true, count) => Err(NoMember::Unnamed(count)),
+        }
+    }
+
+    /// What `rows` of the list are about; of these, once they are numbered, those of `ranks`.
+    pub fn numbered(rows: Vec<Value>, ranks: Option<&Ranks>) -> Self {
+        let who = identified(&rows.iter().collect::<Vec<_>>());
+        let mut members: Vec<(Value, Who)> = rows.into_iter().zip(who).collect();
+        if let Some(ranks) = ranks {
+            members.retain(|(row, who)| is_among(ranks, who, row));
+        }
+        members.sort_by_cached_key(|(row, who)| {
+            (
+                who.group.clone(),
+                who.number.is_none(),
+                who.number,
+                pid(row),
+            )
+        });
+        let (rows, who) = members.into_iter().unzip();
+        Self {
+            rows,
+            who,
+            unnamed: 0,
+        }
+    }
+
+    /// Whether the one `at` this place is in a group of which not each has a rank that the list knows.
+    pub fn lacks_rank(&self, at: usize) -> bool {
+        let Some(one) = self.who.get(at) else {
+            return false;
+        };
+        let mut group = self.who.iter().filter(|who| who.group == one.group);
+        group.any(|who| who.number.is_none())
+    }
+
+    /// Takes `ranks`, which processes have told by the places of their tasks, for the numbers of a group of which the list does not
+    /// know all: where each of it has told another one. Whether there is such a group.
+    pub fn learn(&mut self, ranks: &BTreeMap<usize, u32>) -> bool {
+        let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for at in (0..self.who.len()).filter(|at| self.lacks_rank(*at)) {
+            let group = self.who[at].group.clone();
+            groups.entry(group).or_default().push(at);
+        }
+        let mut any = false;
+        for all in groups.into_values() {
+            let told: BTreeSet<u32> = all.iter().filter_map(|at| ranks.get(at).copied()).collect();
+            if told.len() < all.len() {
+                continue;
+            }
+            any = true;
+            for at in all {
+                self.who[at].number = ranks.get(&at).copied();
+            }
+        }
+        any
+    }
+
+    /// Their ids, in their order.
+    pub fn ids(&self) -> Vec<&str> {
+        let ids = self.rows.iter().filter_map(|row| row["id"].as_str());
+        ids.collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// How they are called.
+    pub fn names(&self) -> Names<'_> {
+        Names::new(&self.who)
+    }
+
+    /// Which groups there are, and what their numbers are.
+    pub fn legend(&self) -> String {
+        let ids = self.rows.iter().map(|row| Row::read(row).id);
+        let legend = told::legend(&self.who, &ids.collect::<Vec<_>>());
+        match self.unnamed {
+            0 => legend,
+            count => format!("{legend}{}, and may be missing here\n", unnamed(count)),
+        }
+    }
+
+    /// Whether the rank of the one `at` this place is among `ranks`, or its pid where it has no rank that is known.
+    pub fn is_of(&self, at: usize, ranks: &Ranks) -> bool {
+        let both = self.who.get(at).zip(self.rows.get(at));
+        both.is_some_and(|(who, row)| is_among(ranks, who, row))
+    }
+
+    /// `compared` of them as JSON, each with why it gave no answer.
+    pub fn compared(
+        &self,
+        compared: &Compared<'_>,
+        errors: &BTreeMap<usize, String>,
+    ) -> Value {
+        let all = (0..self.len()).map(|at| self.json(at, errors.get(&at).map(String::as_str)));
+        compared.json(&all.collect::<Vec<_>>())
+    }
+
+    /// One of them as JSON, with why it gave no answer.
+    pub fn json(&self, at: usize, error: Option<&str>) -> Value {
+        who::json(&self.who[at], &self.rows[at], error)
+    }
+}
+
+fn pid(row: &Value) -> Option<u32> {
+    u32::try_from(row.get("pid")?.as_u64()?).ok()
+}
+
+fn is_among(ranks: &Ranks, who: &Who, row: &Value) -> bool {
+    let number = who.number.or_else(|| pid(row));
+    number.is_some_and(|number| ranks.contains(number))
+}
+
+/// Whether `row` of the list has an id or a name that fits, or is of such a group.
+fn is_called(row: &Value, pattern: &Pattern) -> bool {
+    let keys = ["id", "name", "group", "actor_name", "task_id", "worker_id"];
+    let mut texts = keys.iter().filter_map(|key| row[key].as_str());
+    texts.any(|text| pattern.matches(&text.to_lowercase()))
+}
+
+/// Whether commands can run in what `row` of the list is about, as the list knows it. Whose park it may resume, the relay decides.
+///
+/// # Errors
+/// [`NotReady`].
+pub fn ready(row: &Value) -> Result<(), NotReady> {
+    if !kind(row).is_some_and(Kind::speaks_dap) {
+        return Err(NotReady::Legacy);
+    }
+    let shown = Row::read(row);
+    match &*shown.state {
+        "paused" | "parked" => Ok(()),
+        "attached" => Err(NotReady::Held(format!("{} has it", shown.holder))),
+        "unreachable" => Err(NotReady::Unreachable),
+        _ => Err(NotReady::Held(shown.holder)),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn list() -> Value {
+        let rows = (0..8).map(|rank| {
+            json!({"id": format!("rank{rank:04}"), "state": "paused", "kind": "debugpy", "name": "Trainer.step", "group": "Trainer",
+                "rank": rank, "job_id": if rank < 6 { "01000000" } else { "02000000" }, "worker_id": format!("{rank:056x}")})
+        });
+        json!({"breakpoints": rows.collect::<Vec<_>>()})
+    }
+
+    fn meant(words: &str) -> Result<Vec<String>, String> {
+        let members =
+            MeantTasks::of(&list(), &Meant::read(words)?).map_err(|why| why.to_string())?;
+        Ok(members.ids().into_iter().map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn every_park_is_ready_and_the_relay_decides_whose_it_is() {
+        let row = |state: &str, holder: Value| json!({"state": state, "kind": "debugpy", "holder": holder, "first_seen": 0, "waiting_seconds": 1});
+        for client in ["ray-relay exec", "ray-relay park", "VS Code"] {
+            let holder = json!({"client": client, "parked_until": 600});
+            assert_eq!(ready(&row("parked", holder)), Ok(()));
+        }
+        let attached = ready(&row("attached", json!({"client": "VS Code"})));
+        assert_eq!(attached, Err(NotReady::Held("VS Code has it".to_owned())));
+    }
+
+    /// A count of tasks would be taken for a rank.
+    #[test]
+    fn a_task_whose_rank_is_unknown_is_chosen_and_named_by_its_pid() {
+        let mut list = list();
+        list["breakpoints"][3]["rank"] = Value::Null;
+        list["breakpoints"][3]["pid"] = 4711.into();
+        let of = |words: &str| MeantTasks::of(&list, &Meant::read(words).unwrap());
+        let all = of("job=01000000").unwrap();
+        assert_eq!(all.names().of(&(0..6).collect()), "0-2,4,5, pid 4711");
+        assert!(all.legend().contains("  pid 4711  rank0003\n"));
+        assert_eq!(of("ranks=4711").unwrap().ids(), ["rank0003"]);
+        assert_eq!(of("ranks=3").err(), Some(NoMember::Fitting));
+    }
+
+    #[test]
+    fn what_is_typed_behind_all_narrows_it() {
+        let ids = |ranks: &[u32]| Ok(ranks.iter().map(|n| format!("rank{n:04}")).collect());
+        assert_eq!(meant(""), ids(&[0, 1, 2, 3, 4, 5, 6, 7]));
+        assert_eq!(meant("train*"), ids(&[0, 1, 2, 3, 4, 5, 6, 7]));
+        assert_eq!(meant("Trainer ranks=0,6-7"), ids(&[0, 6, 7]));
+        assert_eq!(meant(" job=02000000 "), ids(&[6, 7]));
+        // As the page names those of a group.
+        assert_eq!(meant("rank0004 RANK0001"), ids(&[1, 4]));
+        let mut late = list();
+        for (at, row) in late["breakpoints"]
+            .as_array_mut()
+            .unwrap()
+            .iter_mut()
+            .enumerate()
+        {
+            row["waiting_seconds"] = 30.into();
+            match at {
+                // Its name is not known.
+                0 => (row["name"], row["group"]) = ("worker 00000000".into(), Value::Null),
+                // It may be that of the last task.
+                1 => (row["name"], row["waiting_seconds"]) = ("setup".into(), 1.into()),
+                // It has been for long, and stays so.
+                2 => row["name"] = "loader".into(),
+                _ => continue,
+            }
+            row["name_pending"] = true.into();
+            row["group"] = match at {
+                0 => Value::Null,
+                _ => "setup".into(),
+            };
+        }
+        let of = |words: &str| MeantTasks::of(&late, &Meant::read(words).unwrap());
+        let trainers = of("Trainer").unwrap();
+        assert_eq!((trainers.len(), trainers.unnamed), (5, 2));
+        assert!(
+            trainers
+                .legend()
+                .ends_with("2 paused tasks have no name yet, and may be missing here\n")
+        );
+        assert_eq!(of("").unwrap().unnamed, 0, "all are meant");
+        assert_eq!(of("other").err(), Some(NoMember::Unnamed(2)));
+        assert!(meant("ranks=x").unwrap_err().contains("ranks=0-7,9"));
+        assert!(
+            meant("other")
+                .unwrap_err()
+                .contains("no task that waits fits")
+        );
+    }
+}

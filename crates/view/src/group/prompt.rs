@@ -1,0 +1,302 @@
+//! The prompts of many tasks as one: each line goes to all of them, or to those in the focus.
+//!
+//! The owner has the person: it reads lines, writes what is said here, and watches [`PromptGroup::idle`] between two lines and
+//! [`AskedLine::next`] while one is done. Dropped, all connections are dropped, and what becomes of the tasks is decided at their other
+//! ends. One that dies, is taken, runs on or is silent is named, and the others go on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
+
+use super::answered::Answered;
+use super::live::{LineDone, LivePrompt, Opened, ended};
+use super::members::MeantTasks;
+use crate::listing::fold::ranks::Ranks;
+use crate::listing::fold::told;
+use ray_relay_debugger::pdb::{self, After, Interrupt, PromptEnd};
+
+/// Those at the prompt, and to whom of them commands go.
+pub struct PromptGroup<'a, S> {
+    members: &'a MeantTasks,
+    live: Vec<LivePrompt<S>>,
+    /// Of all members; `None`: everybody.
+    focus: Option<BTreeSet<usize>>,
+    /// Bytes of one command's output that are kept of each.
+    room: usize,
+    /// Stops that were seen so far.
+    stops: usize,
+}
+
+impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
+    /// What came of opening prompts on `members`, and what people see of that. They are numbered as their processes say, where the
+    /// list knows no ranks.
+    pub fn gathered(
+        members: &'a mut MeantTasks,
+        opened: Vec<Opened<S>>,
+        room: usize,
+    ) -> (Self, String) {
+        let (mut live, mut arrived, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ranks = BTreeMap::new();
+        for (at, opened) in opened {
+            match opened {
+                Ok((one, mut kept)) => {
+                    ranks.extend(kept.rank.map(|rank| (at, rank)));
+                    live.push(one);
+                    arrived.push((at, Answered::of(&mut kept)));
+                }
+                Err(why) => silent.push((at, why)),
+            }
+        }
+        let mut text = match members.learn(&ranks) {
+            true => members.legend(),
+            false => String::new(),
+        };
+        let stopped = |at: usize| members.rows[at]["first_seen"].as_f64().unwrap_or_default();
+        live.sort_by(|one, other| stopped(one.at).total_cmp(&stopped(other.at)));
+        for (since, one) in live.iter_mut().enumerate() {
+            one.since = since;
+        }
+        let group = Self {
+            members,
+            stops: live.len(),
+            live,
+            focus: None,
+            room,
+        };
+        text += &group.shown(&arrived, &silent);
+        (group, text)
+    }
+
+    /// Whether none is left.
+    pub fn is_over(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// What is asked with.
+    pub fn prompt(&self) -> String {
+        let focused = self.focused();
+        let text = self.live.iter().find(|one| focused.contains(&one.at));
+        let text = text.map_or(pdb::PROMPT, |one| one.prompt.text());
+        let who = match (&self.focus, focused.len()) {
+            (None, count) => format!("×{count}"),
+            (Some(_), 1) => self.members.names().of(&focused),
+            (Some(_), count) => format!("×{count} of {}", self.live.len()),
+        };
+        match text.strip_suffix(") ") {
+            Some(text) => format!("{text} {who}) "),
+            None => text.to_owned(),
+        }
+    }
+
+    /// Those to whom commands go.
+    fn focused(&self) -> BTreeSet<usize> {
+        let live = self.live.iter().map(|one| one.at);
+        let is_meant = |at: &usize| self.focus.as_ref().is_none_or(|focus| focus.contains(at));
+        live.filter(is_meant).collect()
+    }
+
+    /// From now on commands go to all.
+    pub fn focus_all(&mut self) {
+        self.focus = None;
+    }
+
+    /// Takes a line that says to whom commands go; `None`: it is a command.
+    ///
+    /// # Errors
+    /// Why it cannot be so, in a sentence.
+    pub fn take_focus(&mut self, line: &str) -> Option<Result<(), String>> {
+        let text = line.trim().strip_prefix("focus")?;
+        let is_word = text.is_empty() || text.starts_with(char::is_whitespace);
+        is_word.then(|| self.set_focus(text.trim()))
+    }
+
+    fn set_focus(&mut self, text: &str) -> Result<(), String> {
+        if text.is_empty() || text == "all" {
+            self.focus_all();
+            return Ok(());
+        }
+        let ranks: Ranks = text
+            .parse()
+            .map_err(|why| format!("{why}: focus 3, focus 0-3,7 or focus all"))?;
+        let live = self.live.iter().map(|one| one.at);
+        let focus: BTreeSet<usize> = live.filter(|at| self.members.is_of(*at, &ranks)).collect();
+        if focus.is_empty() {
+            let all: BTreeSet<usize> = self.live.iter().map(|one| one.at).collect();
+            let all = self.members.names().of(&all);
+            return Err(format!("none of these is at the prompt; {all} are"));
+        }
+        self.focus = Some(focus);
+        Ok(())
+    }
+
+    /// Gives up the commands of a breakpoint that are being typed.
+    pub fn abort_definitions(&mut self) {
+        for one in &mut self.live {
+            one.prompt.abort_definition();
+        }
+    }
+
+    /// What the first of those in the focus has for Tab.
+    pub async fn complete(&mut self, line: &str, at: usize) -> (usize, Vec<String>) {
+        let first = self.focused().first().copied();
+        match self.live.iter_mut().find(|one| Some(one.at) == first) {
+            Some(one) => one.prompt.complete(line, at).await,
+            None => (at, Vec::new()),
+        }
+    }
+
+    /// Waits for what happens without a line: one at the prompt is no longer there. Cancel safe.
+    pub async fn idle(&mut self) -> (usize, PromptEnd) {
+        let idle = self.live.iter_mut();
+        let idle = idle.map(|one| async move { (one.at, one.prompt.idle().await) });
+        let mut idle: FuturesUnordered<_> = idle.collect();
+        match idle.next().await {
+            Some(ended) => ended,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The one `at` this place is no longer there, and that in words.
+    pub fn lost(&mut self, at: usize, end: &PromptEnd) -> String {
+        self.without(&[], &[(at, ended(end, false))])
+    }
+
+    /// Has those in the focus do what `line` says. They run on one after the other, as they have stopped.
+    pub fn ask(&mut self, line: &str) -> AskedLine<'_> {
+        let focused = self.focused();
+        let digests = focused.len() > 1;
+        let (room, is_ordered) = (self.room, pdb::resumes(line));
+        let mut asked: Vec<&mut LivePrompt<S>> = self.live.iter_mut().collect();
+        asked.retain(|one| focused.contains(&one.at));
+        asked.sort_by_key(|one| one.since);
+        let interrupts = asked.iter().map(|one| one.prompt.interrupter()).collect();
+        let mut turn = None;
+        let running: FuturesUnordered<Doing<'_>> = FuturesUnordered::new();
+        for one in asked {
+            let (goes_on, its_turn) = oneshot::channel();
+            let order = is_ordered.then(|| (turn.replace(its_turn), goes_on));
+            one.prompt.set_digests(digests);
+            running.push(Box::pin(one.does(line.to_owned(), room, order)));
+        }
+        AskedLine {
+            members: self.members,
+            waited: focused,
+            interrupts,
+            running,
+            done: Vec::new(),
+        }
+    }
+
+    /// What people see of what was `said`, and how sessions ended with it.
+    pub fn heard(&mut self, said: Vec<LineDone>) -> (String, Vec<PromptEnd>) {
+        let (mut answers, mut silent, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+        for LineDone {
+            at,
+            after,
+            mut kept,
+            has_run,
+            evaluates,
+        } in said
+        {
+            match after {
+                After::Prompt => {
+                    if has_run && let Some(one) = self.live.iter_mut().find(|one| one.at == at) {
+                        one.since = self.stops;
+                        self.stops += 1;
+                    }
+                    answers.push((at, Answered::of(&mut kept)));
+                }
+                // The relay knows more of why a session is over.
+                After::Ended(end) => {
+                    silent.push((at, kept.reason().unwrap_or_else(|| ended(&end, evaluates))));
+                    ends.push(end);
+                }
+            }
+        }
+        (self.without(&answers, &silent), ends)
+    }
+
+    /// Lets those at `some` places go, which run on, and says so.
+    pub async fn leave(&mut self, some: &BTreeSet<usize>) -> String {
+        let left = self.live.iter_mut().filter(|one| some.contains(&one.at));
+        let left = left.map(|one| async move { (one.at, one.leave().await) });
+        let left = join_all(left).await;
+        self.without(&[], &left)
+    }
+
+    /// The same of all.
+    pub async fn leave_all(&mut self) -> String {
+        let all: BTreeSet<usize> = self.live.iter().map(|one| one.at).collect();
+        self.leave(&all).await
+    }
+
+    /// Those at the places in `gone` are no longer there; what people see of that, and of what others have answered.
+    fn without(&mut self, answers: &[(usize, Answered)], gone: &[(usize, String)]) -> String {
+        self.live
+            .retain(|one| gone.iter().all(|(at, _)| *at != one.at));
+        let text = self.shown(answers, gone);
+        if self.focused().is_empty() {
+            self.focus = None;
+        }
+        text
+    }
+
+    /// What was answered, and who is no longer there.
+    fn shown(&self, answers: &[(usize, Answered)], silent: &[(usize, String)]) -> String {
+        let names = self.members.names();
+        // Who is alone is shown as at a prompt of its own.
+        let text = match answers {
+            [(_, one)] if self.live.len() == 1 || self.focus.is_some() => one.alone(),
+            answers => Answered::text(&names, answers),
+        };
+        text + &told::silent(&names, silent.iter().map(|(at, why)| (*at, &**why)))
+    }
+}
+
+/// What one does.
+type Doing<'g> = Pin<Box<dyn Future<Output = LineDone> + Send + 'g>>;
+
+/// A line that is being done. Dropped, those that have not done it are good for [`PromptGroup::leave`] alone.
+pub struct AskedLine<'g> {
+    members: &'g MeantTasks,
+    waited: BTreeSet<usize>,
+    interrupts: Vec<Interrupt>,
+    running: FuturesUnordered<Doing<'g>>,
+    done: Vec<LineDone>,
+}
+
+impl AskedLine<'_> {
+    /// Waits for the next that has done it; whether there was one. Cancel safe.
+    pub async fn next(&mut self) -> bool {
+        let Some(done) = self.running.next().await else {
+            return false;
+        };
+        self.waited.remove(&done.at);
+        self.done.push(done);
+        true
+    }
+
+    /// Interrupts those that have not.
+    pub fn interrupt(&self) {
+        self.interrupts.iter().for_each(Interrupt::now);
+    }
+
+    /// Who is waited for, and that the key `by` interrupts them.
+    pub fn hint(&self, by: &str) -> String {
+        let who = self.members.names().of(&self.waited);
+        format!("[waiting for {who}; {by} interrupts, and once more leaves running what runs]\n")
+    }
+
+    /// What came of it, and who has not done it.
+    pub fn over(self) -> (Vec<LineDone>, BTreeSet<usize>) {
+        (self.done, self.waited)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

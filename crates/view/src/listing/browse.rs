@@ -1,0 +1,276 @@
+//! What a person at a prompt sees of a list, and what they type to see something else of it.
+
+use super::menu::Menu;
+use super::select::ListSelection;
+use crate::listing::select;
+use ray_relay_base::wire::json::list_mut;
+use serde_json::Value;
+
+/// Choice, order and page. What it takes to be a line of its own, it says in [`Self::foot`].
+#[derive(Debug, Default)]
+pub struct Browse {
+    pub choice: ListSelection,
+    /// Rows of a page; `None`: all.
+    rows: Option<usize>,
+    from: usize,
+    /// Whose parks come first; `None`: no one's.
+    owner: Option<Value>,
+}
+
+/// What became of a line.
+#[derive(Debug, PartialEq, Eq)]
+pub enum BrowseStep {
+    /// The list looks different now.
+    Changed,
+    /// The line asks for something that cannot be done, for this reason.
+    Refused(String),
+    /// The line is not about the list: it names something to pick.
+    Other,
+}
+
+impl Browse {
+    /// `rows`: of a page; `None` where there are no pages.
+    pub fn new(choice: ListSelection, rows: Option<usize>) -> Self {
+        Self {
+            choice,
+            rows: rows.map(|rows| rows.max(1)),
+            from: 0,
+            owner: None,
+        }
+    }
+
+    /// What `subject` has parked comes first, unless another order is asked for; null: an unauthenticated client.
+    pub fn owned_by(mut self, subject: Value) -> Self {
+        self.owner = Some(subject);
+        self
+    }
+
+    fn is_own(&self, row: &Value) -> bool {
+        self.owner.as_ref() == Some(&row["holder"]["subject"]) && row["state"] == "parked"
+    }
+
+    /// The terminal has another size.
+    pub fn resize(&mut self, rows: Option<usize>) {
+        self.rows = rows.map(|rows| rows.max(1));
+    }
+
+    /// What there is to pick from in `list`. A page that is no longer there becomes the last one.
+    pub fn read(&mut self, mut list: Value) -> Menu {
+        if let Some(rows) = list_mut(&mut list, "breakpoints") {
+            // Its order is kept otherwise.
+            rows.sort_by_key(|row| !self.is_own(row));
+        }
+        let menu = Menu::read(&select::arranged(list, &self.choice));
+        if let Some(rows) = self.rows {
+            let last = menu.len().saturating_sub(1) / rows * rows;
+            self.from = self.from.min(last);
+        }
+        menu
+    }
+
+    /// What `menu` looks like, with a word on what else there is.
+    pub fn show(&self, menu: &Menu, verbose: bool, columns: Option<usize>) -> String {
+        let to = self
+            .rows
+            .map_or(menu.len(), |rows| (self.from + rows).min(menu.len()));
+        menu.render(verbose, columns, self.from.min(to)..to) + &self.foot(menu, to)
+    }
+
+    /// Whether `before` and `now` look the same here; how long something waits makes no difference.
+    pub fn sees_same(&self, now: &Menu, before: &Menu) -> bool {
+        let rows = self.rows.unwrap_or(usize::MAX);
+        now.offers_as(before, self.from, rows)
+    }
+
+    /// Takes a line that is about the list: `/PATTERN`, `sort KEY[,desc]`, `n` and `p` where there are pages.
+    pub fn hear(&mut self, line: &str, menu: &Menu) -> BrowseStep {
+        let line = line.trim();
+        if let Some(pattern) = line.strip_prefix('/') {
+            if pattern.trim().is_empty() {
+                self.choice.filters.clear();
+            } else {
+                match pattern.parse() {
+                    Ok(filter) => self.choice.filters = vec![filter],
+                    Err(error) => return BrowseStep::Refused(error.to_string()),
+                }
+            }
+            self.from = 0;
+            return BrowseStep::Changed;
+        }
+        let mut words = line.split_whitespace();
+        if let (Some("sort"), key, None) = (words.next(), words.next(), words.next()) {
+            match key.map(str::parse).transpose() {
+                Ok(order) => self.choice.order = order,
+                Err(error) => return BrowseStep::Refused(error.to_string()),
+            }
+            self.from = 0;
+            return BrowseStep::Changed;
+        }
+        match (line, self.rows) {
+            ("n", Some(rows)) if self.from + rows < menu.len() => self.from += rows,
+            ("p", Some(rows)) if self.from > 0 => self.from = self.from.saturating_sub(rows),
+            ("n" | "p", Some(rows)) if menu.len() > rows => {
+                let end = if line == "n" { "last" } else { "first" };
+                return BrowseStep::Refused(format!("this is the {end} page"));
+            }
+            _ => return BrowseStep::Other,
+        }
+        BrowseStep::Changed
+    }
+
+    fn foot(&self, menu: &Menu, to: usize) -> String {
+        let mut text = String::new();
+        let own = menu.values().iter().position(|row| self.is_own(row));
+        if let Some(own) = own {
+            text += &format!("Number {own} is yours and parked: enter {own} to go on with it.\n");
+        }
+        if self.rows.is_some_and(|rows| menu.len() > rows) {
+            let (from, all) = (self.from, menu.len());
+            text += &format!(
+                "{from} to {} of {all}: n and p turn the page, /PATTERN filters, `sort KEY` or `sort KEY,desc` sorts.\n",
+                to.saturating_sub(1)
+            );
+        }
+        if menu.hidden() > 0 {
+            let filters = self.choice.filters.iter().map(ToString::to_string);
+            let filters: Vec<String> = filters.collect();
+            text += &format!(
+                "{} more do not match {}; / shows them.\n",
+                menu.hidden(),
+                filters.join(" and ")
+            );
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn list(count: usize) -> Value {
+        let rows: Vec<Value> = (0..count)
+            .map(|i| {
+                let name = if i % 10 == 0 { "load" } else { "step" };
+                json!({"id": format!("{i:08}"), "name": format!("{name}-{i}"), "waiting_seconds": 1000.0 - i as f64})
+            })
+            .collect();
+        json!({"breakpoints": rows, "total": count})
+    }
+
+    /// The ids that are shown, in order.
+    fn ids(text: &str) -> Vec<usize> {
+        let rows = text.lines().filter(|line| {
+            line.starts_with(|c: char| c.is_ascii_digit()) && !line.contains(" of ")
+        });
+        rows.filter_map(|row| row.split_whitespace().nth(1)?.parse().ok())
+            .collect()
+    }
+
+    #[test]
+    fn ten_thousand_are_shown_a_page_at_a_time() {
+        let mut browse = Browse::new(ListSelection::default(), Some(20));
+        let menu = browse.read(list(10_000));
+        let text = browse.show(&menu, false, Some(100));
+        assert_eq!(ids(&text), (0..20).collect::<Vec<_>>());
+        let foot = "0 to 19 of 10000: n and p turn the page";
+        assert!(text.contains(foot), "{text}");
+        let first = BrowseStep::Refused("this is the first page".to_owned());
+        assert_eq!(browse.hear("p", &menu), first);
+        assert_eq!(browse.hear(" n ", &menu), BrowseStep::Changed);
+        let text = browse.show(&menu, false, Some(100));
+        assert_eq!(ids(&text), (20..40).collect::<Vec<_>>());
+        // The number in front is what one types.
+        let row = text.lines().find(|line| line.contains("00000033")).unwrap();
+        let index = row.split_whitespace().next().unwrap();
+        assert_eq!(menu.pick(index).unwrap(), "00000033");
+        // A page that is gone is the last one.
+        let menu = browse.read(list(15));
+        assert_eq!(ids(&browse.show(&menu, false, None)).len(), 15);
+    }
+
+    #[test]
+    fn what_one_has_parked_oneself_comes_first() {
+        let mut list = list(4);
+        for (n, state, subject) in [
+            (1, "parked", "bob"),
+            (2, "attached", "ann"),
+            (3, "parked", "ann"),
+        ] {
+            list["breakpoints"][n]["state"] = state.into();
+            list["breakpoints"][n]["holder"] = json!({"subject": subject});
+        }
+        let mut browse = Browse::new(ListSelection::default(), None).owned_by("ann".into());
+        let menu = browse.read(list.clone());
+        let text = browse.show(&menu, false, None);
+        assert_eq!(ids(&text), [3, 0, 1, 2]);
+        assert!(
+            text.ends_with("Number 0 is yours and parked: enter 0 to go on with it.\n"),
+            "{text}"
+        );
+        // Where authentication is off, each park is everyone's.
+        let mut nobody = Browse::new(ListSelection::default(), None).owned_by(Value::Null);
+        let menu = nobody.read(list);
+        assert_eq!(ids(&nobody.show(&menu, false, None)), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_slash_filters_and_sort_sorts() {
+        let mut browse = Browse::new(ListSelection::default(), Some(20));
+        let menu = browse.read(list(100));
+        assert_eq!(browse.hear("/load*", &menu), BrowseStep::Changed);
+        let menu = browse.read(list(100));
+        let text = browse.show(&menu, false, None);
+        assert_eq!(ids(&text), (0..10).map(|i| i * 10).collect::<Vec<_>>());
+        let foot = "90 more do not match load*; / shows them.";
+        assert!(text.contains(foot), "{text}");
+        assert_eq!(browse.hear("sort waiting", &menu), BrowseStep::Changed);
+        let menu = browse.read(list(100));
+        assert_eq!(ids(&browse.show(&menu, false, None))[0], 90);
+        assert_eq!(browse.hear("/", &menu), BrowseStep::Changed);
+        let menu = browse.read(list(100));
+        assert_eq!(ids(&browse.show(&menu, false, None))[0], 99);
+        assert_eq!(browse.hear("sort", &menu), BrowseStep::Changed);
+        assert!(
+            matches!(browse.hear("sort colour", &menu), BrowseStep::Refused(told) if told.contains("sort by one of"))
+        );
+        assert!(matches!(
+            browse.hear("/state=", &menu),
+            BrowseStep::Refused(_)
+        ));
+        // Nothing fits: that is said, and how to get out of it.
+        browse.hear("/nosuch", &menu);
+        let menu = browse.read(list(100));
+        let text = browse.show(&menu, false, None);
+        assert_eq!(
+            text,
+            "No waiting task matches.\n100 more do not match nosuch; / shows them.\n"
+        );
+    }
+
+    #[test]
+    fn all_else_is_something_to_pick() {
+        let mut browse = Browse::new(ListSelection::default(), Some(20));
+        let menu = browse.read(list(3));
+        for line in ["0", "n", "p", "step-1", "sort of task", "00000001"] {
+            assert_eq!(browse.hear(line, &menu), BrowseStep::Other, "{line}");
+        }
+        let mut pipe = Browse::new(ListSelection::default(), None);
+        let menu = pipe.read(list(1000));
+        assert_eq!(ids(&pipe.show(&menu, false, None)).len(), 1000);
+        assert_eq!(pipe.hear("n", &menu), BrowseStep::Other);
+    }
+
+    #[test]
+    fn only_the_page_that_is_seen_is_news() {
+        let mut browse = Browse::new(ListSelection::default(), Some(20));
+        let before = browse.read(list(1000));
+        let now = browse.read(list(999));
+        assert!(browse.sees_same(&now, &before));
+        let now = browse.read(list(10));
+        assert!(!browse.sees_same(&now, &before));
+    }
+}

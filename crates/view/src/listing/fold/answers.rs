@@ -1,0 +1,368 @@
+//! Answers of many to one question, each there once with who gave it: the odd ones first, and the figures of numbers.
+//!
+//! Pure. Odd is who says something else than most; where no answer is that of most, whose number is none (`nan`, `inf`) or far
+//! from the others'. Where half or more would be odd, none is.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Numbers from which on one can be far from the others.
+const FEWEST: usize = 4;
+
+/// How many times as far from the median as half of all are is far.
+const FAR: f64 = 10.0;
+
+/// One answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Same {
+    pub text: String,
+    /// Who gave it.
+    pub members: BTreeSet<usize>,
+    pub odd: bool,
+}
+
+/// What is to be said of answers that are numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures {
+    /// The least finite one, and who said that.
+    pub min: (f64, BTreeSet<usize>),
+    pub median: f64,
+    pub max: (f64, BTreeSet<usize>),
+    /// Whose is not finite.
+    pub not_finite: BTreeSet<usize>,
+}
+
+/// All answers to one question.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Answers {
+    /// The odd ones first, then those of the fewest, then in the order of their members.
+    pub same: Vec<Same>,
+    /// Where all are numbers, and not all the same.
+    pub figures: Option<Figures>,
+}
+
+impl Answers {
+    /// Who is odd.
+    pub fn odd(&self) -> BTreeSet<usize> {
+        let odd = self.same.iter().filter(|same| same.odd);
+        odd.flat_map(|same| &same.members).copied().collect()
+    }
+
+    /// Marks none as odd.
+    pub(super) fn none_is_odd(&mut self) {
+        self.same.iter_mut().for_each(|same| same.odd = false);
+    }
+
+    /// Whether all say the same.
+    pub fn agree(&self) -> bool {
+        self.same.len() <= 1
+    }
+
+    /// Whether each says something else.
+    pub fn all_differ(&self) -> bool {
+        self.same.len() > 1 && self.same.iter().all(|same| same.members.len() == 1)
+    }
+
+    fn size(&self) -> usize {
+        self.same.iter().map(|same| same.members.len()).sum()
+    }
+}
+
+/// Folds what members said. Where objects lie in memory makes no difference.
+pub fn fold<'a>(answers: impl IntoIterator<Item = (usize, &'a str)>) -> Answers {
+    let mut by_text: BTreeMap<Cow<'a, str>, BTreeSet<usize>> = BTreeMap::new();
+    for (member, text) in answers {
+        by_text.entry(addressless(text)).or_default().insert(member);
+    }
+    let same = by_text.into_iter().map(|(text, members)| Same {
+        text: text.into_owned(),
+        members,
+        odd: false,
+    });
+    let mut all = Answers {
+        same: same.collect(),
+        figures: None,
+    };
+    let numbers: Option<Vec<f64>> = all.same.iter().map(|same| number(&same.text)).collect();
+    if let Some(numbers) = numbers.filter(|_| !all.agree()) {
+        all.figures = figures(&all.same, &numbers);
+    }
+    let size = all.size();
+    let odd: BTreeSet<usize> = match all.same.iter().position(|s| 2 * s.members.len() > size) {
+        Some(most) => (0..all.same.len()).filter(|at| *at != most).collect(),
+        None => far(&all),
+    };
+    let count: usize = odd.iter().map(|at| all.same[*at].members.len()).sum();
+    if 2 * count < size {
+        for at in odd {
+            all.same[at].odd = true;
+        }
+    }
+    let key = |same: &Same| (!same.odd, same.members.len(), same.members.first().copied());
+    all.same.sort_by_key(key);
+    all
+}
+
+/// The places in `all` of those whose numbers are none, or far from the others'.
+fn far(all: &Answers) -> BTreeSet<usize> {
+    let Some(figures) = &all.figures else {
+        return BTreeSet::new();
+    };
+    let mut away: Vec<f64> = Vec::new();
+    for same in &all.same {
+        let distance = number(&same.text).map(|number| (number - figures.median).abs());
+        let distance = distance.filter(|distance| distance.is_finite());
+        away.extend(
+            distance
+                .iter()
+                .flat_map(|one| std::iter::repeat_n(*one, same.members.len())),
+        );
+    }
+    away.sort_by(f64::total_cmp);
+    let usual = median(&away);
+    let is_far = |same: &Same| match number(&same.text) {
+        Some(number) if number.is_finite() => {
+            away.len() >= FEWEST && usual > 0.0 && (number - figures.median).abs() > FAR * usual
+        }
+        _ => true,
+    };
+    (0..all.same.len())
+        .filter(|at| is_far(&all.same[*at]))
+        .collect()
+}
+
+/// The figures of `numbers`, which `same` say.
+fn figures(same: &[Same], numbers: &[f64]) -> Option<Figures> {
+    let mut finite = Vec::new();
+    let mut not_finite = BTreeSet::new();
+    for (same, number) in same.iter().zip(numbers) {
+        match number.is_finite() {
+            true => finite.extend(std::iter::repeat_n(*number, same.members.len())),
+            false => not_finite.extend(&same.members),
+        }
+    }
+    finite.sort_by(f64::total_cmp);
+    let who = |wanted: f64| {
+        let all = same
+            .iter()
+            .zip(numbers)
+            .filter(|(_, number)| **number == wanted);
+        all.flat_map(|(same, _)| &same.members).copied().collect()
+    };
+    let (min, max) = (*finite.first()?, *finite.last()?);
+    Some(Figures {
+        min: (min, who(min)),
+        median: median(&finite),
+        max: (max, who(max)),
+        not_finite,
+    })
+}
+
+/// The median of `sorted`; 0 where there is nothing.
+fn median(sorted: &[f64]) -> f64 {
+    let half = sorted.len() / 2;
+    match (
+        sorted.get(half),
+        half.checked_sub(1).and_then(|before| sorted.get(before)),
+    ) {
+        (Some(one), Some(before)) if sorted.len().is_multiple_of(2) => f64::midpoint(*before, *one),
+        (Some(one), _) => *one,
+        (None, _) => 0.0,
+    }
+}
+
+/// The number that Python writes as `text`: `3`, `0.6931`, `nan`, and those in `tensor(0.6871, device='cuda:0')`,
+/// `np.float64(0.69)` and the like.
+fn number(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let inner = match text.strip_suffix(')').and_then(|text| text.split_once('(')) {
+        Some((name, inner)) if is_name(name, '.') => match inner.split_once(',') {
+            // `device='cuda:0'` says no further number, as `Fraction(1, 3)` does.
+            Some((first, rest))
+                if rest
+                    .split_once('=')
+                    .is_some_and(|(name, _)| is_name(name.trim(), '_')) =>
+            {
+                first.trim()
+            }
+            Some(_) => return None,
+            None => inner.trim(),
+        },
+        _ => text,
+    };
+    let digits = inner.trim_start_matches(['-', '+']);
+    let is_number = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    (is_number || matches!(digits, "nan" | "inf"))
+        .then(|| inner.parse().ok())
+        .flatten()
+}
+
+/// Whether `text` is a name of Python's, with `or` in it.
+fn is_name(text: &str, or: char) -> bool {
+    let begins = text.starts_with(|c: char| c.is_alphabetic() || c == '_');
+    begins
+        && text
+            .chars()
+            .all(|c| c.is_alphanumeric() || c == '_' || c == or)
+}
+
+/// `text` with `0x…` for where objects lie: `<Model object at 0x7f3a…>` says no more than that it is one.
+pub(super) fn addressless(text: &str) -> Cow<'_, str> {
+    const BEFORE: &str = " at 0x";
+    if !text.contains(BEFORE) {
+        return Cow::Borrowed(text);
+    }
+    let mut parts = text.split(BEFORE);
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain += BEFORE;
+        plain.push('…');
+        plain += part.trim_start_matches(|c: char| c.is_ascii_hexdigit());
+    }
+    plain.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(answers: &[&str]) -> Answers {
+        fold(answers.iter().copied().enumerate())
+    }
+
+    /// Texts with their members, `!` before the odd ones.
+    fn told(answers: &[&str]) -> Vec<String> {
+        let told = |same: &Same| {
+            let mark = if same.odd { "!" } else { "" };
+            format!("{mark}{} {:?}", same.text, same.members)
+        };
+        of(answers).same.iter().map(told).collect()
+    }
+
+    #[test]
+    fn what_is_the_same_is_there_once_and_who_says_something_else_is_odd() {
+        assert_eq!(told(&["a", "a", "b", "a"]), ["!b {2}", "a {0, 1, 3}"]);
+        assert_eq!(told(&["a", "a"]), ["a {0, 1}"]);
+        // No majority, none odd.
+        assert_eq!(told(&["a", "b"]), ["a {0}", "b {1}"]);
+        assert_eq!(told(&["b", "b", "a", "a"]), ["b {0, 1}", "a {2, 3}"]);
+        let objects = ["<M object at 0x7f01>", "<M object at 0x7f02>"];
+        assert_eq!(told(&objects), ["<M object at 0x…> {0, 1}"]);
+    }
+
+    #[test]
+    fn numbers_have_figures_and_the_one_that_is_far_away_is_odd() {
+        let losses = ["0.69", "0.70", "0.68", "17.5", "0.71", "nan", "0.69"];
+        let all = of(&losses);
+        assert_eq!(all.odd(), [3, 5].into());
+        let figures = all
+            .figures
+            .as_ref()
+            .map(|figures| (figures.min.clone(), figures.max.clone()));
+        assert_eq!(figures, Some(((0.68, [2].into()), (17.5, [3].into()))));
+        let figures = all.figures.as_ref();
+        assert_eq!(
+            figures.map(|f| (f.median, f.not_finite.clone())),
+            Some((0.695, [5].into()))
+        );
+        // Ranks are each one's own.
+        assert_eq!(
+            of(&["0", "1", "2", "3", "4", "5", "6", "7"]).odd(),
+            BTreeSet::new()
+        );
+        assert!(of(&["0", "1"]).all_differ());
+        // All the same needs none, and other values than numbers have none.
+        for none in [
+            &["1", "1"][..],
+            &["1", "x"],
+            &["True", "False"],
+            &["'1'", "2"],
+            &["nan", "inf"],
+        ] {
+            assert_eq!(of(none).figures, None, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_as_python_writes_them() {
+        for (text, value) in [
+            ("3\n", Some(3.0)),
+            ("-1.5e-3", Some(-0.0015)),
+            (
+                "tensor(0.6871, device='cuda:0', grad_fn=<MeanBackward0>)",
+                Some(0.6871),
+            ),
+            ("np.float64(2.5)", Some(2.5)),
+            ("inf", Some(f64::INFINITY)),
+            ("tensor([1., 2.])", None),
+            ("infinity", None),
+            ("(3, 4)", None),
+            ("Fraction(1, 3)", None),
+            ("f(x)", None),
+            ("", None),
+        ] {
+            assert_eq!(number(text), value, "{text}");
+        }
+        assert!(number("tensor(nan)").is_some_and(f64::is_nan));
+    }
+
+    fn texts() -> impl Strategy<Value = Vec<String>> {
+        let text = prop_oneof![
+            Just("nan".to_owned()),
+            (0u8..4).prop_map(|n| n.to_string()),
+            (0u32..1000).prop_map(|n| format!("{}.5", n)),
+            "[ab]".prop_map(String::from),
+            "[ -~]{0,8}".prop_map(String::from),
+        ];
+        proptest::collection::vec(text, 0..40)
+    }
+
+    proptest! {
+        #[test]
+        fn each_answer_is_there_once_and_nobody_is_lost(texts in texts()) {
+            let all = fold(texts.iter().map(String::as_str).enumerate());
+            let mut seen = BTreeSet::new();
+            for same in &all.same {
+                for member in &same.members {
+                    prop_assert!(seen.insert(*member));
+                    prop_assert_eq!(&addressless(&texts[*member]), &same.text);
+                }
+            }
+            prop_assert_eq!(seen.len(), texts.len());
+            let distinct: BTreeSet<_> = all.same.iter().map(|same| &same.text).collect();
+            prop_assert_eq!(distinct.len(), all.same.len());
+        }
+
+        #[test]
+        fn fewer_than_half_are_odd_and_they_come_first(texts in texts()) {
+            let all = fold(texts.iter().map(String::as_str).enumerate());
+            prop_assert!(all.odd().is_empty() || 2 * all.odd().len() < texts.len());
+            prop_assert!(all.same.is_sorted_by_key(|same| !same.odd));
+        }
+
+        #[test]
+        fn who_answers_first_makes_no_difference(texts in texts(), by in 0usize..40) {
+            let mut answers: Vec<_> = texts.iter().map(String::as_str).enumerate().collect();
+            let all = fold(answers.clone());
+            answers.rotate_left(by % texts.len().max(1));
+            answers.reverse();
+            prop_assert_eq!(format!("{all:?}"), format!("{:?}", fold(answers)));
+        }
+
+        #[test]
+        fn figures_hold_all_numbers_between_them(texts in texts()) {
+            let all = fold(texts.iter().map(String::as_str).enumerate());
+            if let Some(figures) = &all.figures {
+                prop_assert!(figures.min.0 <= figures.median && figures.median <= figures.max.0);
+                for text in &texts {
+                    let number = number(text);
+                    prop_assert!(number.is_some());
+                    let within = number.filter(|number| number.is_finite());
+                    prop_assert!(within.is_none_or(|number| (figures.min.0..=figures.max.0).contains(&number)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Paused tasks beside each other, as `ray-relay diff` and the page have them: what differs within each group, and the stacks of all
+//! as one tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::differences::{Comparison, Stands, compare};
+use super::tree::{self, Node};
+use super::who::Names;
+
+/// Where tasks stand, by their places among all.
+pub struct Compared<'a> {
+    names: Names<'a>,
+    groups: Vec<Compare<'a>>,
+    stacks: Vec<Node>,
+    size: usize,
+}
+
+/// Those that are compared with each other.
+struct Compare<'a> {
+    group: &'a str,
+    size: usize,
+    seen: Comparison,
+}
+
+/// What tasks of different groups are called, where they are compared all the same.
+const ALL: &str = "all";
+
+impl<'a> Compared<'a> {
+    /// Of those that run the same. Where no two do, all are compared: they may have a function in common.
+    pub fn new(names: Names<'a>, stands: &BTreeMap<usize, Stands>) -> Self {
+        let of = |group: &'a str, all: &BTreeSet<usize>| {
+            let of = stands.iter().filter(|(at, _)| all.contains(at));
+            let of: BTreeMap<usize, Stands> = of.map(|(at, seen)| (*at, seen.clone())).collect();
+            Compare {
+                group,
+                size: of.len(),
+                seen: compare(&of),
+            }
+        };
+        let groups = names.groups().iter();
+        let mut groups: Vec<Compare<'a>> = groups.map(|(group, all)| of(group, all)).collect();
+        if stands.len() > 1 && groups.iter().all(|group| group.size < 2) {
+            groups = vec![of(ALL, &stands.keys().copied().collect())];
+        }
+        let calls: Vec<_> = stands.iter().map(|(at, one)| (*at, one.calls())).collect();
+        let stacks = tree::fold(calls.iter().map(|(at, calls)| (*at, &**calls)));
+        Self {
+            names,
+            groups,
+            stacks,
+            size: stands.len(),
+        }
+    }
+
+    /// What people see of it.
+    pub fn text(&self) -> String {
+        let group = |compare: &Compare<'_>| {
+            let head = match self.groups.len() {
+                1 => String::new(),
+                _ => format!("{}: ", compare.group),
+            };
+            let says = match compare.size {
+                0 => "none could be looked at.\n".to_owned(),
+                1 => {
+                    "only one could be looked at: there is nothing to compare it with.\n".to_owned()
+                }
+                _ => compare.seen.text(&self.names),
+            };
+            format!("\n{head}{says}")
+        };
+        self.groups.iter().map(group).collect()
+    }
+
+    /// The same as JSON, besides `members`: [`json`](super::who::json) of each.
+    pub fn json(&self, members: &[Value]) -> Value {
+        let groups = self.groups.iter().map(|compare| {
+            let mut told = compare.seen.json(&self.names);
+            told["group"] = compare.group.into();
+            told
+        });
+        json!({"members": members, "groups": groups.collect::<Vec<_>>(), "stacks": self.calls(&self.stacks)})
+    }
+
+    fn calls(&self, nodes: &[Node]) -> Vec<Value> {
+        // As deep as the stacks, which are bounded.
+        let nodes = nodes.iter().map(|node| {
+            let (call, members) = (&node.call, &node.members);
+            json!({
+                "function": call.function, "file": call.file, "line": call.line,
+                "who": self.names.of(members), "members": members, "odd": 2 * members.len() < self.size,
+                "calls": self.calls(&node.calls),
+            })
+        });
+        nodes.collect()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::who::Who;
+    use super::*;
+
+    fn stands(function: &str, loss: &str) -> Stands {
+        let frame = |function: &str| {
+            json!({"file": "/srv/train.py", "line": 4, "function": function,
+            "variables": [{"name": "loss", "type": "float", "value": loss}, {"name": "lr", "type": "float", "value": "0.1"}]})
+        };
+        Stands::read(&json!([{"name": "MainThread", "frames": [frame("run"), frame(function)]}]))
+            .unwrap()
+    }
+
+    fn compared(groups: &[&str], stands: Vec<Stands>) -> (String, Value) {
+        let who: Vec<Who> = groups
+            .iter()
+            .zip(0..)
+            .map(|(group, number)| Who {
+                group: (*group).to_owned(),
+                number: Some(number),
+                name: String::new(),
+            })
+            .collect();
+        let stands = stands.into_iter().enumerate().collect();
+        let compared = Compared::new(Names::new(&who), &stands);
+        (compared.text(), compared.json(&[]))
+    }
+
+    #[test]
+    fn stacks_are_one_tree_and_what_is_alike_is_there_once() {
+        let all = vec![
+            stands("step", "0.5"),
+            stands("load", "0.5"),
+            stands("step", "0.5"),
+        ];
+        let (_, told) = compared(&["Trainer"; 3], all);
+        let run = &told["stacks"][0];
+        assert_eq!(
+            (&run["function"], &run["who"]),
+            (&json!("run"), &json!("0-2"))
+        );
+        let calls = run["calls"].as_array().unwrap();
+        assert_eq!(
+            (&calls[0]["who"], &calls[0]["odd"]),
+            (&json!("0,2"), &json!(false))
+        );
+        assert_eq!(
+            (&calls[1]["who"], &calls[1]["odd"]),
+            (&json!("1"), &json!(true))
+        );
+        let group = &told["groups"][0];
+        assert_eq!(group["group"], "Trainer");
+        let same = group["same"].as_array().unwrap();
+        let lr = json!({"what": "variable", "name": "lr", "frame": "run (/srv/train.py)", "text": "0.1", "who": "0-2", "members": [0, 1, 2]});
+        assert!(same.contains(&lr), "{same:?}");
+        assert_eq!(group["alike"], same.len());
+    }
+
+    #[test]
+    fn groups_are_compared_apart_unless_each_has_one_alone() {
+        let two = || vec![stands("step", "0.5"), stands("step", "nan")];
+        let (text, told) = compared(&["Trainer", "Loader"], two());
+        assert_eq!(told["groups"].as_array().unwrap().len(), 1, "{told}");
+        assert!(text.contains("loss, in step (/srv/train.py)\n"), "{text}");
+        let three = [two(), vec![stands("step", "1")]].concat();
+        let (text, told) = compared(&["Trainer", "Trainer", "Loader"], three);
+        assert_eq!(told["groups"].as_array().unwrap().len(), 2, "{told}");
+        assert!(
+            text.contains("Loader: only one could be looked at"),
+            "{text}"
+        );
+    }
+}

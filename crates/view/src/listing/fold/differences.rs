@@ -1,0 +1,459 @@
+//! What differs between the frames of paused tasks that run the same: where they stand, and their variables by name.
+//!
+//! Pure. Read from the threads of `/relay/v1/snapshot`. Of each task one thread counts, from the outermost frame of the program's own
+//! code on, at a post-mortem the frames of the exception. Frames are the same where file and function are, however deep they are.
+//!
+//! Values are the same where their checksums are, which the task itself makes of the whole. Without one, a text that is cut or tells an
+//! object by its address alone is no comparison: where such values look alike they count as not compared.
+
+mod held;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use self::held::{Frame, MISSING, in_one_line, values};
+use super::answers::{Answers, fold};
+use super::place::{Call, is_library};
+use super::told::{json as as_json, lines};
+use super::who::Names;
+
+/// Differences that people are shown, and of each value so many characters.
+const SHOWN: usize = 40;
+const LONGEST: usize = 160;
+
+/// Values of a variable that is another one everywhere.
+const EXAMPLES: usize = 4;
+
+/// Variables of a frame that no other has.
+const OWN: usize = 8;
+
+/// Values that were not compared, which are named.
+const NAMED: usize = 8;
+
+/// The kind of what a process has in its environment. It may differ by node, and marks no rank as odd.
+const ENVIRONMENT: &str = "environment";
+
+/// Why a task is not compared that was looked at.
+pub const NO_THREAD: &str = "no thread of it waits at a breakpoint any more";
+
+/// Where a task stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stands {
+    /// Outermost first.
+    frames: Vec<Frame>,
+    exception: Option<String>,
+    /// What is known of the process beside: its environment, packages and random numbers, each as a frame of that name.
+    process: Vec<Frame>,
+}
+
+/// A frame, wherever it is called from: file, function, and how many of the same are above it.
+type Key<'a> = (&'a str, &'a str, usize);
+
+impl Stands {
+    /// Where the first of `threads` that has any frame stands.
+    pub fn read(threads: &Value) -> Option<Self> {
+        let is_process = |thread: &&Value| thread["process"] == true;
+        let all = threads.as_array()?;
+        let process = all.iter().find(is_process);
+        let process = process.and_then(|thread| thread["frames"].as_array());
+        let process: Vec<Frame> = process.into_iter().flatten().map(Frame::read).collect();
+        let mut threads = all.iter().filter(|thread| !is_process(thread));
+        threads.find_map(|thread| {
+            let frames = |key: &str| {
+                let frames = thread[key].as_array().into_iter().flatten();
+                frames.map(Frame::read).collect::<Vec<_>>()
+            };
+            let raised = frames("raised");
+            let mut frames = if raised.is_empty() {
+                frames("frames")
+            } else {
+                raised
+            };
+            let own = frames.iter().position(|f| !is_library(&f.call.file));
+            frames.drain(..own.unwrap_or_default());
+            let exception = thread["exception"].as_str().map(in_one_line);
+            let process = process.clone();
+            (!frames.is_empty()).then_some(Self {
+                frames,
+                exception,
+                process,
+            })
+        })
+    }
+
+    fn keyed(&self) -> BTreeMap<Key<'_>, &Frame> {
+        let mut keyed = BTreeMap::new();
+        for frame in &self.frames {
+            let mut key = (&*frame.call.file, &*frame.call.function, 0);
+            while keyed.contains_key(&key) {
+                key.2 += 1;
+            }
+            keyed.insert(key, frame);
+        }
+        keyed
+    }
+
+    /// Outermost first.
+    pub(super) fn calls(&self) -> Vec<Call> {
+        self.frames.iter().map(|frame| frame.call.clone()).collect()
+    }
+
+    fn place(&self) -> String {
+        self.frames
+            .last()
+            .map_or_else(String::new, |frame| frame.call.to_string())
+    }
+}
+
+/// Something that is compared.
+#[derive(Debug, Clone, PartialEq)]
+struct Difference {
+    what: What,
+    /// The function with its file, where it is about a frame.
+    frame: Option<String>,
+    answers: Answers,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    /// Where a task stands.
+    Place,
+    /// By which calls it came there, where that is the same place.
+    Callers,
+    Exception,
+    /// At which line a frame is whose place is not where the task stands.
+    Line,
+    Variable(String),
+}
+
+impl What {
+    fn word(&self) -> &str {
+        match self {
+            Self::Place => "place",
+            Self::Callers => "callers",
+            Self::Exception => "exception",
+            Self::Line => "line",
+            Self::Variable(_) => "variable",
+        }
+    }
+}
+
+/// What differs, the odd ones first, and how much does not.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Comparison {
+    differences: Vec<Difference>,
+    /// What is the same wherever it is.
+    alike: Vec<Difference>,
+    /// What looks the same, and was not compared as a whole.
+    not_compared: Vec<Difference>,
+    /// Who is odd most often, and how often that is.
+    odd: (BTreeSet<usize>, usize),
+}
+
+impl Comparison {
+    fn add(&mut self, what: What, frame: Option<&Call>, (answers, compared): (Answers, bool)) {
+        let all = match (answers.agree(), compared) {
+            (true, true) => &mut self.alike,
+            (true, false) => &mut self.not_compared,
+            (false, _) => &mut self.differences,
+        };
+        let frame = frame.map(|call| format!("{} ({})", call.function, call.file));
+        all.push(Difference {
+            what,
+            frame,
+            answers,
+        });
+    }
+}
+
+/// Compares where `all` stand, who run the same.
+pub(super) fn compare(all: &BTreeMap<usize, Stands>) -> Comparison {
+    let mut seen = Comparison::default();
+    let of = |text: fn(&Stands) -> String| {
+        let texts: Vec<_> = all.iter().map(|(at, stands)| (*at, text(stands))).collect();
+        fold(texts.iter().map(|(at, text)| (*at, &**text)))
+    };
+    let place = of(Stands::place);
+    if place.agree() {
+        let callers = of(|stands| {
+            let calls = stands.frames.iter().map(|frame| &*frame.call.function);
+            calls.collect::<Vec<_>>().join(" > ")
+        });
+        seen.add(What::Callers, None, (callers, true));
+    }
+    seen.add(What::Place, None, (place, true));
+    if all.values().any(|stands| stands.exception.is_some()) {
+        let exception = of(|stands| {
+            stands
+                .exception
+                .clone()
+                .unwrap_or_else(|| MISSING.to_owned())
+        });
+        seen.add(What::Exception, None, (exception, true));
+    }
+    in_frames(&mut seen, all);
+    of_processes(&mut seen, all);
+    seen.odd = odd(&seen.differences, all.len());
+    // What names the odd one is first, and what is another one everywhere tells least.
+    let key = |difference: &Difference| {
+        let odd = difference.answers.odd();
+        let tells = !odd.is_disjoint(&seen.odd.0);
+        (!tells, odd.is_empty(), difference.answers.all_differ())
+    };
+    let mut differences = std::mem::take(&mut seen.differences);
+    differences.sort_by_key(key);
+    seen.differences = differences;
+    seen
+}
+
+/// What differs in frames that several have, the innermost first, and what is in those that one alone stands in.
+fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
+    let mut frames: BTreeMap<Key<'_>, BTreeMap<usize, &Frame>> = BTreeMap::new();
+    let mut order: Vec<Key<'_>> = Vec::new();
+    for (at, stands) in all {
+        let keyed = stands.keyed();
+        for (key, frame) in keyed {
+            let members = frames.entry(key).or_insert_with(|| {
+                order.push(key);
+                BTreeMap::new()
+            });
+            members.insert(*at, frame);
+        }
+    }
+    let depth = |key: &Key<'_>| {
+        let depths = all.values().map(|stands| {
+            let calls = stands.frames.iter().rev().map(|frame| &frame.call);
+            let mut calls = calls.map(|call| (&*call.file, &*call.function));
+            calls
+                .position(|call| call == (key.0, key.1))
+                .unwrap_or(usize::MAX)
+        });
+        depths.min()
+    };
+    order.sort_by_key(|key| (depth(key), *key));
+    for key in order {
+        let members = &frames[&key];
+        let stands_in = |at: &usize, frame: &&Frame| {
+            all[at]
+                .frames
+                .last()
+                .is_some_and(|last| std::ptr::eq(last, *frame))
+        };
+        let Some((_, first)) = members.first_key_value() else {
+            continue;
+        };
+        let mut names: Vec<&str> = Vec::new();
+        for name in members
+            .values()
+            .flat_map(|frame| &frame.locals)
+            .map(|local| &*local.name)
+        {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let of = |name: &str| values(name, members.iter().map(|(at, frame)| (*at, *frame)));
+        if members.len() == 1 {
+            // There is nothing to compare it with: what it holds is shown where the task stands there.
+            if all.len() > 1 && members.iter().all(|(at, frame)| stands_in(at, frame)) {
+                for name in names.into_iter().take(OWN) {
+                    let frame = Some(format!("{} ({})", first.call.function, first.call.file));
+                    let what = What::Variable(name.to_owned());
+                    seen.differences.push(Difference {
+                        what,
+                        frame,
+                        answers: of(name).0,
+                    });
+                }
+            }
+            continue;
+        }
+        if !members.iter().all(|(at, frame)| stands_in(at, frame)) {
+            let at_line = |frame: &Frame| format!("line {}", frame.call.line);
+            let texts: Vec<_> = members
+                .iter()
+                .map(|(at, frame)| (*at, at_line(frame)))
+                .collect();
+            let answers = fold(texts.iter().map(|(at, text)| (*at, &**text)));
+            seen.add(What::Line, Some(&first.call), (answers, true));
+        }
+        for name in names {
+            seen.add(What::Variable(name.to_owned()), Some(&first.call), of(name));
+        }
+    }
+}
+
+/// What differs between the processes: by kinds, and in each by names.
+fn of_processes(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
+    let mut names: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for frame in all.values().flat_map(|stands| &stands.process) {
+        let locals = frame.locals.iter();
+        names.extend(locals.map(|local| (&*frame.call.function, &*local.name)));
+    }
+    for (kind, name) in names {
+        let frames = all.iter().filter_map(|(at, stands)| {
+            let mut frames = stands.process.iter();
+            Some((*at, frames.find(|frame| frame.call.function == kind)?))
+        });
+        let frames: Vec<_> = frames.collect();
+        let Some((_, frame)) = frames.first() else {
+            continue;
+        };
+        let (mut answers, compared) = values(name, frames.iter().copied());
+        if kind == ENVIRONMENT {
+            answers.none_is_odd();
+        }
+        let what = What::Variable(name.to_owned());
+        seen.add(what, Some(&frame.call), (answers, compared));
+    }
+}
+
+/// Who of so many is odd most often, and how often; none where that would be half of them.
+fn odd(differences: &[Difference], size: usize) -> (BTreeSet<usize>, usize) {
+    let mut times: BTreeMap<usize, usize> = BTreeMap::new();
+    for member in differences
+        .iter()
+        .flat_map(|difference| difference.answers.odd())
+    {
+        *times.entry(member).or_default() += 1;
+    }
+    let most = times.values().copied().max().unwrap_or_default();
+    let odd = times.iter().filter(|(_, count)| **count == most);
+    let odd: BTreeSet<usize> = odd.map(|(member, _)| *member).collect();
+    match 2 * odd.len() < size {
+        true => (odd, most),
+        false => (BTreeSet::new(), 0),
+    }
+}
+
+impl Comparison {
+    /// What people see of it.
+    pub(super) fn text(&self, names: &Names<'_>) -> String {
+        let (alike, differ) = (self.alike.len(), self.differences.len());
+        let values = |count: usize| match count {
+            1 => "1 value".to_owned(),
+            count => format!("{count} values"),
+        };
+        let rest = format!("{} alike{}.\n", values(alike), self.says_not_compared());
+        if differ == 0 {
+            return format!("Nothing differs: {rest}");
+        }
+        let marked: BTreeSet<usize> = self
+            .differences
+            .iter()
+            .flat_map(|difference| difference.answers.odd())
+            .collect();
+        let mut text = match &self.odd {
+            (odd, times) if !odd.is_empty() => {
+                let (one, differs) = match odd.len() {
+                    1 => ("is the odd one out", "it differs"),
+                    _ => ("are the odd ones out", "each differs"),
+                };
+                let who = names.of(odd);
+                format!(
+                    "{who} {one}: {differs} from most in {times} of {}.\n",
+                    values(alike + differ + self.not_compared.len())
+                )
+            }
+            _ if !marked.is_empty() => format!(
+                "{} differ from most somewhere, none of them more often than the others.\n",
+                names.of(&marked)
+            ),
+            _ => "None is the odd one out.\n".to_owned(),
+        };
+        for difference in self.differences.iter().take(SHOWN) {
+            text.push('\n');
+            text += &difference.text(names);
+        }
+        if differ > SHOWN {
+            text += &format!(
+                "\n… and {} more differences; --json has all\n",
+                differ - SHOWN
+            );
+        }
+        text + &format!("\n{rest}")
+    }
+
+    /// How many values were not compared, as the end of a sentence.
+    fn says_not_compared(&self) -> String {
+        let named = self.not_compared.iter().filter_map(|one| match &one.what {
+            What::Variable(name) => Some(&**name),
+            _ => None,
+        });
+        let named: BTreeSet<&str> = named.collect();
+        let some: Vec<&str> = named.iter().copied().take(NAMED).collect();
+        let more = if named.len() > NAMED { ", …" } else { "" };
+        match self.not_compared.len() {
+            0 => String::new(),
+            count => format!(", {count} not compared ({}{more})", some.join(", ")),
+        }
+    }
+
+    /// The same as JSON.
+    pub(super) fn json(&self, names: &Names<'_>) -> Value {
+        let differences = self.differences.iter().map(|difference| {
+            let told = as_json(names, &difference.answers);
+            difference.named(told)
+        });
+        let same = |all: &[Difference]| -> Vec<Value> {
+            let same = all.iter().flat_map(|alike| {
+                let same = alike.answers.same.iter();
+                same.map(|same| {
+                    let members = &same.members;
+                    alike.named(
+                        json!({"who": names.of(members), "members": members, "text": same.text}),
+                    )
+                })
+            });
+            same.collect()
+        };
+        json!({
+            "odd": self.odd.0, "odd_in": self.odd.1, "alike": self.alike.len(),
+            "differences": differences.collect::<Vec<_>>(), "same": same(&self.alike),
+            "not_compared": same(&self.not_compared),
+        })
+    }
+}
+
+impl Difference {
+    /// `told` with what it is about.
+    fn named(&self, mut told: Value) -> Value {
+        told["what"] = self.what.word().into();
+        if let What::Variable(name) = &self.what {
+            told["name"] = (&**name).into();
+        }
+        told["frame"] = self.frame.clone().into();
+        told
+    }
+
+    fn text(&self, names: &Names<'_>) -> String {
+        let what = match &self.what {
+            What::Place => "stands at",
+            What::Callers => "was called by",
+            What::Exception => "raised",
+            What::Line => "is at",
+            What::Variable(name) => name,
+        };
+        let frame = self.frame.as_ref().map(|frame| format!(", in {frame}"));
+        let head = format!("{what}{}", frame.unwrap_or_default());
+        if self.answers.all_differ()
+            && self.answers.odd().is_empty()
+            && self.answers.same.len() > EXAMPLES
+        {
+            let mut some = self.answers.clone();
+            some.same.truncate(EXAMPLES);
+            let count = self.answers.same.len();
+            let lines = lines(names, &some, "  ", Some(LONGEST));
+            return format!("{head}: another one for each of {count}, such as\n{lines}");
+        }
+        format!(
+            "{head}\n{}",
+            lines(names, &self.answers, "  ", Some(LONGEST))
+        )
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

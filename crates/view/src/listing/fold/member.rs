@@ -1,0 +1,112 @@
+//! One process that was looked at: what it is called, and the stacks of it that count.
+
+use serde_json::Value;
+
+use super::place::{Call, Place, is_library};
+use super::who::Who;
+use ray_relay_base::wire::text::replaced;
+use ray_relay_ray::ray::look::{Frame, Look, Thread};
+
+/// What is looked at.
+#[derive(Debug, Clone)]
+pub struct Member {
+    pub(super) who: Who,
+    /// What was seen; a sentence where nothing was.
+    pub(super) look: Result<Look, String>,
+}
+
+impl Member {
+    /// One of the relay's answer; `several_jobs`: there are members of more than one.
+    pub fn read(entry: &Value, several_jobs: bool) -> Self {
+        let who = Who::read(&entry["tasks"][0], several_jobs);
+        let look = serde_json::to_vec(&entry["look"]).map_err(|why| why.to_string());
+        let look = match entry["error"].as_str() {
+            Some(why) => Err(replaced(why).into_owned()),
+            None => look.and_then(|json| Look::read(&json).map_err(|why| why.to_string())),
+        };
+        Self { who, look }
+    }
+
+    /// The threads that count, the one that runs the task first where that can be told: those with code of the program's own,
+    /// or the main one where there are none. `all`: every one.
+    pub(super) fn threads(&self, all: bool) -> Vec<&Thread> {
+        let Ok(look) = &self.look else {
+            return Vec::new();
+        };
+        let is_own = |thread: &&Thread| thread.frames.iter().any(|f| !is_library(&f.file));
+        let mut threads: Vec<&Thread> = look.threads.iter().filter(|t| all || is_own(t)).collect();
+        threads.sort_by_key(|thread| (!is_own(thread), !thread.is_main));
+        if threads.is_empty() {
+            let main = look.threads.iter().find(|thread| thread.is_main);
+            threads.extend(main.or(look.threads.first()));
+        }
+        threads
+    }
+
+    /// Whether every thread that counts is at the same lines of the same functions as in `before`, a look at the same process.
+    pub fn is_where(&self, before: &Self) -> bool {
+        let of = |member: &Self| {
+            member
+                .threads(false)
+                .into_iter()
+                .map(calls)
+                .collect::<Vec<_>>()
+        };
+        self.look.is_ok() && before.look.is_ok() && of(self) == of(before)
+    }
+
+    /// Where it is, as a sentence without its subject; `None`: it was not seen.
+    pub fn place_in_words(&self) -> Option<String> {
+        Some(self.place()?.to_string())
+    }
+
+    /// Where it is.
+    pub(super) fn place(&self) -> Option<Place> {
+        let thread = *self.threads(false).first()?;
+        Some(place(thread))
+    }
+}
+
+/// Where `thread` is.
+pub(super) fn place(thread: &Thread) -> Place {
+    match &thread.raised {
+        Some(raised) => Place::left_by(raised, frames(thread)),
+        None => Place::of(frames(thread), thread.idle, thread.call.as_deref()),
+    }
+}
+
+/// The frames of `thread`, innermost first, from the outermost one of the program's own code on: what Ray and Python have around
+/// every task tells nothing. Where there is none of that, all.
+pub(super) fn frames(thread: &Thread) -> &[Frame] {
+    from_own(&thread.frames)
+}
+
+/// The same of `frames`.
+pub(super) fn from_own(frames: &[Frame]) -> &[Frame] {
+    let own = frames.iter().rposition(|frame| !is_library(&frame.file));
+    own.map_or(frames, |own| &frames[..=own])
+}
+
+/// The innermost frame of `thread` of the program's own code, by its place in [`calls`].
+fn own(thread: &Thread) -> Option<(usize, &Frame)> {
+    let frames = frames(thread);
+    let at = frames.iter().position(|frame| !is_library(&frame.file))?;
+    Some((frames.len() - 1 - at, &frames[at]))
+}
+
+/// The frames of `thread` whose variables say something, by their places in [`calls`]: the innermost of the program's own code,
+/// or all of that where an exception has left them.
+pub(super) fn told(thread: &Thread) -> Vec<(usize, &Frame)> {
+    if thread.raised.is_none() {
+        return own(thread).into_iter().collect();
+    }
+    let frames = frames(thread).iter().rev().enumerate();
+    frames
+        .filter(|(_, frame)| !is_library(&frame.file))
+        .collect()
+}
+
+/// The calls of `thread`, the outermost first.
+pub(super) fn calls(thread: &Thread) -> Vec<Call> {
+    frames(thread).iter().rev().map(Call::of).collect()
+}

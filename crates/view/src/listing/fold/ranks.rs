@@ -1,0 +1,88 @@
+//! Numbers as ranges: `0-2,4-7`.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// Numbers that are meant, as [`ranges`] writes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ranks(Vec<RangeInclusive<u32>>);
+
+/// The text names no numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("ranks are numbers and ranges of them, such as 0-7,9")]
+pub struct BadRanks;
+
+impl FromStr for Ranks {
+    type Err = BadRanks;
+
+    fn from_str(text: &str) -> Result<Self, BadRanks> {
+        let number = |text: &str| text.trim().parse::<u32>().map_err(|_| BadRanks);
+        let range = |part: &str| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let range = number(first)?..=number(last)?;
+            (!range.is_empty()).then_some(range).ok_or(BadRanks)
+        };
+        Ok(Self(text.split(',').map(range).collect::<Result<_, _>>()?))
+    }
+}
+
+impl Ranks {
+    /// Whether `number` is meant.
+    pub fn contains(&self, number: u32) -> bool {
+        self.0.iter().any(|range| range.contains(&number))
+    }
+}
+
+/// `numbers` as `0-2,4-7`.
+pub(in crate::listing) fn ranges(numbers: &BTreeSet<u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*number) => *last = *number,
+            _ => ranges.push((*number, *number)),
+        }
+    }
+    let written = ranges.iter().map(|(first, last)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first},{last}"),
+        _ => format!("{first}-{last}"),
+    });
+    written.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn neighbours_are_a_range() {
+        let of = |numbers: &[u32]| ranges(&numbers.iter().copied().collect());
+        assert_eq!(of(&[0, 1, 2, 4, 5, 6, 7]), "0-2,4-7");
+        assert_eq!(of(&[3]), "3");
+        assert_eq!(of(&[3, 4]), "3,4");
+        assert_eq!(of(&[]), "");
+        assert_eq!(
+            of(&[u32::MAX - 2, u32::MAX - 1, u32::MAX]),
+            "4294967293-4294967295"
+        );
+    }
+
+    #[test]
+    fn what_names_no_numbers_is_refused() {
+        for text in ["", "a", "3-", "-3", "7-3", "1,,2", "0..7"] {
+            assert_eq!(text.parse::<Ranks>(), Err(BadRanks), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_what_it_was(numbers in proptest::collection::btree_set(0u32..200, 1..80)) {
+            let read: Ranks = ranges(&numbers).parse().unwrap_or(Ranks(Vec::new()));
+            let read: BTreeSet<u32> = (0..200).filter(|number| read.contains(*number)).collect();
+            prop_assert_eq!(read, numbers);
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! Folded looks as people see them: first who is elsewhere, then the stacks of all as one tree.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::member::{self, Member, calls, place};
+use super::place::{Call, Place};
+use super::places::{self, Group};
+use super::tree::{self, Node};
+use super::who::Names;
+use crate::listing::text::width;
+use ray_relay_base::wire::text::shortened;
+use ray_relay_ray::ray::look::Frame;
+
+/// The widest column of names; what is longer moves its own line alone.
+const WIDEST: usize = 32;
+
+/// Variables of a place that are shown, of each so many values, and of each value so many characters.
+const VARIABLES: usize = 16;
+const VALUES: usize = 4;
+const LONGEST: usize = 160;
+
+/// What is shown.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TreeOptions {
+    /// Every thread, and not those alone that have code of the program's own.
+    pub all_threads: bool,
+    /// What variables hold in the innermost call of the program's own code.
+    pub locals: bool,
+}
+
+/// Who is elsewhere, of each group, and who could not be looked at.
+pub fn summary(members: &[Member]) -> String {
+    let names = Names::new(members.iter().map(|member| &member.who));
+    let mut text = String::new();
+    for group in places::of(members) {
+        text += &of_group(&names, &group);
+    }
+    let mut silent: BTreeMap<(&str, String), BTreeSet<usize>> = BTreeMap::new();
+    for (at, member) in members.iter().enumerate() {
+        let why = match &member.look {
+            Err(why) => Some(why.clone()),
+            Ok(look) => {
+                let note = look.note.as_ref();
+                note.map(|why| format!("{why}; this stack is seen from outside"))
+            }
+        };
+        if let Some(why) = why {
+            let key = (&*member.who.group, why);
+            silent.entry(key).or_default().insert(at);
+        }
+    }
+    for ((group, why), some) in silent {
+        text += &format!("! {group}, {}: {why}\n", names.in_words(group, &some));
+    }
+    text
+}
+
+fn of_group(names: &Names<'_>, group: &Group) -> String {
+    let (name, size) = (&group.name, group.size());
+    let line = |spot: &places::Spot| {
+        let who = names.in_words(name, &spot.members);
+        let verb = if spot.members.len() == 1 { "" } else { "all " };
+        format!(
+            "  {who}: {verb}{}\n",
+            plural(&spot.place, spot.members.len())
+        )
+    };
+    let lines: String = group.spots.iter().map(line).collect();
+    match (&*group.spots, group.odd()) {
+        ([only], _) if size == 1 => {
+            let who = names.in_words(name, &only.members);
+            format!("{name}, {who}: {}\n", only.place)
+        }
+        ([only], _) => format!("{name}: all {size} {}\n", plural(&only.place, size)),
+        (_, Some((odd, _))) => {
+            let some: BTreeSet<usize> = odd.iter().flat_map(|spot| spot.members.clone()).collect();
+            let is = if some.len() == 1 { "is" } else { "are" };
+            let who = names.in_words(name, &some);
+            format!(
+                "{name}: {who} {is} elsewhere than the other {} of {size}\n{lines}",
+                size - some.len()
+            )
+        }
+        (spots, None) => {
+            format!(
+                "{name}: {size} at {} places, the fewest first\n{lines}",
+                spots.len()
+            )
+        }
+    }
+}
+
+/// The words of `place` for so many.
+fn plural(place: &Place, count: usize) -> String {
+    let words = place.to_string();
+    match (count, words.split_once(' ')) {
+        (1, _) | (_, None) => words,
+        (_, Some(("waits", rest))) => format!("wait {rest}"),
+        (_, Some(("is", rest))) => format!("are {rest}"),
+        (_, Some((_, rest))) => format!("have {rest}"),
+    }
+}
+
+/// The stacks of `members` as one tree.
+pub fn tree(members: &[Member], shown: TreeOptions) -> String {
+    let names = Names::new(members.iter().map(|member| &member.who));
+    let (mut stacks, mut told) = (Vec::new(), Told::default());
+    for (at, member) in members.iter().enumerate() {
+        for thread in member.threads(shown.all_threads) {
+            let calls = calls(thread);
+            let place = place(thread);
+            let ends = match &place.raised {
+                Some(raised) => Some(format!("raised {raised}")),
+                None => place.waits().map(str::to_owned),
+            };
+            if let Some(ends) = ends {
+                told.ends.entry(calls.clone()).or_default().insert(ends);
+            }
+            for (depth, frame) in member::told(thread).into_iter().filter(|_| shown.locals) {
+                let path = calls[..=depth].to_vec();
+                told.locals.entry(path).or_default().push((at, frame));
+            }
+            stacks.push((at, calls));
+        }
+    }
+    told.tree(&names, &stacks)
+}
+
+/// Where each of some stands, by its place among all and its frames, the innermost first, as one tree.
+pub fn stacks<'a>(
+    names: &Names<'_>,
+    all: impl IntoIterator<Item = (usize, &'a [Frame])>,
+) -> String {
+    let (mut stacks, mut told) = (Vec::new(), Told::default());
+    for (at, frames) in all {
+        let frames = member::from_own(frames);
+        let calls: Vec<Call> = frames.iter().rev().map(Call::of).collect();
+        if let Some(waits) = Place::of(frames, None, None).waits() {
+            let ends = told.ends.entry(calls.clone()).or_default();
+            ends.insert(waits.to_owned());
+        }
+        stacks.push((at, calls));
+    }
+    told.tree(names, &stacks)
+}
+
+/// One line of a tree.
+struct TreeLine {
+    who: String,
+    depth: usize,
+    says: String,
+}
+
+/// What is told at calls, by their paths from the outermost on.
+#[derive(Default)]
+struct Told<'a> {
+    /// What stacks that end there wait for, or raised.
+    ends: HashMap<Vec<Call>, BTreeSet<String>>,
+    locals: HashMap<Vec<Call>, Vec<(usize, &'a Frame)>>,
+}
+
+impl Told<'_> {
+    /// The tree of `stacks`, with what is told.
+    fn tree(&self, names: &Names<'_>, stacks: &[(usize, Vec<Call>)]) -> String {
+        let nodes = tree::fold(stacks.iter().map(|(at, calls)| (*at, &**calls)));
+        let mut lines = Vec::new();
+        self.lines(names, &nodes, &mut Vec::new(), 0, &mut lines);
+        let widest = lines
+            .iter()
+            .map(|line| width(&line.who))
+            .filter(|w| *w <= WIDEST);
+        let room = widest.max().unwrap_or_default();
+        let mut text = String::new();
+        for line in lines {
+            let pad = room.saturating_sub(width(&line.who));
+            text += &format!(
+                "{}{:pad$}  {:depth$}{}\n",
+                line.who,
+                "",
+                "",
+                line.says,
+                depth = 2 * line.depth
+            );
+        }
+        text
+    }
+
+    fn lines(
+        &self,
+        names: &Names<'_>,
+        nodes: &[Node],
+        path: &mut Vec<Call>,
+        depth: usize,
+        lines: &mut Vec<TreeLine>,
+    ) {
+        for node in nodes {
+            path.push(node.call.clone());
+            let mut says = node.call.to_string();
+            if let Some(ends) = self.ends.get(path).filter(|_| !node.ends.is_empty()) {
+                let ends: Vec<&str> = ends.iter().map(String::as_str).collect();
+                says += &format!("  ← {}", ends.join(", "));
+            }
+            let who = names.of(&node.members);
+            lines.push(TreeLine { who, depth, says });
+            for says in self
+                .locals
+                .get(path)
+                .map_or(Vec::new(), |all| variables(names, all))
+            {
+                let who = String::new();
+                lines.push(TreeLine {
+                    who,
+                    depth: depth + 2,
+                    says,
+                });
+            }
+            // Only where they part.
+            let parts = node.calls.len() > 1 || !(node.ends.is_empty() || node.calls.is_empty());
+            self.lines(names, &node.calls, path, depth + usize::from(parts), lines);
+            path.pop();
+        }
+    }
+}
+
+/// What the variables of one call hold: once where it is the same everywhere, else with who has which.
+fn variables(names: &Names<'_>, frames: &[(usize, &Frame)]) -> Vec<String> {
+    let mut order: Vec<&str> = Vec::new();
+    let mut by_name: HashMap<&str, BTreeMap<String, BTreeSet<usize>>> = HashMap::new();
+    let mut cut = 0;
+    for (at, frame) in frames {
+        cut = cut.max(frame.locals_cut as usize);
+        for local in frame.locals.iter().flatten() {
+            let values = by_name.entry(&local.name).or_insert_with(|| {
+                order.push(&local.name);
+                BTreeMap::new()
+            });
+            let mut value = shortened(&local.value, LONGEST);
+            if local.cut && !value.ends_with('…') {
+                value.push('…');
+            }
+            values.entry(value).or_default().insert(*at);
+        }
+    }
+    let everybody = frames
+        .iter()
+        .map(|(at, _)| at)
+        .collect::<BTreeSet<_>>()
+        .len();
+    let line = |name: &&str| {
+        let values = by_name.get(name)?;
+        let mut by_number: Vec<_> = values.iter().collect();
+        by_number.sort_by_key(|(_, who)| std::cmp::Reverse(who.len()));
+        let one = by_number.len() == 1 && by_number[0].1.len() == everybody;
+        let told = by_number.iter().take(VALUES).map(|(value, who)| match one {
+            true => (*value).clone(),
+            false => format!("{value} ({})", names.of(who)),
+        });
+        let told: Vec<String> = told.collect();
+        let more = match by_number.len().saturating_sub(VALUES) {
+            0 => String::new(),
+            more => format!(", and {more} other values"),
+        };
+        Some(format!("{name} = {}{more}", told.join(", ")))
+    };
+    let mut lines: Vec<String> = order.iter().take(VARIABLES).filter_map(line).collect();
+    match order.len().saturating_sub(VARIABLES) + cut {
+        0 => {}
+        more => lines.push(format!("… {more} more variables")),
+    }
+    lines
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The entry of a rank of `group` in an answer of the relay, with its frames, innermost first.
+    fn entry(group: &str, rank: usize, frames: &[(&str, &str, u32)], locals: &Value) -> Value {
+        let frames = frames
+            .iter()
+            .enumerate()
+            .map(|(at, (function, file, line))| {
+                let mut frame = json!({"function": function, "file": file, "line": line});
+                if at == 0 && locals.is_array() {
+                    frame["locals"] = locals.clone();
+                }
+                frame
+            });
+        let frames: Vec<Value> = frames.collect();
+        json!({"tasks": [{"group": group, "name": group, "rank": rank, "pid": 100 + rank, "node_ip": "10.0.0.7"}],
+            "look": {"pid": 1, "source": "hook", "threads": [
+                {"id": 1, "name": "MainThread", "is_main": true, "idle": true, "frames": frames},
+                {"id": 2, "name": "gc", "frames": [{"function": "run", "file": "ray/gc.py", "line": 3}]}]}})
+    }
+
+    pub(in crate::listing::fold) fn member(
+        group: &str,
+        rank: usize,
+        frames: &[(&str, &str, u32)],
+    ) -> Member {
+        Member::read(&entry(group, rank, frames, &Value::Null), false)
+    }
+
+    const WAITS: &[(&str, &str, u32)] = &[
+        ("barrier", "torch/distributed/distributed_c10d.py", 4159),
+        ("step", "train.py", 41),
+        ("run", "train.py", 88),
+        ("main_loop", "ray/_private/worker.py", 1069),
+    ];
+    const ODD: &[(&str, &str, u32)] = &[
+        ("load", "data.py", 17),
+        ("run", "train.py", 88),
+        ("main_loop", "ray/_private/worker.py", 1069),
+    ];
+
+    fn eight() -> Vec<Member> {
+        let ranks = (0..8usize).map(|rank| {
+            let odd = rank == 3;
+            let locals =
+                json!([{"name": "batch", "type": "int", "value": if odd { "8" } else { "7" }}]);
+            Member::read(
+                &entry("train", rank, if odd { ODD } else { WAITS }, &locals),
+                false,
+            )
+        });
+        ranks.collect()
+    }
+
+    #[test]
+    fn the_odd_one_is_named_first_with_where_it_is() {
+        assert_eq!(
+            summary(&eight()),
+            "train: rank 3 is elsewhere than the other 7 of 8\n  \
+             rank 3: waits outside Python, called by load (data.py:17)\n  \
+             ranks 0-2,4-7: all wait in torch.distributed.barrier, from step (train.py:41)\n"
+        );
+    }
+
+    #[test]
+    fn stacks_are_one_tree_with_ranks_at_its_calls() {
+        let shown = TreeOptions {
+            locals: true,
+            ..TreeOptions::default()
+        };
+        assert_eq!(
+            tree(&eight(), shown),
+            "0-7      run (train.py:88)\n\
+             0-2,4-7    step (train.py:41)\n\
+             0-2,4-7    barrier (torch/distributed/distributed_c10d.py:4159)  ← torch.distributed.barrier\n\
+             3          load (data.py:17)  ← outside Python\n\
+             \x20              batch = 8\n"
+        );
+        let all = TreeOptions {
+            all_threads: true,
+            ..TreeOptions::default()
+        };
+        assert!(tree(&eight(), all).contains("0-7      run (ray/gc.py:3)\n"));
+    }
+
+    #[test]
+    fn a_variable_is_there_once_with_who_has_which_value() {
+        let of = |rank: usize| {
+            let locals = json!([{"name": "x", "type": "int", "value": "1"},
+                {"name": "rank", "type": "int", "value": (rank / 3).to_string()}]);
+            Member::read(&entry("train", rank, &[("f", "a.py", 1)], &locals), false)
+        };
+        let members: Vec<Member> = (0..5).map(of).collect();
+        let shown = TreeOptions {
+            locals: true,
+            ..TreeOptions::default()
+        };
+        let text = tree(&members, shown);
+        assert!(text.contains(" x = 1\n"), "{text}");
+        assert!(text.contains(" rank = 0 (0-2), 1 (3,4)\n"), "{text}");
+    }
+
+    #[test]
+    fn who_does_not_answer_is_named_and_the_others_are_shown() {
+        let mut members = eight();
+        let silent = json!({"tasks": [{"group": "train", "name": "train", "rank": 8}], "error": "it is gone"});
+        members.push(Member::read(&silent, false));
+        let text = summary(&members);
+        assert!(
+            text.starts_with("train: rank 3 is elsewhere than the other 7 of 8\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("! train, rank 8: it is gone\n"), "{text}");
+        // One whose stack is seen, and whose hook does not answer.
+        let mut locked = entry("train", 9, WAITS, &Value::Null);
+        locked["look"]["note"] = "it keeps the lock".into();
+        members.push(Member::read(&locked, false));
+        let said = "! train, rank 9: it keeps the lock; this stack is seen from outside\n";
+        assert!(summary(&members).ends_with(said), "{}", summary(&members));
+    }
+
+    #[test]
+    fn those_without_ranks_are_named_or_counted() {
+        let of = |at: usize| {
+            let mut entry = entry("f", at, &[("f", "a.py", 1)], &Value::Null);
+            entry["tasks"][0]["rank"] = Value::Null;
+            entry
+        };
+        let members = |count| {
+            let members: Vec<Member> = (0..count).map(|at| Member::read(&of(at), false)).collect();
+            members
+        };
+        assert_eq!(
+            summary(&members(1)),
+            "f, f pid 100 @ 10.0.0.7: waits outside Python, called by f (a.py:1)\n"
+        );
+        assert!(tree(&members(5), TreeOptions::default()).starts_with("f ×5  f (a.py:1)"));
+        assert!(tree(&members(2), TreeOptions::default()).starts_with("f ×2  f (a.py:1)"));
+        let mut apart = members(2);
+        let elsewhere = entry("f", 7, &[("f", "a.py", 2)], &Value::Null);
+        apart.push(Member::read(&elsewhere, false));
+        let text = tree(&apart, TreeOptions::default());
+        assert!(text.contains("f pid 100 @ 10.0.0.7, f pid 101"), "{text}");
+    }
+}

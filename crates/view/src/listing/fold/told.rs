@@ -1,0 +1,317 @@
+//! Folded answers as people and scripts see them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::answers::{Answers, Figures, Same};
+use super::who::{Names, Who};
+use crate::listing::text::width;
+
+/// Different answers that people are shown.
+const SHOWN: usize = 32;
+
+/// The same in one line, and characters of each.
+const IN_A_LINE: usize = 6;
+const LONGEST_IN_A_LINE: usize = 60;
+
+/// Members that are named one by one where their numbers say nothing yet.
+const NAMED: usize = 16;
+
+/// The widest column of names; what is longer moves its own line alone.
+const WIDEST: usize = 32;
+
+/// What of a long text that all have in common is left of before they part.
+const IN_COMMON: usize = 20;
+
+/// What is said of an answer without a text.
+const NOTHING: &str = "(nothing printed)";
+
+/// Which tasks there are, and which of them have no rank that is known: `ids` name those.
+pub fn legend(members: &[Who], ids: &[String]) -> String {
+    let mut groups: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, who) in members.iter().enumerate() {
+        groups.entry(&who.group).or_default().push(at);
+    }
+    let mut text = String::new();
+    for (group, mut all) in groups {
+        let count = all.len();
+        let tasks = if count == 1 { "task" } else { "tasks" };
+        all.retain(|at| members[*at].number.is_none());
+        if all.is_empty() {
+            text += &format!("{group}: {count} {tasks} by rank\n");
+            continue;
+        }
+        let unknown = all.len();
+        text += &format!("{group}: {count} {tasks}, of which {unknown} by pid: no rank is known\n");
+        for at in all.iter().take(NAMED) {
+            text += &format!("  {}  {}\n", members[*at].name, ids[*at]);
+        }
+        if unknown > NAMED {
+            text += &format!("  … and {} more: --json names all\n", unknown - NAMED);
+        }
+    }
+    text
+}
+
+/// What all answered, the odd ones first, and the figures of numbers.
+pub fn text(names: &Names<'_>, all: &Answers) -> String {
+    lines(names, all, "", None) + &figures(names, all)
+}
+
+/// What all answered, in one line: each answer with who gave it, the odd ones first, and who gave none.
+pub fn in_one_line<'a>(
+    names: &Names<'_>,
+    all: &Answers,
+    silent: impl IntoIterator<Item = (usize, &'a str)>,
+) -> String {
+    let shown = all.same.iter().take(IN_A_LINE).map(|same| {
+        let odd = if same.odd { " ← odd" } else { "" };
+        let said = match same.text.trim_end() {
+            "" => NOTHING.to_owned(),
+            said => part(&said.replace('\n', "\\n"), 0, LONGEST_IN_A_LINE),
+        };
+        format!("{}: {said}{odd}", names.of(&same.members))
+    });
+    let mut told: Vec<String> = shown.collect();
+    if all.same.len() > IN_A_LINE {
+        told.push(format!(
+            "{} more different answers",
+            all.same.len() - IN_A_LINE
+        ));
+    }
+    let silent: BTreeSet<usize> = silent.into_iter().map(|(at, _)| at).collect();
+    if !silent.is_empty() {
+        told.push(format!("! {}: no answer", names.of(&silent)));
+    }
+    told.join(", ")
+}
+
+/// One line for each answer behind who gave it, or several where it has several. `longest`: characters of one that are shown.
+pub(super) fn lines(
+    names: &Names<'_>,
+    all: &Answers,
+    indent: &str,
+    longest: Option<usize>,
+) -> String {
+    let shown = &all.same[..all.same.len().min(SHOWN)];
+    let called = |same: &Same| format!("{}:", names.of(&same.members));
+    let is_long = shown.iter().any(|same| same.text.trim_end().contains('\n'));
+    let widths = shown.iter().map(|same| width(&called(same)));
+    let room = widths.filter(|width| *width <= WIDEST).max();
+    let skipped = longest.map_or(0, |longest| in_common(all, longest));
+    let mut text = String::new();
+    for same in shown {
+        let who = called(same);
+        let odd = if same.odd { "  ← odd" } else { "" };
+        let said = match (same.text.trim_end(), longest) {
+            ("", _) => NOTHING.to_owned(),
+            (said, Some(longest)) => part(said, skipped, longest),
+            (said, None) => said.to_owned(),
+        };
+        if is_long {
+            let said = said.lines().map(|line| format!("{indent}  {line}\n"));
+            text += &format!("{indent}{who}{odd}\n{}", said.collect::<String>());
+        } else {
+            let pad = room.unwrap_or_default().saturating_sub(width(&who));
+            text += &format!("{indent}{who}{:pad$} {said}{odd}\n", "");
+        }
+    }
+    if let Some(rest) = all.same.get(SHOWN..).filter(|rest| !rest.is_empty()) {
+        let who: BTreeSet<usize> = rest
+            .iter()
+            .flat_map(|same| &same.members)
+            .copied()
+            .collect();
+        text += &format!(
+            "{indent}{}: {} more different answers; --json has all\n",
+            names.of(&who),
+            rest.len()
+        );
+    }
+    text
+}
+
+/// Characters that all of `all` begin with, but for some before they part; 0 where that does not hide where they do.
+fn in_common(all: &Answers, longest: usize) -> usize {
+    let Some((first, rest)) = all.same.split_first() else {
+        return 0;
+    };
+    let same = |other: &Same| {
+        let both = first.text.chars().zip(other.text.chars());
+        both.take_while(|(one, other)| one == other).count()
+    };
+    match rest.iter().map(same).min() {
+        Some(common) if 2 * common > longest => common - IN_COMMON.min(common),
+        _ => 0,
+    }
+}
+
+/// `longest` characters of `text`, without the first `skipped`.
+fn part(text: &str, skipped: usize, longest: usize) -> String {
+    let mut part = if skipped > 0 {
+        "…".to_owned()
+    } else {
+        String::new()
+    };
+    part.extend(text.chars().skip(skipped).take(longest));
+    if text.chars().nth(skipped + longest).is_some() {
+        part.push('…');
+    }
+    part
+}
+
+/// The figures of numbers that differ by more than who is none.
+fn figures(names: &Names<'_>, all: &Answers) -> String {
+    let Some(figures) = all
+        .figures
+        .as_ref()
+        .filter(|figures| figures.min.0 < figures.max.0)
+    else {
+        return String::new();
+    };
+    let Figures {
+        min, median, max, ..
+    } = figures;
+    let mut text = format!(
+        "min {} ({}), median {}, max {} ({})",
+        figure(min.0),
+        names.of(&min.1),
+        figure(*median),
+        figure(max.0),
+        names.of(&max.1)
+    );
+    if !figures.not_finite.is_empty() {
+        text += &format!(", not finite: {}", names.of(&figures.not_finite));
+    }
+    text + "\n"
+}
+
+/// `number` as people write it.
+fn figure(number: f64) -> String {
+    if number.fract() == 0.0 && number.abs() < 1e15 {
+        format!("{number:.0}")
+    } else {
+        format!("{number:?}")
+    }
+}
+
+/// The same as JSON: members by their places in the list of all, and as people see them.
+pub fn json(names: &Names<'_>, all: &Answers) -> Value {
+    let same = all.same.iter().map(|same| {
+        json!({"who": names.of(&same.members), "members": same.members, "text": same.text, "odd": same.odd})
+    });
+    let figures = all.figures.as_ref().map(|figures| {
+        json!({"min": figures.min.0, "min_of": figures.min.1, "median": figures.median, "max": figures.max.0,
+            "max_of": figures.max.1, "not_finite": figures.not_finite})
+    });
+    json!({"answers": same.collect::<Vec<_>>(), "figures": figures})
+}
+
+/// Who gave no answer, with the sentences.
+pub fn silent<'a>(
+    names: &Names<'_>,
+    all: impl IntoIterator<Item = (usize, &'a str)>,
+) -> String {
+    let mut by_sentence: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for (at, why) in all {
+        by_sentence.entry(why).or_default().insert(at);
+    }
+    let mut told: Vec<_> = by_sentence.into_iter().collect();
+    told.sort_by_key(|(_, who)| who.first().copied());
+    let told = told
+        .iter()
+        .map(|(why, who)| format!("! {}: {why}\n", names.of(who)));
+    told.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::answers::fold;
+    use super::*;
+
+    fn eight() -> Vec<Who> {
+        let member = |number| Who {
+            group: "Trainer".to_owned(),
+            number: Some(number),
+            name: format!("pid {number}"),
+        };
+        (0..8).map(member).collect()
+    }
+
+    fn told(answers: &[&str]) -> String {
+        let eight = eight();
+        let names = Names::new(&eight);
+        text(&names, &fold(answers.iter().copied().enumerate()))
+    }
+
+    #[test]
+    fn the_odd_one_is_beside_the_others_and_numbers_have_a_line_of_figures() {
+        let mut losses = ["0.6931"; 8];
+        losses[3] = "nan\n";
+        assert_eq!(told(&losses), "3:       nan  ← odd\n0-2,4-7: 0.6931\n");
+        losses[3] = "17";
+        assert_eq!(
+            told(&losses),
+            "3:       17  ← odd\n0-2,4-7: 0.6931\nmin 0.6931 (0-2,4-7), median 0.6931, max 17 (3)\n"
+        );
+        assert_eq!(told(&["(32, 10)"; 8]), "0-7: (32, 10)\n");
+        assert_eq!(told(&[""; 8]), "0-7: (nothing printed)\n");
+    }
+
+    #[test]
+    fn an_answer_of_several_lines_is_below_who_gave_it() {
+        let mut places = ["> a.py(1)f()\n-> g()\n"; 8];
+        places[0] = "> a.py(2)f()\n-> h()\n";
+        assert_eq!(
+            told(&places),
+            "0:  ← odd\n  > a.py(2)f()\n  -> h()\n1-7:\n  > a.py(1)f()\n  -> g()\n"
+        );
+    }
+
+    #[test]
+    fn many_different_answers_are_counted() {
+        let all: Vec<Who> = (0..40)
+            .map(|number| {
+                let mut who = eight().remove(0);
+                who.number = Some(number);
+                who
+            })
+            .collect();
+        let names = Names::new(&all);
+        let texts: Vec<String> = (0..40).map(|n| format!("x{n}")).collect();
+        let text = text(&names, &fold(texts.iter().map(String::as_str).enumerate()));
+        assert!(
+            text.ends_with("32-39: 8 more different answers; --json has all\n"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 33);
+    }
+
+    #[test]
+    fn tasks_without_a_known_rank_are_listed_by_pid() {
+        let mut all = eight();
+        assert_eq!(
+            legend(&all, &vec!["id".to_owned(); 8]),
+            "Trainer: 8 tasks by rank\n"
+        );
+        all[7].number = None;
+        let text = legend(&all, &vec!["3kfz0q8m".to_owned(); 8]);
+        assert!(
+            text.starts_with("Trainer: 8 tasks, of which 1 by pid"),
+            "{text}"
+        );
+        assert!(text.contains("\n  pid 7  3kfz0q8m\n"), "{text}");
+    }
+
+    #[test]
+    fn who_is_silent_for_the_same_reason_is_named_together() {
+        let eight = eight();
+        let names = Names::new(&eight);
+        let told = silent(
+            &names,
+            [(5, "it is gone"), (2, "ann has it"), (4, "it is gone")],
+        );
+        assert_eq!(told, "! 2: ann has it\n! 4,5: it is gone\n");
+    }
+}

@@ -1,0 +1,127 @@
+//! Whose objects those wait for that wait in `ray.get`, in words: once for each object, with who waits for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::member::Member;
+use super::who::Names;
+use ray_relay_base::wire::text::{replaced, shortened};
+
+/// Characters of a name, a state or a sentence.
+const LONGEST: usize = 200;
+
+/// A line for each object that some of `looks`, each of the member at its place, wait for; empty where none was asked for.
+pub fn text(members: &[Member], looks: &[Value]) -> String {
+    let names = Names::new(members.iter().map(|member| &member.who));
+    let mut lines: BTreeMap<(&str, String), BTreeSet<usize>> = BTreeMap::new();
+    for (at, (member, look)) in members.iter().zip(looks).enumerate() {
+        for object in look["waits_for"].as_array().into_iter().flatten() {
+            let key = (&*member.who.group, sentence(object));
+            lines.entry(key).or_default().insert(at);
+        }
+    }
+    let lines = lines.into_iter().map(|((group, says), who)| {
+        let waits = if who.len() == 1 { "waits" } else { "wait" };
+        format!(
+            "→ {group}, {} {waits} for {says}\n",
+            names.in_words(group, &who)
+        )
+    });
+    lines.collect()
+}
+
+fn sentence(object: &Value) -> String {
+    let word = |value: &Value| {
+        value
+            .as_str()
+            .map(|text| shortened(&replaced(text), LONGEST))
+    };
+    let mut says = match word(&object["object_id"]) {
+        Some(id) => format!("object {id}"),
+        None => "an object of which the id is not known".to_owned(),
+    };
+    if let Some(why) = word(&object["unknown"]) {
+        return format!("{says}: {why}");
+    }
+    let state = word(&object["task"]["state"]).or_else(|| word(&object["state"]));
+    let state = state.map_or(String::new(), |state| match meaning(&state) {
+        Some(meaning) => format!("{state}: {meaning}"),
+        None => state,
+    });
+    let of = word(&object["task"]["name"]).map(|name| {
+        let pid = object["task"]["pid"].as_u64();
+        pid.map_or(name.clone(), |pid| format!("{name} pid {pid}"))
+    });
+    says += &match (of, state.is_empty()) {
+        (Some(name), false) => format!(" of {name} ({state})"),
+        (Some(name), true) => format!(" of {name}"),
+        (None, false) => format!(" ({state})"),
+        (None, true) => String::new(),
+    };
+    let owner = &object["owner"];
+    match (word(&owner["name"]), object["owner_gone"] == true) {
+        (Some(name), _) => {
+            let pid = owner["pid"]
+                .as_u64()
+                .map_or(String::new(), |pid| format!(" pid {pid}"));
+            let at = word(&owner["node_ip"]).map_or(String::new(), |ip| format!(" @ {ip}"));
+            says + &format!(", owned by {name}{pid}{at}")
+        }
+        (None, true) => says + ", which no process owns by Ray's word: its owner may have ended",
+        (None, false) => says,
+    }
+}
+
+/// What Ray's word for the state of a task says of its object.
+fn meaning(state: &str) -> Option<&'static str> {
+    Some(match state {
+        "PENDING_ARGS_AVAIL" => "what it is called with is not there yet",
+        "PENDING_NODE_ASSIGNMENT" => "no node has taken it yet",
+        "PENDING_OBJ_STORE_MEM_AVAIL" => "the object store has no room",
+        "PENDING_ARGS_FETCH" => "what it is called with is on its way",
+        "SUBMITTED_TO_WORKER" | "RUNNING" => "it has not ended",
+        "FINISHED" => "it has ended, so the object is on its way, or put by it",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry(rank: u64, waits_for: &Value) -> Value {
+        json!({"tasks": [{"name": "train", "group": "train", "rank": rank}], "error": "x", "waits_for": waits_for})
+    }
+
+    fn told(looks: &[Value]) -> String {
+        let members: Vec<Member> = looks.iter().map(|look| Member::read(look, false)).collect();
+        text(&members, looks)
+    }
+
+    #[test]
+    fn each_object_is_one_line_with_who_waits_and_whose_it_is() {
+        let pending = json!([{"object_id": "aa", "task": {"name": "load", "state": "PENDING_NODE_ASSIGNMENT", "pid": null},
+            "owner": {"name": "driver", "pid": 3, "node_ip": "10.0.0.7"}, "state": "PENDING_NODE_ASSIGNMENT"}]);
+        let gone = json!([{"object_id": "bb", "task": {"name": "load", "state": "RUNNING", "pid": 9}, "owner": null,
+            "state": null, "owner_gone": true}]);
+        let unknown = json!([{"object_id": null, "unknown": "only the hook\u{1b}[2J tells it"}]);
+        let looks = [
+            entry(0, &pending),
+            entry(1, &pending),
+            entry(2, &gone),
+            entry(3, &unknown),
+            entry(4, &json!([])),
+        ];
+        assert_eq!(
+            told(&looks),
+            "→ train, rank 3 waits for an object of which the id is not known: only the hook�[2J tells it\n\
+             → train, ranks 0,1 wait for object aa of load (PENDING_NODE_ASSIGNMENT: no node has taken it yet), \
+             owned by driver pid 3 @ 10.0.0.7\n\
+             → train, rank 2 waits for object bb of load pid 9 (RUNNING: it has not ended), which no process owns by Ray's word: \
+             its owner may have ended\n"
+        );
+    }
+}

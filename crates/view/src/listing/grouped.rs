@@ -1,0 +1,206 @@
+//! Rows of the list that say the same of several tasks, as one: those of one group that stand at one place and that are free.
+//!
+//! Pure. The odd ones keep rows of their own, with the ids by which they are reached.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::fold::who::{Names, identified};
+use super::row::Row;
+
+/// Fewer rows are told apart by looking at them.
+pub const LEAST: usize = 5;
+
+/// The rows of `list`, the relay's answer, with one for each [`LEAST`] or more that are alike, in the place of the first of
+/// them; and whether there is any such.
+pub fn rows(list: &Value) -> (Vec<Row>, bool) {
+    let all = list["breakpoints"].as_array();
+    let all: Vec<&Value> = all.into_iter().flatten().collect();
+    let who = identified(&all);
+    let names = Names::new(&who);
+    let rows: Vec<Row> = all.iter().map(|row| Row::read(row)).collect();
+    let mut alike: BTreeMap<_, BTreeSet<usize>> = BTreeMap::new();
+    for (at, row) in rows
+        .iter()
+        .enumerate()
+        .filter(|(_, row)| row.state == "paused")
+    {
+        let key = (
+            &row.cluster,
+            &who[at].group,
+            &row.location,
+            &row.kind,
+            is_post_mortem(all[at]),
+        );
+        alike.entry(key).or_default().insert(at);
+    }
+    alike.retain(|_, members| members.len() >= LEAST);
+    let mut first: BTreeMap<usize, &BTreeSet<usize>> = BTreeMap::new();
+    let mut others: BTreeSet<usize> = BTreeSet::new();
+    for members in alike.values() {
+        first.extend(members.first().map(|at| (*at, members)));
+        others.extend(members.iter().skip(1));
+    }
+    let shown = rows
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| !others.contains(at));
+    let shown = shown.map(|(at, row)| match first.get(&at) {
+        None => row.clone(),
+        Some(members) => {
+            let group = &who[at].group;
+            let is_ranked = members.iter().all(|at| who[*at].number.is_some());
+            let called = is_ranked.then(|| names.in_words(group, members));
+            let total = names.groups().get(&**group).map_or(0, BTreeSet::len);
+            one(
+                members.iter().map(|at| (&rows[*at], all[*at])),
+                called,
+                total,
+            )
+        }
+    });
+    (shown.collect(), !first.is_empty())
+}
+
+fn is_post_mortem(row: &Value) -> bool {
+    row["reason"] == "post_mortem"
+}
+
+/// One row for `members`, of a group of `total`.
+fn one<'a>(
+    members: impl Iterator<Item = (&'a Row, &'a Value)>,
+    called: Option<String>,
+    total: usize,
+) -> Row {
+    let (rows, all): (Vec<&Row>, Vec<&Value>) = members.unzip();
+    let distinct = |text: &dyn Fn(usize) -> String| -> BTreeSet<String> {
+        (0..rows.len()).map(text).collect()
+    };
+    // What they have in common, or how many they are.
+    let common = |texts: BTreeSet<String>, many: &str| match texts.len() {
+        1 => texts.into_iter().next().unwrap_or_default(),
+        count if many.is_empty() => format!("{count}"),
+        count => format!("{count} {many}"),
+    };
+    let name = |at: usize| all[at]["name"].as_str().unwrap_or("?").to_owned();
+    let group = |at: usize| {
+        all[at]["group"]
+            .as_str()
+            .map_or_else(|| name(at), str::to_owned)
+    };
+    let names = distinct(&name);
+    let mut task = match names.len() {
+        1 => common(names, ""),
+        _ => common(distinct(&group), "names"),
+    };
+    task = ray_relay_base::wire::text::replaced(&task).into_owned();
+    if let Some(called) = called {
+        task += &format!(" {called}");
+    }
+    if all.first().is_some_and(|row| is_post_mortem(row)) {
+        task += " (post-mortem)";
+    }
+    let first = rows.first().copied().cloned().unwrap_or_default();
+    let none = || "-".to_owned();
+    Row {
+        // As wide as an id: what is cut of a name is not missed so much.
+        id: format!("{} of {total}", rows.len()),
+        task,
+        node: common(distinct(&|at| rows[at].node.clone()), "nodes"),
+        waiting: rows.iter().map(|row| row.waiting).max().unwrap_or_default(),
+        timeout: rows.iter().filter_map(|row| row.timeout).min(),
+        gpus: rows.iter().map(|row| row.gpus).sum(),
+        pid: none(),
+        task_id: none(),
+        worker: none(),
+        ..first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rank(rank: usize, line: u32, state: &str) -> Value {
+        json!({"id": format!("rank{rank:04}"), "state": state, "kind": "debugpy", "name": "Trainer.step", "group": "Trainer",
+            "actor_name": format!("rank-{rank}"), "rank": rank, "job_id": "01000000", "node_ip": format!("10.0.0.{}", rank % 3 + 1),
+            "worker_id": format!("{rank:056x}"), "pid": 100 + rank, "location": {"file": "train.py", "line": line},
+            "waiting_seconds": rank, "resources": {"GPU": 1.0}})
+    }
+
+    fn told(all: &[Value]) -> Vec<String> {
+        let (rows, _) = rows(&json!({ "breakpoints": all }));
+        let told = |row: &Row| {
+            format!(
+                "{} | {} | {} | {} | {:?} | {}",
+                row.id, row.task, row.location, row.node, row.waiting, row.gpus
+            )
+        };
+        rows.iter().map(told).collect()
+    }
+
+    #[test]
+    fn those_at_one_place_are_one_row_and_the_odd_one_keeps_its_own() {
+        let mut eight: Vec<Value> = (0..8).map(|at| rank(at, 42, "paused")).collect();
+        eight[3] = rank(3, 9, "paused");
+        assert_eq!(
+            told(&eight),
+            [
+                "7 of 8 | Trainer.step ranks 0-2,4-7 | train.py:42 | 3 nodes | 7s | 7",
+                "rank0003 | Trainer.step [rank-3] rank 3 | train.py:9 | 10.0.0.1 | 3s | 1",
+            ]
+        );
+        // So does what is held.
+        eight[0] = rank(0, 42, "attached");
+        let told = told(&eight);
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(
+            told[1].starts_with("6 of 8 | Trainer.step ranks 1,2,4-7 |"),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn few_are_shown_each() {
+        let few: Vec<Value> = (0..LEAST - 1).map(|at| rank(at, 42, "paused")).collect();
+        let list = json!({ "breakpoints": few });
+        let (shown, is_any) = rows(&list);
+        assert_eq!((shown.len(), is_any), (LEAST - 1, false));
+    }
+
+    #[test]
+    fn names_that_differ_are_the_group_and_what_has_no_ranks_is_counted() {
+        let named = (0..6).map(|at| {
+            let mut row = rank(at, 42, "paused");
+            row["name"] = format!("part {at}").into();
+            row["rank"] = Value::Null;
+            row["actor_name"] = Value::Null;
+            row
+        });
+        assert_eq!(
+            told(&named.collect::<Vec<_>>()),
+            ["6 of 6 | Trainer | train.py:42 | 3 nodes | 5s | 6"]
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn everybody_is_in_one_row(all in proptest::collection::vec((0usize..3, 0u32..2, 0usize..3), 0..40)) {
+            let states = ["paused", "paused", "attached"];
+            let list: Vec<Value> = all.iter().enumerate().map(|(at, (group, line, state))| {
+                let mut row = rank(at, *line, states[*state]);
+                row["group"] = format!("g{group}").into();
+                row
+            }).collect();
+            let (shown, _) = rows(&json!({ "breakpoints": list }));
+            let counted = shown.iter().map(|row| row.id.split_once(" of ").map_or(Ok(1), |(count, _)| count.parse::<usize>()));
+            let counted: Result<Vec<usize>, _> = counted.collect();
+            let counted = counted.unwrap_or_default();
+            proptest::prop_assert_eq!(counted.iter().sum::<usize>(), all.len());
+            proptest::prop_assert!(counted.iter().all(|count| *count == 1 || *count >= LEAST));
+        }
+    }
+}

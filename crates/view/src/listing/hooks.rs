@@ -1,0 +1,87 @@
+//! How many processes have the hook, in rows of `/relay/v1/tasks?hook=true`. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use ray_relay_base::wire::text::shortened;
+
+/// Longest sentence of an agent's, in characters.
+const LONGEST_WHY: usize = 300;
+
+/// See the module. Several tasks may run in one process, which counts once.
+#[derive(Debug, Default, PartialEq)]
+pub struct HookCount {
+    pub with: usize,
+    pub without: usize,
+    /// Those of which it is not known, by the reason.
+    pub unknown: BTreeMap<String, usize>,
+}
+
+impl HookCount {
+    /// Of `rows`, those that say something about it.
+    pub fn of<'a>(rows: impl IntoIterator<Item = &'a Value>) -> Self {
+        let (mut count, mut seen) = (Self::default(), BTreeSet::new());
+        for row in rows {
+            let Some(hook) = row.get("hook") else {
+                continue;
+            };
+            if !seen.insert(format!("{} {}", row["cluster"], row["worker_id"])) {
+                continue;
+            }
+            match hook.as_bool() {
+                Some(true) => count.with += 1,
+                Some(false) => count.without += 1,
+                None => {
+                    let why = row["hook_unknown"].as_str();
+                    let why = shortened(why.unwrap_or("the relay does not say why"), LONGEST_WHY);
+                    *count.unknown.entry(why).or_default() += 1;
+                }
+            }
+        }
+        count
+    }
+
+    /// What is not known, a sentence for each reason; a process is called `what` in it.
+    pub fn unknown(&self, what: &str, several: &str) -> Vec<String> {
+        let sentence = |(why, count): (&String, &usize)| match count {
+            1 => format!("of 1 {what} it is not known whether it has the hook: {why}"),
+            count => {
+                format!("of {count} {several} it is not known whether they have the hook: {why}")
+            }
+        };
+        self.unknown.iter().map(sentence).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_process_counts_once_and_what_is_not_known_is_said_with_its_reason() {
+        let row = |worker: &str, hook: Value| {
+            let unknown = hook.is_null().then_some("the agent of its node is older");
+            json!({"cluster": "c", "worker_id": worker, "hook": hook, "hook_unknown": unknown})
+        };
+        let rows = [
+            row("a", true.into()),
+            row("a", true.into()),
+            row("b", false.into()),
+            row("c", Value::Null),
+            row("d", Value::Null),
+            json!({"cluster": "c", "worker_id": "e"}),
+        ];
+        let count = HookCount::of(&rows);
+        assert_eq!((count.with, count.without), (1, 1));
+        let says = |count: &HookCount| count.unknown("process", "processes");
+        let several = "of 2 processes it is not known whether they have the hook: the agent of its node is older";
+        assert_eq!(says(&count), [several]);
+        let one =
+            "of 1 process it is not known whether it has the hook: the agent of its node is older";
+        assert_eq!(says(&HookCount::of(&rows[3..4])), [one]);
+        assert!(says(&HookCount::of(&rows[..3])).is_empty());
+    }
+}

@@ -1,0 +1,434 @@
+//! The relay's JSON as the list shows it.
+//!
+//! Everything is read with forgiveness (a relay of another version may leave keys out or add
+//! some) and cleaned for a terminal here, once: later code prints these texts as they are.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use super::discovery::Discovery;
+use super::holds::told;
+use super::text::{first_of, text};
+use ray_relay_base::wire::debugger::Kind;
+use ray_relay_base::wire::human_time::{span, utc};
+use ray_relay_base::wire::notebook::is_cell;
+use ray_relay_base::wire::text::replaced;
+use ray_relay_ray::ray::registry::SERVE;
+
+/// A snapshot older than this is worth a word.
+const OLD: f64 = 5.0;
+
+/// The answer of `/relay/v1/breakpoints`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct List {
+    pub rows: Vec<Row>,
+    pub clusters: Vec<ListedCluster>,
+    pub discovery: Discovery,
+    /// Rows that a filter has left out.
+    pub hidden: u64,
+    age: Option<f64>,
+}
+
+/// One Ray cluster.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ListedCluster {
+    name: String,
+    age: Option<f64>,
+    trouble: Option<String>,
+    /// The head answers with some workers left out.
+    incomplete: bool,
+    /// It was found, and its head does not serve yet.
+    pending: bool,
+}
+
+/// One breakpoint, in the words of the list.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Row {
+    pub id: String,
+    pub cluster: String,
+    /// Name with actor, rank and, of a post-mortem, the exception.
+    pub task: String,
+    /// `train.py:26`, or `-`.
+    pub location: String,
+    pub node: String,
+    pub waiting: Duration,
+    /// How long those can wait still that wait for its job in a collective, where that is known.
+    pub timeout: Option<Duration>,
+    /// `ann with VS Code from 10.0.0.9:5000`, how it ended, or `-`.
+    pub holder: String,
+    /// `holder` without the address, for where there is little room.
+    pub holder_name: String,
+    /// `paused`, `attached`, `unreachable`, `unlisted`, `released` or `died`.
+    pub state: String,
+    /// `debugpy`, or `pdb` for Ray's legacy debugger.
+    pub kind: String,
+    /// Id of the process, or `-`; these four are for who asks for ids.
+    pub pid: String,
+    /// Ray's job id, or `-`.
+    pub job: String,
+    /// What it holds of its node, `2 GPU, 1 CPU`, or `-` where that is not known.
+    pub holds: String,
+    /// GPUs that it holds.
+    pub gpus: f64,
+    /// Ray's task id, or `-`.
+    pub task_id: String,
+    /// Ray's worker id, or `-`.
+    pub worker: String,
+}
+
+impl List {
+    pub fn read(list: &Value) -> Self {
+        let items = |key: &str| list[key].as_array().map(Vec::as_slice).unwrap_or_default();
+        Self {
+            rows: timed(items("breakpoints").iter().map(Row::read).collect()),
+            clusters: items("clusters")
+                .iter()
+                .map(|cluster| ListedCluster {
+                    name: text(&cluster["name"]).unwrap_or_default(),
+                    age: cluster["snapshot_age_seconds"].as_f64(),
+                    trouble: text(&cluster["trouble"]),
+                    incomplete: cluster["complete"] == false,
+                    pending: cluster["pending"] == true,
+                })
+                .collect(),
+            discovery: Discovery::read(list),
+            hidden: list["hidden"].as_u64().unwrap_or_default(),
+            age: list["snapshot_age_seconds"].as_f64(),
+        }
+    }
+
+    /// The same list with these of its rows alone.
+    pub fn part(&self, rows: Range<usize>) -> Self {
+        Self {
+            rows: self.rows.get(rows).unwrap_or_default().to_vec(),
+            clusters: self.clusters.clone(),
+            discovery: self.discovery.clone(),
+            ..*self
+        }
+    }
+
+    /// Sentences on heads that stopped answering since `before`, or answer again.
+    pub fn changes(&self, before: &Self) -> Vec<String> {
+        let earlier = |name: &str| {
+            let cluster = before.clusters.iter().find(|cluster| cluster.name == name);
+            cluster.filter(|cluster| cluster.trouble.is_some())
+        };
+        let changed = self.clusters.iter().filter_map(|cluster| {
+            let ListedCluster { name, trouble, .. } = cluster;
+            match (earlier(name), trouble) {
+                (None, Some(trouble)) => Some(format!("cluster {name}: {trouble}")),
+                (Some(before), None) if before.incomplete => {
+                    Some(format!("cluster {name}: its list is complete again"))
+                }
+                (Some(_), None) => Some(format!("cluster {name}: its head answers again")),
+                // Another wording of the same trouble is no news.
+                (Some(_), Some(_)) | (None, None) => None,
+            }
+        });
+        changed.collect()
+    }
+
+    /// Clusters that come up, or do not get there.
+    fn coming(&self) -> impl Iterator<Item = &ListedCluster> {
+        let all = self.clusters.iter();
+        all.filter(|cluster| cluster.pending && cluster.trouble.is_some())
+    }
+
+    /// Sentences on what makes this list incomplete or old.
+    pub fn troubles(&self) -> Vec<String> {
+        let mut troubles: Vec<String> = Vec::new();
+        let coming: Vec<&str> = self.coming().map(|cluster| &*cluster.name).collect();
+        let folds = coming.len() > 1;
+        for cluster in &self.clusters {
+            if folds && cluster.pending && cluster.trouble.is_some() {
+                continue;
+            }
+            let age = cluster
+                .age
+                .filter(|age| *age > OLD)
+                .map(|age| span(seconds(age)));
+            troubles.extend(match (&cluster.trouble, age) {
+                (Some(trouble), Some(age)) => Some(format!(
+                    "cluster {}: {trouble} (list of {age} ago)",
+                    cluster.name
+                )),
+                (Some(trouble), None) => Some(format!("cluster {}: {trouble}", cluster.name)),
+                (None, Some(age)) => {
+                    Some(format!("cluster {}: this list is {age} old", cluster.name))
+                }
+                (None, None) => None,
+            });
+        }
+        if folds {
+            troubles.push(format!(
+                "{} clusters are not ready: {}; `kubectl describe raycluster` says why",
+                coming.len(),
+                first_of(&coming, coming.len())
+            ));
+        }
+        troubles.extend(self.discovery.troubles());
+        if troubles.is_empty()
+            && let Some(age) = self.age.filter(|age| *age > OLD)
+        {
+            troubles.push(format!("this list is {} old", span(seconds(age))));
+        }
+        troubles
+    }
+}
+
+/// `rows`, each with the first time-out of its job: who waits for one of a job waits for all of it.
+fn timed(mut rows: Vec<Row>) -> Vec<Row> {
+    let mut first: BTreeMap<(String, String), Duration> = BTreeMap::new();
+    let job = |row: &Row| (row.cluster.clone(), row.job.clone());
+    for row in rows.iter() {
+        if let Some(left) = row.timeout {
+            let known = first.entry(job(row)).or_insert(left);
+            *known = left.min(*known);
+        }
+    }
+    for row in rows.iter_mut().filter(|row| row.timeout.is_some()) {
+        row.timeout = first.get(&job(row)).copied();
+    }
+    rows
+}
+
+impl Row {
+    pub fn read(row: &Value) -> Self {
+        let none = || "-".to_owned();
+        let of = |key: &str| text(&row[key]).unwrap_or_else(none);
+        let state = text(&row["state"]).unwrap_or_default();
+        let by_worker = |id: String| format!("worker {}", id.chars().take(8).collect::<String>());
+        let mut task = text(&row["name"])
+            .or_else(|| text(&row["worker_id"]).map(by_worker))
+            .unwrap_or_else(none);
+        if let Some(actor) = text(&row["actor_name"]) {
+            task += &format!(" [{actor}]");
+        }
+        if let Some(rank) = row["rank"].as_u64() {
+            task += &format!(" rank {rank}");
+        }
+        if row["reason"] == "post_mortem" {
+            task += &match text(&row["exception"]) {
+                Some(exception) => format!(" ({exception})"),
+                None => " (post-mortem)".to_owned(),
+            };
+        }
+        let location = match (
+            text(&row["location"]["file"]),
+            row["location"]["line"].as_u64(),
+        ) {
+            (Some(file), line) if is_cell(&file) => {
+                let line = line.map(|line| format!(", line {line}"));
+                format!("a notebook's cell{}", line.unwrap_or_default())
+            }
+            (Some(file), Some(line)) => format!("{file}:{line}"),
+            (Some(file), None) => file,
+            (None, _) => none(),
+        };
+        let ended = match row["task_ended"].is_number() {
+            true => ", its task has ended",
+            false => "",
+        };
+        // An agent of another relay may not say by which client.
+        let client = match (
+            text(&row["holder"]["subject"]),
+            text(&row["holder"]["client"]),
+        ) {
+            (Some(person), Some(client)) => Some(format!("{person} with {client}")),
+            (person, client) => client.or(person),
+        };
+        let parked = parked(row);
+        let holder = match (client.clone(), text(&row["holder"]["peer"])) {
+            _ if parked.is_some() => parked.clone().unwrap_or_default(),
+            (Some(client), Some(peer)) => format!("{client} from {peer}{ended}"),
+            (Some(someone), None) | (None, Some(someone)) => someone,
+            (None, None) if state == "paused" || state.is_empty() => none(),
+            (None, None) => match text(&row["why"]) {
+                Some(why) => format!("{state}: {why}"),
+                None => state.clone(),
+            },
+        };
+        let holder_name = parked.or(client).unwrap_or_else(|| holder.clone());
+        Self {
+            id: of("id"),
+            cluster: text(&row["cluster"]).unwrap_or_default(),
+            task,
+            location,
+            node: of("node_ip"),
+            waiting: seconds(row["waiting_seconds"].as_f64().unwrap_or_default()),
+            timeout: timeout(row),
+            holder,
+            holder_name,
+            state,
+            kind: of("kind"),
+            pid: row["pid"]
+                .as_u64()
+                .filter(|pid| *pid > 0)
+                .map_or_else(none, |pid| pid.to_string()),
+            job: of("job_id"),
+            holds: row["resources"].as_object().map_or_else(none, |resources| {
+                let amounts = resources
+                    .iter()
+                    .filter_map(|(name, amount)| Some((&**name, amount.as_f64()?)));
+                replaced(&told(amounts)).into_owned()
+            }),
+            gpus: row["resources"]["GPU"].as_f64().unwrap_or_default(),
+            task_id: of("task_id"),
+            worker: of("worker_id"),
+        }
+    }
+
+    /// Whether a debugger waits there that speaks DAP; any that is not known is taken for one.
+    pub fn speaks_dap(&self) -> bool {
+        Kind::named(&self.kind).is_none_or(Kind::speaks_dap)
+    }
+}
+
+/// Which debugger waits at what `row` of the relay's JSON is about, where that is one that is known.
+pub fn kind(row: &Value) -> Option<Kind> {
+    Kind::named(row["kind"].as_str()?)
+}
+
+/// How long those can wait still that wait for what `row` is about, by the relay's own clock.
+fn timeout(row: &Value) -> Option<Duration> {
+    let ends = row["collective_ends"].as_f64()?;
+    let now = row["first_seen"].as_f64()? + row["waiting_seconds"].as_f64()?;
+    Some(seconds(ends - now))
+}
+
+/// Who has parked what `row` is about, and for how long still, by the relay's own clock.
+fn parked(row: &Value) -> Option<String> {
+    let until = row["holder"]["parked_until"].as_f64()?;
+    let waited = row["first_seen"].as_f64()? + row["waiting_seconds"].as_f64()?;
+    let by = text(&row["holder"]["subject"]).or_else(|| text(&row["holder"]["client"]));
+    let by = by.as_deref().unwrap_or("a client");
+    if row["holder"]["evaluates"] == true {
+        return Some(format!("{by}'s expression, which still runs"));
+    }
+    // It waits no longer since then, so that the row does not tell what time it is.
+    if row["task_ended"].is_number() {
+        let until = utc(UNIX_EPOCH + seconds(until)).format("%H:%M UTC");
+        return Some(format!("parked by {by} until {until}; its task has ended"));
+    }
+    let is_replica = text(&row["group"]).is_some_and(|group| group.starts_with(SERVE));
+    let sooner = match is_replica {
+        true => ", but Serve's health check ends it after some 2m",
+        false => "",
+    };
+    let left = seconds(until - waited).as_secs();
+    // In minutes, where it has some: a list is read for a while.
+    let left = match left {
+        0..60 => format!("{left}s"),
+        _ => match left.div_ceil(60) {
+            minutes @ 0..60 => format!("{minutes}m"),
+            minutes => span(Duration::from_secs(60 * minutes)),
+        },
+    };
+    Some(format!("parked by {by} for {left} more{sooner}"))
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn clusters_that_come_up_and_those_that_are_not_watched_are_a_line_each_however_many_they_are()
+    {
+        let coming = |n: usize| json!({"name": format!("ml.c{n}"), "trouble": "it is not ready", "pending": true});
+        let away = json!({"name": "ml.away", "trouble": "cannot reach the Ray head"});
+        let list = |coming_up: usize, left_out: usize| {
+            let clusters: Vec<Value> = (0..coming_up).map(coming).chain([away.clone()]).collect();
+            let first: Vec<Value> = (0..left_out.min(32))
+                .map(|n| json!({"name": format!("ml.x{n}"), "why": "ml/x: there are more"}))
+                .collect();
+            List::read(&json!({"clusters": clusters, "discovery":
+                {"scope": "all namespaces", "left_out": {"total": left_out, "first": first}}}))
+        };
+        let away = "cluster ml.away: cannot reach the Ray head".to_owned();
+        assert_eq!(list(0, 0).troubles(), std::slice::from_ref(&away));
+        let one = "cluster ml.c0: it is not ready".to_owned();
+        assert_eq!(list(1, 0).troubles(), [one, away.clone()]);
+        let many = "11 clusters are not ready: ml.c0, ml.c1, ml.c2, ml.c3, ml.c4, ml.c5, ml.c6, ml.c7 and 3 more; `kubectl describe raycluster` says why";
+        let left_out = "500 RayClusters are not watched: ml.x0, ml.x1, ml.x2, ml.x3, ml.x4, ml.x5, ml.x6, ml.x7 and 492 more (ml/x: there are more)";
+        assert_eq!(list(11, 500).troubles(), [&*away, many, left_out]);
+        let one = "a RayCluster is not watched: ml/x: there are more".to_owned();
+        assert_eq!(list(0, 1).troubles(), [away, one]);
+    }
+
+    #[test]
+    fn a_park_is_shown_with_who_has_it_and_how_long_still_by_the_clock_of_the_relay() {
+        let row = |until: f64, holder: Value| {
+            let mut row = json!({"state": "parked", "first_seen": 1000.5, "waiting_seconds": 99.5, "holder": holder});
+            row["holder"]["parked_until"] = until.into();
+            Row::read(&row).holder
+        };
+        let ann = json!({"subject": "ann", "client": "VS Code", "peer": "10.0.0.9:5000"});
+        assert_eq!(row(1820.0, ann.clone()), "parked by ann for 12m more");
+        assert_eq!(row(1821.0, ann.clone()), "parked by ann for 13m more");
+        assert_eq!(row(1142.0, ann.clone()), "parked by ann for 42s more");
+        assert_eq!(row(900.0, ann.clone()), "parked by ann for 0s more");
+        let mut replica = json!({"state": "parked", "group": "Serve app1:Echo", "first_seen": 1000.5, "waiting_seconds": 99.5, "holder": ann});
+        replica["holder"]["parked_until"] = 1820.0.into();
+        let shown = Row::read(&replica).holder;
+        assert!(
+            shown.starts_with("parked by ann for 12m more, but Serve's health check"),
+            "{shown}"
+        );
+        assert_eq!(
+            row(44_300.0, json!({"subject": "ann"})),
+            "parked by ann for 12h 00m more"
+        );
+        let nobody = json!({"client": "VS Code"});
+        assert_eq!(row(1700.0, nobody), "parked by VS Code for 10m more");
+    }
+
+    #[test]
+    fn who_is_attached_is_shown_by_name_and_client() {
+        let row = |holder: Value| {
+            let row = Row::read(&json!({"state": "attached", "holder": holder}));
+            [row.holder, row.holder_name]
+        };
+        let ann = json!({"subject": "ann", "client": "VS Code", "peer": "10.0.0.9:5000"});
+        let shown = "ann with VS Code";
+        assert_eq!(row(ann), [&*format!("{shown} from 10.0.0.9:5000"), shown]);
+        let unknown = json!({"client": "VS Code", "peer": "10.0.0.9:5000"});
+        assert_eq!(row(unknown), ["VS Code from 10.0.0.9:5000", "VS Code"]);
+        assert_eq!(row(json!({"subject": "ann"})), ["ann", "ann"]);
+    }
+
+    #[test]
+    fn the_first_time_out_of_a_job_is_that_of_all_its_rows() {
+        let row = |job: &str, ends: Value| json!({"job_id": job, "first_seen": 1000.0, "waiting_seconds": 60.0, "collective_ends": ends});
+        let rows = [
+            row("1", json!(1660.0)),
+            row("1", json!(1180.0)),
+            row("2", json!(1000.0)),
+            row("1", Value::Null),
+        ];
+        let list = List::read(&json!({ "breakpoints": rows }));
+        let left: Vec<_> = list
+            .rows
+            .iter()
+            .map(|row| row.timeout.map(|left| left.as_secs()))
+            .collect();
+        assert_eq!(left, [Some(120), Some(120), Some(0), None]);
+    }
+
+    /// `waiting_seconds` stands still then, and what is left would grow with every minute since.
+    #[test]
+    fn a_park_whose_task_has_ended_is_shown_until_when() {
+        let row = json!({"state": "parked", "first_seen": 1000.0, "waiting_seconds": 20.0, "task_ended": 1020.0,
+            "holder": {"subject": "ann", "parked_until": 2400.0}});
+        let shown = Row::read(&row).holder;
+        assert_eq!(shown, "parked by ann until 00:40 UTC; its task has ended");
+    }
+}

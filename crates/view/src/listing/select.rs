@@ -1,0 +1,411 @@
+//! Which rows of a list are shown, and in which order.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::str::FromStr;
+
+use serde_json::{Value, json};
+
+use super::json::JsonRow;
+use super::row::Row;
+use ray_relay_access::policy::Pattern;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::json::{list_mut, put};
+use ray_relay_base::wire::text::replaced;
+use ray_relay_ray::ray::registry::{Breakpoint, Reason};
+
+/// A column that can be sorted by, and looked into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SortKey {
+    Waiting,
+    Name,
+    Job,
+    Node,
+    Where,
+    Kind,
+    State,
+    Holder,
+    Cluster,
+    Pid,
+    Id,
+    Task,
+    Worker,
+    Gpus,
+}
+
+const KEYS: [(&str, SortKey); 14] = [
+    ("waiting", SortKey::Waiting),
+    ("name", SortKey::Name),
+    ("job", SortKey::Job),
+    ("node", SortKey::Node),
+    ("where", SortKey::Where),
+    ("kind", SortKey::Kind),
+    ("state", SortKey::State),
+    ("holder", SortKey::Holder),
+    ("cluster", SortKey::Cluster),
+    ("pid", SortKey::Pid),
+    ("id", SortKey::Id),
+    ("task", SortKey::Task),
+    ("worker", SortKey::Worker),
+    ("gpus", SortKey::Gpus),
+];
+
+/// The text is no order or no filter.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadChoice {
+    /// The list has no such column.
+    #[error(
+        "there is no column {found}; sort by one of {known}, with `,desc` behind it for the other way round"
+    )]
+    Key {
+        /// What was written, cleaned for display.
+        found: String,
+        /// The columns that there are.
+        known: String,
+    },
+    /// The list has no such column to filter by.
+    #[error(
+        "there is no column {found}; filter by one of {known}, as KEY=PATTERN, or put a * before a text with an equals sign of its own"
+    )]
+    FilterKey {
+        /// What was written, cleaned for display.
+        found: String,
+        /// The columns that there are.
+        known: String,
+    },
+    #[error("a filter is a part of a name or id, a pattern such as train*, or KEY=PATTERN")]
+    /// Nothing to look for.
+    Empty,
+}
+
+/// An order of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Order {
+    key: SortKey,
+    descending: bool,
+}
+
+impl FromStr for Order {
+    type Err = BadChoice;
+
+    fn from_str(text: &str) -> Result<Self, BadChoice> {
+        let (name, direction) = match text.trim().split_once(',') {
+            Some((name, direction)) => (name.trim(), Some(direction.trim())),
+            None => (text.trim(), None),
+        };
+        let descending = match direction {
+            None | Some("asc") => false,
+            Some("desc") => true,
+            Some(_) => return Err(unknown(text)),
+        };
+        let key = key(name).ok_or_else(|| unknown(name))?;
+        Ok(Self { key, descending })
+    }
+}
+
+fn unknown(found: &str) -> BadChoice {
+    let known: Vec<_> = KEYS.iter().map(|(name, _)| *name).collect();
+    BadChoice::Key {
+        found: replaced(found).into_owned(),
+        known: known.join(", "),
+    }
+}
+
+fn no_filter(found: &str) -> BadChoice {
+    let known = KEYS.iter().filter(|(_, key)| *key != SortKey::Waiting);
+    let known: Vec<_> = known.map(|(name, _)| *name).collect();
+    BadChoice::FilterKey {
+        found: replaced(found).into_owned(),
+        known: known.join(", "),
+    }
+}
+
+fn key(name: &str) -> Option<SortKey> {
+    let found = KEYS
+        .iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name));
+    found.map(|(_, key)| *key)
+}
+
+impl Order {
+    /// How `one` stands to `other`; those that are equal keep their places.
+    pub fn compare(self, one: &Row, other: &Row) -> Ordering {
+        let order = match self.key {
+            // The one that has waited least comes first, as with all numbers.
+            SortKey::Waiting => one.waiting.cmp(&other.waiting),
+            // Numbers by their size, what is unknown first.
+            SortKey::Pid => one.pid.parse::<u32>().ok().cmp(&other.pid.parse().ok()),
+            SortKey::Gpus => one.gpus.total_cmp(&other.gpus),
+            key => key
+                .text(one)
+                .to_lowercase()
+                .cmp(&key.text(other).to_lowercase()),
+        };
+        match self.descending {
+            true => order.reverse(),
+            false => order,
+        }
+    }
+}
+
+impl SortKey {
+    fn text(self, row: &Row) -> &str {
+        match self {
+            // A filter for a number of seconds would be another one at each look.
+            Self::Waiting => "",
+            Self::Name => &row.task,
+            Self::Job => &row.job,
+            Self::Node => &row.node,
+            Self::Where => &row.location,
+            Self::Kind => &row.kind,
+            Self::State => &row.state,
+            Self::Holder => &row.holder,
+            Self::Cluster => &row.cluster,
+            Self::Pid => &row.pid,
+            Self::Id => &row.id,
+            Self::Task => &row.task_id,
+            Self::Worker => &row.worker,
+            Self::Gpus => &row.holds,
+        }
+    }
+
+    /// What [`Self::text`] is of the row of `breakpoint` at `now`.
+    fn text_of(self, breakpoint: &Breakpoint, now: Timestamp) -> Cow<'_, str> {
+        let names = &breakpoint.names;
+        let known = |text: &'_ Option<String>| match text.as_deref() {
+            None | Some("") => Cow::Borrowed("-"),
+            Some(text) => Cow::Owned(replaced(text).into_owned()),
+        };
+        let whole = || Row::read(&json!(JsonRow::new(breakpoint, now)));
+        match self {
+            Self::Node => breakpoint.node_ip.to_string().into(),
+            Self::State => breakpoint.state.word().into(),
+            Self::Cluster => replaced(&breakpoint.cluster),
+            Self::Id => breakpoint.id.to_string().into(),
+            Self::Job => known(&names.job_id),
+            Self::Task => known(&names.task_id),
+            Self::Pid if breakpoint.pid > 0 => breakpoint.pid.to_string().into(),
+            Self::Where if breakpoint.location.is_none() => "-".into(),
+            Self::Holder if breakpoint.is_paused() => "-".into(),
+            Self::Gpus if names.resources.is_none() => "-".into(),
+            Self::Name
+                if names.name.is_some()
+                    && names.actor_name.is_none()
+                    && names.rank.is_none()
+                    && breakpoint.reason != Reason::PostMortem =>
+            {
+                known(&names.name)
+            }
+            // Seldom asked for, or of few.
+            key => key.text(&whole()).to_owned().into(),
+        }
+    }
+}
+
+/// Rows that are meant: a part of what they say, a pattern for the whole of it (`train*`), or either in one column
+/// (`node=10.0.0.7`). Capitals make no difference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    key: Option<SortKey>,
+    pattern: Pattern,
+    written: String,
+}
+
+impl FromStr for Filter {
+    type Err = BadChoice;
+
+    fn from_str(text: &str) -> Result<Self, BadChoice> {
+        let text = text.trim();
+        let is_word = |name: &str| name.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
+        let column = text.split_once('=').map(|(name, rest)| (name.trim(), rest));
+        let (key, wanted) = match column {
+            Some((name, rest)) if is_word(name) => {
+                let key = key(name).filter(|key| *key != SortKey::Waiting);
+                (Some(key.ok_or_else(|| no_filter(name))?), rest.trim())
+            }
+            // A name may have an equals sign of its own.
+            _ => (None, text),
+        };
+        if wanted.is_empty() {
+            return Err(BadChoice::Empty);
+        }
+        let mut pattern = wanted.to_lowercase();
+        if !pattern.contains('*') {
+            pattern = format!("*{pattern}*");
+        }
+        Ok(Self {
+            key,
+            pattern: Pattern::new(pattern),
+            written: text.to_owned(),
+        })
+    }
+}
+
+impl std::fmt::Display for Filter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&replaced(&self.written))
+    }
+}
+
+impl Filter {
+    /// As it was written.
+    pub fn written(&self) -> &str {
+        &self.written
+    }
+
+    /// Whether `row` is meant.
+    pub fn fits(&self, row: &Row) -> bool {
+        self.fits_where(|key| key.text(row).into())
+    }
+
+    /// Whether the row of `breakpoint` at `now` is meant, which is not made for it.
+    pub fn fits_breakpoint(&self, breakpoint: &Breakpoint, now: Timestamp) -> bool {
+        self.fits_where(|key| key.text_of(breakpoint, now))
+    }
+
+    fn fits_where<'a>(&self, text: impl Fn(SortKey) -> Cow<'a, str>) -> bool {
+        let says = |key: SortKey| self.pattern.matches(&text(key).to_lowercase());
+        match self.key {
+            Some(key) => says(key),
+            None => KEYS
+                .iter()
+                .any(|(_, key)| *key != SortKey::Waiting && says(*key)),
+        }
+    }
+}
+
+/// Both, for one list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListSelection {
+    pub order: Option<Order>,
+    /// All of them have to fit.
+    pub filters: Vec<Filter>,
+}
+
+impl ListSelection {
+    /// Nothing is left out or moved.
+    fn is_none(&self) -> bool {
+        self.order.is_none() && self.filters.is_empty()
+    }
+
+    /// Whether `row` is shown.
+    pub fn fits(&self, row: &Row) -> bool {
+        self.filters.iter().all(|filter| filter.fits(row))
+    }
+
+    /// The places in `rows` of those that are shown, in their order.
+    pub fn of(&self, rows: &[Row]) -> Vec<usize> {
+        let mut places: Vec<usize> = (0..rows.len()).filter(|at| self.fits(&rows[*at])).collect();
+        if let Some(order) = self.order {
+            places.sort_by(|one, other| order.compare(&rows[*one], &rows[*other]));
+        }
+        places
+    }
+}
+
+/// The `list` of a relay (`/relay/v1/breakpoints`) with the rows of `choice` alone, in its order, and how many there are
+/// besides (`hidden`), with those that the relay has left out already.
+pub fn arranged(mut list: Value, choice: &ListSelection) -> Value {
+    if choice.is_none() {
+        return list;
+    }
+    let Some(all) = list_mut(&mut list, "breakpoints").map(std::mem::take) else {
+        return list;
+    };
+    let rows: Vec<Row> = all.iter().map(Row::read).collect();
+    let mut all: Vec<Option<Value>> = all.into_iter().map(Some).collect();
+    let places = choice.of(&rows);
+    let chosen: Vec<Value> = places.iter().filter_map(|at| all[*at].take()).collect();
+    let left_out = list["hidden"].as_u64().unwrap_or_default();
+    let hidden = left_out + (rows.len() - chosen.len()) as u64;
+    put(&mut list, "hidden", hidden);
+    put(&mut list, "breakpoints", chosen);
+    list
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn rows() -> Vec<Row> {
+        let rows = json!([
+            {"id": "0123abcd", "name": "train", "rank": 3, "node_ip": "10.0.0.1", "pid": 900, "waiting_seconds": 61.0, "state": "paused", "job_id": "01000000"},
+            {"id": "1123abcd", "name": "load", "node_ip": "10.0.0.2", "pid": 1200, "waiting_seconds": 3.0, "state": "attached", "holder": {"client": "VS Code", "peer": "10.0.0.9:5000"}},
+            {"id": "2123abcd", "name": "Trainer.step", "node_ip": "10.0.0.2", "pid": 17, "waiting_seconds": 30.0, "state": "paused", "kind": "pdb"},
+        ]);
+        rows.as_array().unwrap().iter().map(Row::read).collect()
+    }
+
+    fn shown(order: Option<&str>, filters: &[&str]) -> Vec<usize> {
+        let choice = ListSelection {
+            order: order.map(|order| order.parse().unwrap()),
+            filters: filters
+                .iter()
+                .map(|filter| filter.parse().unwrap())
+                .collect(),
+        };
+        choice.of(&rows())
+    }
+
+    #[test]
+    fn rows_are_sorted_by_what_a_column_means() {
+        assert_eq!(shown(None, &[]), [0, 1, 2]);
+        assert_eq!(shown(Some("waiting"), &[]), [1, 2, 0]);
+        assert_eq!(shown(Some("waiting,desc"), &[]), [0, 2, 1]);
+        assert_eq!(shown(Some("NAME"), &[]), [1, 0, 2]);
+        assert_eq!(shown(Some("pid"), &[]), [2, 0, 1]);
+        // What is equal stays as it was, both ways.
+        assert_eq!(shown(Some("node"), &[]), [0, 1, 2]);
+        assert_eq!(shown(Some("node,desc"), &[]), [1, 2, 0]);
+    }
+
+    #[test]
+    fn a_filter_is_a_part_a_pattern_or_a_column() {
+        assert_eq!(shown(None, &["train"]), [0, 2]);
+        assert_eq!(shown(None, &["train*"]), [0, 2]);
+        assert_eq!(shown(None, &["*step"]), [2]);
+        assert_eq!(shown(None, &["10.0.0.2"]), [1, 2]);
+        assert_eq!(shown(None, &["node=10.0.0.2", "state=paused"]), [2]);
+        assert_eq!(shown(None, &["kind=pdb"]), [2]);
+        assert_eq!(shown(None, &["code"]), [1]);
+        assert_eq!(shown(None, &["rank 3"]), [0]);
+        assert!(shown(None, &["train", "load"]).is_empty());
+        // With an equals sign of its own.
+        assert!(shown(None, &["*rank=3*"]).is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_what_can() {
+        let told = "colour".parse::<Order>().unwrap_err().to_string();
+        assert!(told.contains("no column colour"), "{told}");
+        assert!(told.contains("waiting, name, job"), "{told}");
+        assert!("name,down".parse::<Order>().is_err());
+        for text in ["colour=red", "waiting=3", "rank=3", "=x"] {
+            let told = text.parse::<Filter>().unwrap_err().to_string();
+            assert!(told.contains("filter by one of name, job, node"), "{told}");
+        }
+        for text in ["", " ", "node="] {
+            assert_eq!(text.parse::<Filter>(), Err(BadChoice::Empty), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn sorting_loses_nothing_and_filters_only_take_away(key in 0..KEYS.len(), desc: bool, text in "[a-z0-9.* =]{0,6}") {
+            let order = format!("{}{}", KEYS[key].0, if desc { ",desc" } else { "" });
+            let mut all = ListSelection { order: Some(order.parse().unwrap()), filters: Vec::new() };
+            let mut sorted = all.of(&rows());
+            if let Ok(filter) = text.parse::<Filter>() {
+                all.filters.push(filter);
+                let fewer = all.of(&rows());
+                prop_assert!(fewer.iter().all(|at| sorted.contains(at)));
+            }
+            sorted.sort();
+            prop_assert_eq!(sorted, [0, 1, 2]);
+        }
+    }
+}

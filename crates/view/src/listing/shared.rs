@@ -1,0 +1,314 @@
+//! The JSON of breakpoints, made once for all who are told of them, in lists as in events.
+//!
+//! A [`Breakpoint`] is immutable, so its row is serialised once, and only how long it has waited is filled in. The rows of
+//! a list are put together once for everybody who may see just these, and kept for a second. Who may see what is the
+//! caller's to decide: a text is found by exactly the breakpoints that are in it, never by whom it was made for.
+//! Everything that is kept is bounded.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::json::{self, JsonRow, Rest};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::gzip::GzipPrefix;
+use ray_relay_ray::ray::registry::{Breakpoint, Change, Event};
+
+/// How long the rows of a list are given out as they are: so far behind `waiting_seconds` may be.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Lists that were not asked for in so long are forgotten.
+const UNUSED: Duration = Duration::from_secs(10);
+
+/// The pause between looks for them.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// Lists that are kept at most: one for each set of breakpoints that a principal may see or has asked for.
+const MOST_LISTS: usize = 32;
+
+/// Bytes of all these lists. The one that is asked for is kept whatever its size.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+
+/// Events that are kept as texts, for readers that are behind: as many as the registry keeps.
+const MOST_EVENTS: usize = 1024;
+
+/// Rows that are kept before those of breakpoints that are no more are looked for.
+const FEW_ROWS: usize = 1024;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct SharedRows {
+    rows: Mutex<SharedList>,
+    lists: Mutex<Lists>,
+    events: Mutex<Vec<Option<WrittenChange>>>,
+    /// What makes the tags of this process its own.
+    tags: RandomState,
+}
+
+/// The rows of one list.
+#[derive(Debug, Clone)]
+pub struct ListRows {
+    /// Another for each set of rows, in this process.
+    number: u64,
+    /// The beginning of the list: all of it up to the last row.
+    pub text: Bytes,
+    compressed: Arc<OnceCell<Option<GzipPrefix>>>,
+}
+
+#[derive(Debug, Default)]
+struct SharedList {
+    /// By the address of the breakpoint, which the row keeps alive.
+    by_address: HashMap<usize, Row>,
+    /// How many there were when those that are no more were last taken out.
+    swept: usize,
+}
+
+#[derive(Debug)]
+struct Row {
+    breakpoint: Arc<Breakpoint>,
+    /// The row without the number of seconds that it has waited.
+    text: Box<[u8]>,
+    /// Where that number stands.
+    waited: usize,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    /// The one that was asked for last is last.
+    kept: Vec<CachedList>,
+    made: u64,
+}
+
+#[derive(Debug)]
+struct CachedList {
+    of: Vec<Arc<Breakpoint>>,
+    rows: ListRows,
+    made: Instant,
+    used: Instant,
+}
+
+#[derive(Debug)]
+struct WrittenChange {
+    seq: u64,
+    change: Change,
+    text: Bytes,
+}
+
+impl SharedRows {
+    /// Gives back what is not asked for any more, until `shutdown`: rows of thousands of breakpoints, each with all that was
+    /// known of it when it was in a list, would otherwise stay until the next question.
+    pub async fn run(&self, shutdown: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = sleep(SWEEP) => self.forget_unused(Instant::now()),
+            }
+        }
+    }
+
+    fn forget_unused(&self, now: Instant) {
+        let mut lists = self.lists.lock();
+        lists
+            .kept
+            .retain(|list| now.duration_since(list.used) < UNUSED);
+        let mut rows = self.rows();
+        match lists.kept.is_empty() {
+            // Those of events are in the texts of the events too.
+            true => *rows = SharedList::default(),
+            false => rows.sweep(),
+        }
+    }
+
+    /// The beginning of the list of `breakpoints`, in their order.
+    pub fn list(&self, breakpoints: &[&Arc<Breakpoint>]) -> ListRows {
+        let now = Instant::now();
+        let mut lists = self.lists.lock();
+        let known = lists.kept.iter().position(|list| list.is_of(breakpoints));
+        let known = known.map(|at| lists.kept.remove(at));
+        let list = match known {
+            Some(list) if now.duration_since(list.made) < FRESH => CachedList { used: now, ..list },
+            // The same rows, which have waited longer.
+            Some(list) => CachedList {
+                rows: ListRows::new(list.rows.number, self.put_together(breakpoints)),
+                made: now,
+                used: now,
+                ..list
+            },
+            None => {
+                lists.made += 1;
+                CachedList {
+                    of: breakpoints.iter().copied().cloned().collect(),
+                    rows: ListRows::new(lists.made, self.put_together(breakpoints)),
+                    made: now,
+                    used: now,
+                }
+            }
+        };
+        let rows = list.rows.clone();
+        lists.kept.push(list);
+        lists.make_room();
+        rows
+    }
+
+    /// The entity tag of the list of `rows` and `rest`. A weak one: what is as old again, in other words, is the same list.
+    pub fn tag(&self, rows: &ListRows, rest: &Rest<'_>) -> String {
+        let (number, hash) = (rows.number, self.tags.hash_one((rows.number, rest)));
+        format!("W/\"{number:x}-{hash:x}\"")
+    }
+
+    fn put_together(&self, breakpoints: &[&Arc<Breakpoint>]) -> Bytes {
+        let now = Timestamp::now();
+        let mut rows = self.rows();
+        let mut text = Vec::from(json::LIST);
+        for (index, breakpoint) in breakpoints.iter().enumerate() {
+            if index > 0 {
+                text.push(b',');
+            }
+            rows.write(breakpoint, now, &mut text);
+            if index == 0 {
+                text.reserve((text.len() + 16) * breakpoints.len());
+            }
+        }
+        rows.sweep_if_many();
+        text.shrink_to_fit();
+        text.into()
+    }
+
+    /// `event` as a server-sent event, told as `change`.
+    pub fn event(&self, event: &Event, change: Change) -> Bytes {
+        let mut events = self.events.lock();
+        if events.is_empty() {
+            events.resize_with(MOST_EVENTS, || None);
+        }
+        let slot = usize::try_from(event.seq % MOST_EVENTS as u64).unwrap_or_default();
+        if let Some(Some(told)) = events.get(slot)
+            && (told.seq, told.change) == (event.seq, change)
+        {
+            return told.text.clone();
+        }
+        let breakpoint = &event.breakpoint;
+        let name = json::word(change, breakpoint);
+        let mut text = format!("id: {}\nevent: {name}\ndata: ", event.seq).into_bytes();
+        // One line, because JSON escapes line breaks.
+        let mut rows = self.rows();
+        rows.write(breakpoint, Timestamp::now(), &mut text);
+        rows.sweep_if_many();
+        drop(rows);
+        text.extend(b"\n\n");
+        let text = Bytes::from(text);
+        if let Some(slot) = events.get_mut(slot) {
+            let (seq, text) = (event.seq, text.clone());
+            *slot = Some(WrittenChange { seq, change, text });
+        }
+        text
+    }
+
+    fn rows(&self) -> MutexGuard<'_, SharedList> {
+        self.rows.lock()
+    }
+}
+
+impl ListRows {
+    fn new(number: u64, text: Bytes) -> Self {
+        Self {
+            number,
+            text,
+            compressed: Arc::default(),
+        }
+    }
+
+    /// The whole list that ends with `end`.
+    pub fn ended_with(&self, end: Vec<u8>) -> [Bytes; 2] {
+        [self.text.clone(), end.into()]
+    }
+
+    /// The same through gzip, whose larger part is compressed once, on a blocking thread. `None` where that fails.
+    pub async fn compressed(&self, end: &[u8]) -> Option<[Bytes; 2]> {
+        let compress = || async {
+            let text = self.text.clone();
+            let done = tokio::task::spawn_blocking(move || GzipPrefix::of(&text)).await;
+            done.ok().and_then(Result::ok)
+        };
+        let beginning = self.compressed.get_or_init(compress).await.as_ref()?;
+        beginning.ended_with(end).ok()
+    }
+
+    /// The bytes that are kept.
+    fn len(&self) -> usize {
+        let compressed = self.compressed.get().and_then(Option::as_ref);
+        self.text.len() + compressed.map_or(0, GzipPrefix::size)
+    }
+}
+
+impl SharedList {
+    fn write(&mut self, breakpoint: &Arc<Breakpoint>, now: Timestamp, out: &mut Vec<u8>) {
+        let key = Arc::as_ptr(breakpoint).addr();
+        let row = self.by_address.entry(key);
+        let row = row.or_insert_with(|| Row::new(Arc::clone(breakpoint)));
+        let (before, after) = row.text.split_at(row.waited);
+        out.extend_from_slice(before);
+        let waited = json::seconds(breakpoint.waiting(now));
+        // A number is always serialised, and into memory.
+        _ = serde_json::to_writer(&mut *out, &waited);
+        out.extend_from_slice(after);
+    }
+
+    /// Takes out what is not used any more.
+    fn sweep(&mut self) {
+        self.by_address
+            .retain(|_, row| Arc::strong_count(&row.breakpoint) > 1);
+        self.swept = self.by_address.len();
+    }
+
+    /// The same, now and then.
+    fn sweep_if_many(&mut self) {
+        if self.by_address.len() > FEW_ROWS + 2 * self.swept {
+            self.sweep();
+        }
+    }
+}
+
+impl Row {
+    fn new(breakpoint: Arc<Breakpoint>) -> Self {
+        let (text, waited) = JsonRow::without_waiting(&breakpoint);
+        Self {
+            breakpoint,
+            text: text.into(),
+            waited,
+        }
+    }
+}
+
+impl Lists {
+    /// Forgets those that were asked for longest ago.
+    fn make_room(&mut self) {
+        let mut bytes: usize = self.kept.iter().map(|list| list.rows.len()).sum();
+        let mut over = 0;
+        for list in self.kept.iter().take(self.kept.len().saturating_sub(1)) {
+            if self.kept.len() - over <= MOST_LISTS && bytes <= MOST_BYTES {
+                break;
+            }
+            bytes -= list.rows.len();
+            over += 1;
+        }
+        self.kept.drain(..over);
+    }
+}
+
+impl CachedList {
+    fn is_of(&self, breakpoints: &[&Arc<Breakpoint>]) -> bool {
+        let same = |(a, b): (&Arc<Breakpoint>, &&Arc<Breakpoint>)| Arc::ptr_eq(a, b);
+        self.of.len() == breakpoints.len() && self.of.iter().zip(breakpoints).all(same)
+    }
+}
+
+#[cfg(test)]
+#[path = "shared/tests.rs"]
+mod tests;

@@ -1,0 +1,206 @@
+//! Jobs of which some tasks stand while others run, and perhaps wait for them. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::fold::ranks::ranges;
+use super::json::seconds;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::text::replaced;
+use ray_relay_ray::ray::registry::{Breakpoint, Running, Snapshot, State, What};
+
+/// Groups of a job that are told of one by one.
+const GROUPS: usize = 32;
+
+/// What runs of one group.
+#[derive(Default)]
+struct RunningGroup {
+    tasks: usize,
+    ranks: BTreeSet<u32>,
+    /// The one that has run for longest.
+    longest: Option<Duration>,
+}
+
+/// The jobs of `list` with tasks that stand, and which others of them are among `running`. Of both, what a person may not see
+/// has been taken out before.
+pub fn jobs<'a>(
+    list: &Snapshot,
+    running: impl Iterator<Item = &'a Running>,
+    now: Timestamp,
+) -> Value {
+    let stops = |one: &Breakpoint| !matches!(one.state, State::Unlisted);
+    let mut jobs: BTreeMap<(&str, &str), Vec<&Breakpoint>> = BTreeMap::new();
+    let mut workers: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for one in list.live.iter().filter(|one| stops(one)) {
+        workers.insert((&one.cluster, &one.worker_id));
+        if let Some(job) = &one.names.job_id {
+            jobs.entry((&one.cluster, job)).or_default().push(one);
+        }
+    }
+    let mut others: BTreeMap<(&str, &str), BTreeMap<&str, RunningGroup>> = BTreeMap::new();
+    for one in running {
+        let Some(job) = one.names.job_id.as_deref() else {
+            continue;
+        };
+        let of = (&*one.cluster, job);
+        let stands = workers.contains(&(&*one.cluster, &*one.worker_id));
+        if stands || one.what == What::Driver || !jobs.contains_key(&of) {
+            continue;
+        }
+        let group = others.entry(of).or_default().entry(&one.group).or_default();
+        group.tasks += 1;
+        group.ranks.extend(one.names.rank);
+        group.longest = group.longest.max(one.running_for(now.time));
+    }
+    let limits = list.standing(|_| true);
+    let told = jobs.iter().map(|(of, stops)| {
+        let groups = others.get(of);
+        let longest = stops.iter().map(|one| one.waiting(now)).max();
+        let limit = limits.get(of);
+        let running = groups.into_iter().flatten().take(GROUPS).map(|(name, group)| {
+            json!({ "group": name, "tasks": group.tasks, "ranks": group.ranks, "running_seconds": group.longest.map(seconds) })
+        });
+        json!({
+            "cluster": of.0, "job_id": of.1,
+            "standing": stops.len(), "standing_seconds": longest.map(seconds),
+            "running": running.collect::<Vec<_>>(),
+            "collective_timeout_seconds": limit.map(|limit| seconds(limit.limit)),
+            "collective_left_seconds": limit.map(|limit| seconds(now.until(limit.ends))),
+        })
+    });
+    told.collect()
+}
+
+/// The `jobs` of the relay's answer for people, a line each: those of which anything else runs.
+pub fn lines(jobs: &Value) -> String {
+    let span_of = |value: &Value| {
+        let seconds = Duration::try_from_secs_f64(value.as_f64()?.max(0.0));
+        Some(span(seconds.ok()?))
+    };
+    let mut lines = String::new();
+    for job in jobs.as_array().into_iter().flatten() {
+        let running = job["running"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        if running.is_empty() {
+            continue;
+        }
+        let standing = match job["standing"].as_u64() {
+            Some(1) => "1 task stands".to_owned(),
+            count => format!("{} tasks stand", count.unwrap_or_default()),
+        };
+        let since = span_of(&job["standing_seconds"]).unwrap_or_else(|| "?".to_owned());
+        let groups: Vec<String> = running.iter().map(group).collect();
+        lines += &format!(
+            "job {}: {standing}, for {since}, while others run: {}",
+            replaced(job["job_id"].as_str().unwrap_or("?")),
+            groups.join(", ")
+        );
+        match job["collective_left_seconds"].as_f64() {
+            None => {}
+            Some(left) if left <= 0.0 => lines += "; collectives have timed out by now",
+            Some(_) => {
+                let left = span_of(&job["collective_left_seconds"]).unwrap_or_default();
+                lines += &format!("; collectives time out in {left}");
+            }
+        }
+        lines.push('\n');
+    }
+    lines
+}
+
+fn group(group: &Value) -> String {
+    let name = replaced(group["group"].as_str().unwrap_or("?")).into_owned();
+    let tasks = group["tasks"].as_u64().unwrap_or_default();
+    let rank = |rank: &Value| u32::try_from(rank.as_u64()?).ok();
+    let ranks = group["ranks"].as_array().into_iter().flatten();
+    let ranks: BTreeSet<u32> = ranks.filter_map(rank).collect();
+    let who = match (ranks.len(), tasks) {
+        (1, 1) => format!("{name} rank {}", ranges(&ranks)),
+        (count, tasks) if count as u64 == tasks => format!("{name} ranks {}", ranges(&ranks)),
+        (_, 1) => name,
+        (_, tasks) => format!("{tasks} of {name}"),
+    };
+    let seconds = Duration::try_from_secs_f64(group["running_seconds"].as_f64().unwrap_or(-1.0));
+    match seconds {
+        Ok(seconds) => format!("{who} (for {})", span(seconds)),
+        Err(_) => who,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ray_relay_base::timestamp::testing::at;
+    use ray_relay_ray::ray::registry::Names;
+    use ray_relay_ray::ray::testing::{paused, snapshot};
+
+    fn running(n: u8, job: &str, rank: Option<u32>, what: What) -> Running {
+        Running {
+            cluster: "default".into(),
+            what,
+            group: "Trainer".to_owned(),
+            names: Names {
+                job_id: Some(job.to_owned()),
+                rank,
+                ..Names::default()
+            },
+            node_id: String::new(),
+            node_ip: None,
+            worker_id: format!("{n:056x}"),
+            pid: None,
+            started: Some(at(1000).time),
+        }
+    }
+
+    #[test]
+    fn the_others_of_a_job_with_one_that_stands_are_told_with_the_time_that_is_left() {
+        let mut stands = paused("Trainer.step", 3);
+        stands.first_seen = at(2000);
+        stands.worker_id = format!("{:056x}", 3).into();
+        stands.names_mut().job_id = Some("01000000".to_owned());
+        stands.names_mut().collective_timeout = Some(Duration::from_secs(1800));
+        let list = snapshot(vec![stands]);
+        let all = [
+            running(0, "01000000", Some(0), What::Method),
+            running(1, "01000000", Some(1), What::Method),
+            running(2, "01000000", Some(2), What::Method),
+            // It stands itself, it is a driver, and it is of another job.
+            running(3, "01000000", Some(3), What::Method),
+            running(4, "01000000", None, What::Driver),
+            running(5, "02000000", Some(0), What::Method),
+        ];
+        let told = jobs(&list, all.iter(), at(2600));
+        assert_eq!(
+            told,
+            json!([{"cluster": "default", "job_id": "01000000", "standing": 1, "standing_seconds": 600.0,
+                "running": [{"group": "Trainer", "tasks": 3, "ranks": [0, 1, 2], "running_seconds": 1600.0}],
+                "collective_timeout_seconds": 1800.0, "collective_left_seconds": 1200.0}])
+        );
+        assert_eq!(
+            lines(&told),
+            "job 01000000: 1 task stands, for 10m 00s, while others run: Trainer ranks 0-2 (for 26m 40s); collectives time out in 20m 00s\n"
+        );
+        let over = lines(&jobs(&list, all.iter(), at(9000)));
+        assert!(
+            over.ends_with("; collectives have timed out by now\n"),
+            "{over}"
+        );
+        // Nothing waits for what is alone.
+        assert_eq!(lines(&jobs(&list, all[3..].iter(), at(2600))), "");
+    }
+
+    #[test]
+    fn an_answer_of_another_shape_is_no_panic() {
+        for value in [
+            json!(null),
+            json!([1, {"running": [5, {"ranks": ["x"], "running_seconds": 1e300}]}]),
+        ] {
+            let _ = lines(&value);
+        }
+    }
+}

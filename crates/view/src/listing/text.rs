@@ -1,0 +1,142 @@
+//! Text for terminals: measured and cut. [`ray_relay_base::wire::text`] has made it safe to show before.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use ray_relay_base::wire::text::replaced;
+
+/// The blanks between two columns of a table.
+pub(super) const GAP: usize = 2;
+
+/// Names that are shown of many.
+const NAMED: usize = 8;
+
+/// Stands for what was cut away.
+const ELLIPSIS: char = '…';
+
+/// A text, cleaned for a terminal; an empty one is none.
+pub(super) fn text(value: &Value) -> Option<String> {
+    value
+        .as_str()
+        .filter(|text| !text.is_empty())
+        .map(|text| replaced(text).into_owned())
+}
+
+/// The first of `total` names, and how many more there are.
+pub fn first_of(names: &[&str], total: usize) -> String {
+    let shown = names.len().min(NAMED);
+    let text = names[..shown].join(", ");
+    match total.saturating_sub(shown) {
+        0 => text,
+        more => format!("{text} and {more} more"),
+    }
+}
+
+/// Columns that `text` takes on a terminal.
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// Which end of a text that is too long is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeptEnd {
+    /// The start is kept, as of names.
+    Start,
+    /// The end is kept, as of `long/path/train.py:26`.
+    End,
+}
+
+/// `text` in at most `columns`, with `…` where something was cut away.
+pub fn fit(text: &str, columns: usize, keep: KeptEnd) -> Cow<'_, str> {
+    if width(text) <= columns {
+        return Cow::Borrowed(text);
+    }
+    let room = columns.saturating_sub(1);
+    let mut used = 0;
+    let mut take = |c: &char| {
+        used += c.width().unwrap_or(0);
+        used <= room
+    };
+    Cow::Owned(match (columns, keep) {
+        (0, _) => String::new(),
+        (_, KeptEnd::Start) => text
+            .chars()
+            .take_while(|c| take(c))
+            .chain([ELLIPSIS])
+            .collect(),
+        (_, KeptEnd::End) => {
+            let kept: Vec<char> = text.chars().rev().take_while(|c| take(c)).collect();
+            [ELLIPSIS]
+                .into_iter()
+                .chain(kept.into_iter().rev())
+                .collect()
+        }
+    })
+}
+
+/// A table of `lines`, the first of which has the titles: columns as wide as what is in them, each line ended by a line
+/// feed and in at most `columns`.
+pub fn table<L>(lines: Vec<L>, columns: Option<usize>) -> String
+where
+    L: AsRef<[String]> + IntoIterator<Item = String>,
+{
+    let cells = lines.first().map_or(0, |titles| titles.as_ref().len());
+    let widest = |column: usize| {
+        let widths = lines.iter().map(|line| width(&line.as_ref()[column]));
+        widths.max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..cells).map(widest).collect();
+    let mut text = String::new();
+    for line in lines {
+        text += &beside(line.into_iter().zip(widths.iter().copied()), columns);
+        text.push('\n');
+    }
+    text
+}
+
+/// One line of a table: `cells` side by side, each in as much room as is given with it, in at most `columns`. Padding
+/// waits for the next cell, so that no line ends in blanks.
+pub fn beside(
+    cells: impl IntoIterator<Item = (String, usize)>,
+    columns: Option<usize>,
+) -> String {
+    let mut line = String::new();
+    let mut pending = 0;
+    for (cell, room) in cells {
+        line.extend(std::iter::repeat_n(' ', pending));
+        line += &cell;
+        pending = room.saturating_sub(width(&cell)) + GAP;
+    }
+    match columns {
+        Some(columns) => fit(&line, columns, KeptEnd::Start).into_owned(),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use ray_relay_base::wire::text::replaced;
+
+    #[test]
+    fn wide_characters_are_measured() {
+        assert_eq!(fit("数数数数", 5, KeptEnd::Start), "数数…");
+        assert_eq!(fit("数数数数", 4, KeptEnd::Start), "数…");
+        assert_eq!(fit("src/train.py:26", 8, KeptEnd::End), "…n.py:26");
+        assert_eq!(fit("abc", 3, KeptEnd::Start), "abc");
+        assert_eq!(fit("abc", 1, KeptEnd::Start), "…");
+        assert_eq!(fit("abc", 0, KeptEnd::Start), "");
+    }
+
+    proptest! {
+        #[test]
+        fn what_fits_fits(text in ".{0,40}", columns in 0usize..50) {
+            for keep in [KeptEnd::Start, KeptEnd::End] {
+                prop_assert!(width(&fit(&replaced(&text), columns, keep)) <= columns);
+            }
+        }
+    }
+}
