@@ -6,12 +6,12 @@
 
 use std::time::Instant;
 
-use ray_relay::dap::message_filter::{Action, MessageFilter};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::{Rights, Scope, Scopes, SessionObligations};
 use ray_relay_base::wire::dap::codec::{frame, parse, put_frame};
 use ray_relay_base::wire::dap::peek::Depth;
 use ray_relay_base::wire::dap::scanner::{Rules, ScanStep, Scanner};
+use ray_relay_dap::dap::message_filter::{Action, MessageFilter};
 use serde_json::json;
 
 const ROUNDS: usize = 21;

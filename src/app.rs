@@ -17,11 +17,8 @@ pub(crate) use self::descriptors::raise as raise_open_files;
 pub use self::essential::Fallen;
 
 use self::essential::Essential;
-use crate::context::Context;
 use crate::discovery::Discovery;
 use crate::listener::{self, BindError};
-use crate::notice::Notices;
-use crate::release;
 use ray_relay_access::audit::{self, Audit};
 use ray_relay_access::connection::admission::Admission;
 use ray_relay_access::identity::{Authenticator, Issuers, SetupError};
@@ -33,7 +30,10 @@ use ray_relay_base::shutdown::{Shutdown, Signals};
 use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
 use ray_relay_base::wire::turn;
 use ray_relay_debugger::keeper::{self, Keeper};
+use ray_relay_http::notice::Notices;
 use ray_relay_ray::ray::registry::Registry;
+use ray_relay_session::context::Context;
+use ray_relay_session::release;
 
 /// Why the relay did not start, or did not go on.
 #[derive(Debug, thiserror::Error)]

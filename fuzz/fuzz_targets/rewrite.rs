@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ray_relay::http::rewrite::rewrite;
+use ray_relay_http::http::rewrite::rewrite;
 use ray_relay_fuzz::as_python;
 use serde_json::Value;
 

@@ -9,10 +9,10 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 use super::essential::Essential;
-use crate::context::Context;
-use crate::upstream::park;
-use crate::upstream::restored::Restored;
 use ray_relay_debugger::keeper::LeftConnection;
+use ray_relay_session::context::Context;
+use ray_relay_session::upstream::park;
+use ray_relay_session::upstream::restored::Restored;
 
 /// How long the Ray heads may take to know the workers before clients are served all the same.
 const CLAIMED: Duration = Duration::from_secs(15);

@@ -3,9 +3,9 @@
 //! [`config`] knows no other part, so what it cannot judge by itself is put together
 //! here, for `ray-relay serve` and `ray-relay check-config` alike.
 
-use crate::notice;
 use ray_relay_access::tls::Material;
 use ray_relay_base::config::{self, Checks, Fault, Problems, Resolved, Sources};
+use ray_relay_http::notice;
 
 #[cfg(test)]
 mod tests;

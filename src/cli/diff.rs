@@ -15,11 +15,11 @@ use super::relay_client::RelayClient;
 use super::snapshot::patiently;
 use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
+use ray_relay_base::wire::text::replaced;
 use ray_relay_view::group::members::MeantTasks;
 use ray_relay_view::listing::fold::compared::Compared;
 use ray_relay_view::listing::fold::differences::{NO_THREAD, Stands};
 use ray_relay_view::listing::fold::told;
-use ray_relay_base::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -21,10 +21,10 @@ use super::release::only_called;
 use super::worker_session::{
     OPENS_DEBUGGER, Which, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
-use ray_relay_view::group::kept::pieces_of;
 use ray_relay_base::config::units::format_duration;
 use ray_relay_base::memory::Account;
 use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd};
+use ray_relay_view::group::kept::pieces_of;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -16,6 +16,7 @@ use super::relay_client::RelayClient;
 use super::terminal::say;
 use super::{Editor, Failure, LaunchConfigArgs, RelayArgs};
 use ray_relay_base::wire::relay_url::RelayUrl;
+use ray_relay_http::http::page::VSCODE_CONFIGURATION;
 use ray_relay_ray::ray::registry::BreakpointId;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -155,7 +156,7 @@ fn vscode(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     let name = label(breakpoint);
     let selection = selected_in_json(breakpoint);
     let values = [("name", &*name), ("note", note), ("selection", &selection)];
-    filled(include_str!("launch_config/vscode.json"), relay, &values)
+    filled(VSCODE_CONFIGURATION, relay, &values)
 }
 
 /// The same for a relay that knows its users.
@@ -168,7 +169,7 @@ fn vscode_of_own(relay: &RelayUrl) -> String {
         ("note", note),
         ("selection", "\"all\": \"mine\""),
     ];
-    filled(include_str!("launch_config/vscode.json"), relay, &values)
+    filled(VSCODE_CONFIGURATION, relay, &values)
 }
 
 /// nvim-dap passes every key of a configuration on to the adapter, and starts sessions that the

@@ -54,7 +54,6 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-pub use ray_relay_view::listing::select::{BadChoice, Filter, Order};
 pub use audit::AuditArgs;
 pub use check_config::CheckConfigArgs;
 pub use client_args::{
@@ -70,6 +69,7 @@ pub use kube::KubeArgs;
 pub use man::ManArgs;
 pub use members::MembersArgs;
 pub use ray_relay_base::config::Flags;
+pub use ray_relay_view::listing::select::{BadChoice, Filter, Order};
 pub use relay_args::RelayArgs;
 pub use relay_tls::RelayTlsArgs;
 pub use relay_token::RelayTokenArgs;

@@ -13,11 +13,11 @@ use super::release::{called, is_of};
 use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
 use super::{Failure, ParkArgs};
-use ray_relay_view::group::members::left_unnamed;
 use ray_relay_base::config::units::format_duration;
 use ray_relay_base::wire::human_time::{span, utc};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::BreakpointId;
+use ray_relay_view::group::members::left_unnamed;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

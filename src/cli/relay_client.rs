@@ -19,11 +19,11 @@ use tokio::time::timeout;
 pub(super) use self::error::{RelayError, refusal};
 use super::sse::EventFeed;
 use super::{RelayArgs, relay_dial};
-use ray_relay_view::listing::select::Filter;
 use ray_relay_base::dial;
 use ray_relay_base::dial::http::{self, HttpClient};
 use ray_relay_base::wire::json::{list_mut, put};
 use ray_relay_base::wire::text::{innermost_cause, percent_encoded, replaced};
+use ray_relay_view::listing::select::Filter;
 
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";

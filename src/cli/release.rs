@@ -10,12 +10,12 @@ use super::members::{complete, once_named, rows_of};
 use super::relay_client::RelayClient;
 use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
-use ray_relay_view::group::members::left_unnamed;
-use ray_relay_view::listing::row::Row;
 use ray_relay_access::policy::Pattern;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::{BreakpointId, BreakpointIdPrefix, names_worker};
+use ray_relay_view::group::members::left_unnamed;
+use ray_relay_view::listing::row::Row;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::relay_client::RelayClient;
 use super::worker_session::WorkerSessionError as SessionError;
 use super::{Failure, RelayArgs, completions, terminal};
-use ray_relay_view::listing::text;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::text::replaced;
+use ray_relay_view::listing::text;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

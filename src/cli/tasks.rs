@@ -14,15 +14,15 @@ use super::relay_client::RelayClient;
 use super::snapshot::running::{looks, process};
 use super::terminal;
 use super::terminal::say;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::json::{put, take};
+use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::fold::idle;
 use ray_relay_view::listing::fold::member::Member;
 use ray_relay_view::listing::hooks::HookCount;
 use ray_relay_view::listing::row::Row;
 use ray_relay_view::listing::select::{Filter, ListSelection, Order};
 use ray_relay_view::listing::standing;
-use ray_relay_base::wire::human_time::span;
-use ray_relay_base::wire::json::{put, take};
-use ray_relay_base::wire::text::replaced;
 
 /// Characters of a worker id that are enough for every command.
 const WORKER: usize = 12;

@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use ray_relay_view::listing::text;
 use ray_relay_base::wire::human_time::moment;
 use ray_relay_base::wire::text::{one_line, replaced};
 use ray_relay_ray::ray::jobs::JobState;
+use ray_relay_view::listing::text;
 
 /// Begins each line of the driver's output that is JSON for this program.
 const MARK: &str = "@ray-relay ";

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::context::Context;
 use ray_relay_access::connection::summary::Summary;
+use ray_relay_session::context::Context;
 
 /// Tells what is known of a connection when this is dropped, whatever ends it.
 pub(super) struct ConnectionLog {

@@ -15,9 +15,6 @@ use super::detect::{Detection, ENOUGH, detect};
 use super::pydevd;
 use super::refusal::{self, HandshakeRefusal, Speaks, TLS_ALERT};
 use super::wire::ClientWire;
-use crate::connect::ArrivedStream;
-use crate::context::Context;
-use crate::{dap, http, lineproto};
 use ray_relay_access::connection::ConnectionInfo;
 use ray_relay_access::connection::on_wake::WakeForwarder;
 use ray_relay_access::identity::{AuthError, Authenticator, Principal};
@@ -26,6 +23,10 @@ use ray_relay_access::tls::{Certificate, Tls};
 use ray_relay_base::config::TlsMode;
 use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_base::wire::tcp;
+use ray_relay_dap::dap;
+use ray_relay_http::{http, lineproto};
+use ray_relay_session::connect::ArrivedStream;
+use ray_relay_session::context::Context;
 
 const UNKNOWN_ANSWER: &[u8] =
     b"ray-relay: these bytes are neither HTTP nor the debug adapter protocol.\r\n";

@@ -18,8 +18,6 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::sleep;
 use tracing::{Instrument as _, debug, error, warn};
 
-use crate::connect::InnerConnection;
-use crate::context::Context;
 use ray_relay_access::connection::admission::{Admission, ConnectionPermit, Guard};
 use ray_relay_access::connection::on_wake::WakeForwarder;
 use ray_relay_access::connection::summary::Summary;
@@ -28,6 +26,8 @@ use ray_relay_access::telemetry::metrics::RefusalKind;
 use ray_relay_access::tls::Tls;
 use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
 use ray_relay_base::wire::tcp;
+use ray_relay_session::connect::InnerConnection;
+use ray_relay_session::context::Context;
 
 /// Connections that the kernel holds until the relay gets round to them.
 const BACKLOG: u32 = 512;

@@ -10,13 +10,13 @@ use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::detect::Detection;
-use crate::context::Context;
-use crate::dap::refusal::refuse as refuse_request;
-use crate::dap::unknown_frame;
 use ray_relay_access::connection::summary::Summary;
 use ray_relay_access::telemetry::metrics::RefusalKind;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::Request;
+use ray_relay_dap::dap::refusal::refuse as refuse_request;
+use ray_relay_dap::dap::unknown_frame;
+use ray_relay_session::context::Context;
 
 /// How long a refused connection may take to read the answer and close.
 const REFUSAL_LINGER: Duration = Duration::from_secs(2);

@@ -9,10 +9,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-use crate::connect::ArrivedStream;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_base::wire::write_through;
+use ray_relay_session::connect::ArrivedStream;
 
 /// Bytes of the protocol. The TLS state is on the heap: most of its size would otherwise be part of every connection.
 #[derive(Debug)]

@@ -7,13 +7,13 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use ray_relay::http;
-use ray_relay::session::state::SessionState;
 use ray_relay_access::audit::EntryKind;
 use ray_relay_access::policy::Scope;
 use ray_relay_access::telemetry;
 use ray_relay_base::config::explain::explained;
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_http::http;
+use ray_relay_session::session::state::SessionState;
 
 const PAGE: &str = "docs/reference.md";
 const LISTED: &str = "src/listing/json.rs";
@@ -404,7 +404,10 @@ fn no_table_is_left_out() {
 #[test]
 fn a_row_has_the_fields_of_the_reference() {
     let row = ray_relay_ray::ray::testing::paused("square", 1);
-    let row = serde_json::json!(ray_relay_view::listing::json::JsonRow::new(&row, Timestamp::now()));
+    let row = serde_json::json!(ray_relay_view::listing::json::JsonRow::new(
+        &row,
+        Timestamp::now()
+    ));
     let row = row.as_object().unwrap();
     let told = fields(LISTED, "JsonRow");
     let names: Vec<_> = told
@@ -421,7 +424,8 @@ fn a_row_has_the_fields_of_the_reference() {
             "{name} is in {PAGE} alone"
         );
     }
-    let list = ray_relay_view::listing::json::list(&ray_relay_ray::ray::registry::Snapshot::default());
+    let list =
+        ray_relay_view::listing::json::list(&ray_relay_ray::ray::registry::Snapshot::default());
     let told = fields(LISTED, "ListEnd");
     for key in list
         .as_object()

@@ -29,8 +29,10 @@ macro_rules! pages {
 }
 
 /// The picture that a page shows, an SVG.
-pub const PICTURE: (&str, &str) =
-    ("architecture.svg", include_str!("../../../docs/architecture.svg"));
+pub const PICTURE: (&str, &str) = (
+    "architecture.svg",
+    include_str!("../../../docs/architecture.svg"),
+);
 
 pages! {
     "install": "every way to install: Kubernetes, a host, systemd, packages";

@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value};
 
-use ray_relay_view::listing::text::{KeptEnd, beside, fit};
 use ray_relay_base::wire::text::replaced;
+use ray_relay_view::listing::text::{KeptEnd, beside, fit};
 
 /// Title, usual width, and what stands there.
 type AuditColumn = (&'static str, usize, fn(&Map<String, Value>) -> String);

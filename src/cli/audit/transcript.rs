@@ -6,10 +6,10 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use ray_relay_view::listing::text::{KeptEnd, fit};
 use ray_relay_access::recording::Direction;
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::text::replaced;
+use ray_relay_view::listing::text::{KeptEnd, fit};
 
 /// Columns of a text from a message.
 const LONGEST: usize = 160;

@@ -16,12 +16,12 @@ use crate::cli::relay_dial::dial;
 use crate::cli::worker_session::{
     Which, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
-use ray_relay_view::group::KEPT;
-use ray_relay_view::group::live::open_all;
-use ray_relay_view::group::prompt::PromptGroup;
 use ray_relay_base::dial::Stream;
 use ray_relay_base::memory::Memory;
 use ray_relay_debugger::pdb::{Options, PromptEnd};
+use ray_relay_view::group::KEPT;
+use ray_relay_view::group::live::open_all;
+use ray_relay_view::group::prompt::PromptGroup;
 
 /// What the relay is told, and shows as the holder.
 const CLIENT: &str = "ray-relay debug";

@@ -8,8 +8,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::cli::relay_client::RelayClient;
 use crate::cli::sse::{EventFeed, ServerSentEvent};
-use ray_relay_view::listing::row::kind;
 use ray_relay_access::policy::Pattern;
+use ray_relay_view::listing::row::kind;
 
 /// How long is waited before the stream is asked for again.
 const PAUSE: Duration = Duration::from_secs(3);

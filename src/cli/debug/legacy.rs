@@ -12,9 +12,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::input::Typed;
 use super::{DebugArgs, Terminal, dial};
 use crate::cli::failure::Failure;
-use crate::lineproto::{Enter, TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
 use ray_relay_base::wire::text::escaped;
 use ray_relay_debugger::pdb::{COMMANDS_PROMPT, PROMPT};
+use ray_relay_http::lineproto::{Enter, TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
 
 /// What the relay and pdb end a question with.
 const QUESTIONS: [&str; 4] = [PROMPT, COMMANDS_PROMPT, TOKEN, ">>> "];
@@ -184,12 +184,12 @@ mod tests {
     use tokio::io::DuplexStream;
 
     use super::*;
-    use crate::context::Context;
     use ray_relay_access::audit::testing::spied;
     use ray_relay_access::connection::ConnectionInfo;
     use ray_relay_access::connection::summary::Summary;
     use ray_relay_access::identity::testing::{authenticator, token_of};
     use ray_relay_base::config::Config;
+    use ray_relay_session::context::Context;
 
     fn entering() -> Enter {
         Enter {
@@ -262,7 +262,8 @@ mod tests {
         let (here, there) = tokio::io::duplex(1 << 12);
         let served = tokio::spawn(async move {
             let session = context.sessions.table.open(&Summary::new(peer));
-            crate::lineproto::serve(&context, session, there, ConnectionInfo::plain(peer)).await;
+            ray_relay_http::lineproto::serve(&context, session, there, ConnectionInfo::plain(peer))
+                .await;
         });
         let (mut from, mut to) = tokio::io::split(here);
         let patience = Duration::from_secs(10);

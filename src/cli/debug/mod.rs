@@ -25,13 +25,13 @@ use super::worker_session::{
     OPENS_DEBUGGER, Which, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
 use super::{DebugArgs, Failure, terminal};
-use ray_relay_view::listing::browse::{Browse, BrowseStep};
-use ray_relay_view::listing::menu::Menu;
-use ray_relay_view::listing::select::ListSelection;
 use ray_relay_base::dial::Stream;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd};
 use ray_relay_ray::ray::registry::BreakpointIdPrefix;
+use ray_relay_view::listing::browse::{Browse, BrowseStep};
+use ray_relay_view::listing::menu::Menu;
+use ray_relay_view::listing::select::ListSelection;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

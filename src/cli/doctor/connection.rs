@@ -17,13 +17,13 @@ use super::report::Report;
 use crate::cli::kube::KubeRelay;
 use crate::cli::relay_client::{RelayError, refusal};
 use crate::cli::{RELAY_BY_DEFAULT, RELAY_VARIABLE, RelayArgs};
-use ray_relay_view::doctor::{ChainLink, Fault, Finding, Severity, said_and_next};
 use ray_relay_base::dial::http::{Roots, trusting};
 use ray_relay_base::dial::{Connector, DialError, Proxies, ProxyError, tls_error};
 use ray_relay_base::wire::human_time::{moment, span};
 use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_base::wire::relay_url::{RelayUrl, is_this_machine};
 use ray_relay_base::wire::text::shortened;
+use ray_relay_view::doctor::{ChainLink, Fault, Finding, Severity, said_and_next};
 
 /// What the other commands would say of `error`.
 pub(super) fn refused(error: &RelayError) -> Finding {

@@ -17,9 +17,9 @@ use self::connection::refused;
 use self::report::Report;
 use super::relay_client::{RelayClient, RelayError};
 use super::{DoctorArgs, Failure, RelayArgs};
-use ray_relay_view::doctor::{ChainLink, Finding, hooks, lists};
 use ray_relay_base::wire::json::take;
 use ray_relay_base::wire::text::shortened;
+use ray_relay_view::doctor::{ChainLink, Finding, hooks, lists};
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use serde_json::{Value, json};
 
-use ray_relay_view::doctor::{self, Finding, Severity};
 use ray_relay_access::telemetry::logging::colours;
+use ray_relay_view::doctor::{self, Finding, Severity};
 
 /// All findings as JSON, and what they come to.
 pub(super) fn as_json(relay: &str, findings: &[Finding], exit_code: u8) -> Value {

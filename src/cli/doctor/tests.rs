@@ -21,12 +21,12 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::app::{self, Running};
 use crate::cli::{KubeArgs, RelayTlsArgs, RelayTokenArgs};
-use ray_relay_view::doctor::Severity;
 use ray_relay_access::identity::testing::{KEY, foreign_token, token_of, token_until};
 use ray_relay_base::config::{ClientAuth, Config, Gcs};
 use ray_relay_base::dial::testing::{Authority, Files, Pair};
 use ray_relay_base::wire::human_time::utc;
 use ray_relay_ray::ray::registry::FoundCluster;
+use ray_relay_view::doctor::Severity;
 
 /// A server that answers each request as `answer` says, by its path.
 async fn server(

@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
 use crate::cli::relay_token::VARIABLE;
-use ray_relay_view::doctor::{ChainLink, Fault, Finding};
 use ray_relay_access::identity::{Claims, Jws};
 use ray_relay_base::wire::human_time::moment;
 use ray_relay_base::wire::text::{replaced, shortened};
+use ray_relay_view::doctor::{ChainLink, Fault, Finding};
 
 /// Longer than any relay reads.
 const LONGEST: usize = 64 * 1024;

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use ray_relay_view::group::kept::{KeptOutput, NOTICE};
 use ray_relay_debugger::pdb::Piece;
 use ray_relay_ray::ray::registry::SERVE_NOTE;
+use ray_relay_view::group::kept::{KeptOutput, NOTICE};
 
 /// See the module.
 pub(in crate::cli) enum Screen {

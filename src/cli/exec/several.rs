@@ -16,13 +16,13 @@ use crate::cli::members::{announced, complete};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::terminal::say;
 use crate::cli::worker_session::{Which, WorkerSessionError as SessionError};
+use ray_relay_base::memory::Memory;
+use ray_relay_base::wire::text::replaced;
 use ray_relay_view::group::answered::Answered;
 use ray_relay_view::group::kept::KeptOutput;
 use ray_relay_view::group::members::{MeantTasks, ready};
 use ray_relay_view::group::{KEPT, OPENING};
 use ray_relay_view::listing::fold::told;
-use ray_relay_base::memory::Memory;
-use ray_relay_base::wire::text::replaced;
 
 /// Tasks in which commands run at once: what stops together may wait for each other when it runs.
 const AT_ONCE: usize = 256;

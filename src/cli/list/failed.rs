@@ -6,10 +6,10 @@ use super::super::relay_client::RelayClient;
 use super::super::tasks::{Column, lined_up, read_timed};
 use super::super::terminal::{self, say};
 use super::super::{Failure, ListArgs};
-use ray_relay_view::listing::row::Row;
-use ray_relay_view::listing::select::ListSelection;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::text::replaced;
+use ray_relay_view::listing::row::Row;
+use ray_relay_view::listing::select::ListSelection;
 
 pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay)?;

@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use super::page::{folded, page};
 use crate::cli::failure::Failure;
 use crate::cli::terminal;
-use ray_relay_view::listing::row::{List, Row};
-use ray_relay_view::listing::text::{KeptEnd, fit};
 use ray_relay_base::wire::human_time::{span, utc};
 use ray_relay_base::wire::text::replaced;
+use ray_relay_view::listing::row::{List, Row};
+use ray_relay_view::listing::text::{KeptEnd, fit};
 
 /// What was asked for.
 #[derive(Debug, Clone, Copy)]

@@ -13,11 +13,11 @@ use super::view::{How, View};
 use crate::cli::failure::Failure;
 use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::sse::{EventFeed, ServerSentEvent};
-use ray_relay_view::listing::row::Row;
-use ray_relay_view::listing::select::{ListSelection, arranged};
 use ray_relay_base::wire::backoff::Backoff;
 use ray_relay_base::wire::json::{list_mut, put};
 use ray_relay_base::wire::text::replaced;
+use ray_relay_view::listing::row::Row;
+use ray_relay_view::listing::select::{ListSelection, arranged};
 
 /// How often the whole list is asked for besides: the stream tells what becomes of breakpoints, not
 /// that a head does not answer.

@@ -19,11 +19,11 @@ use crate::cli::release::called;
 use crate::cli::terminal::say;
 use crate::cli::worker_session::WorkerSessionError as SessionError;
 use crate::cli::{Failure, SnapshotArgs};
-use ray_relay_view::listing::row::Row;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::json::take;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::SnapshotLimits;
+use ray_relay_view::listing::row::Row;
 
 /// Tasks that are looked at at a time: as many as a relay lets one person.
 const AT_ONCE: usize = 4;

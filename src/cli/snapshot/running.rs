@@ -12,15 +12,15 @@ use crate::cli::failure::{Exit, Failure};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::terminal::say;
 use crate::cli::worker_session::WorkerSessionError as SessionError;
+use ray_relay_base::wire::human_time::{span, utc};
+use ray_relay_base::wire::json::put;
+use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::fold::idle;
 use ray_relay_view::listing::fold::member::Member;
 use ray_relay_view::listing::fold::places;
 use ray_relay_view::listing::fold::text::{self, TreeOptions};
 use ray_relay_view::listing::fold::waits;
 use ray_relay_view::listing::row::Row;
-use ray_relay_base::wire::human_time::{span, utc};
-use ray_relay_base::wire::json::put;
-use ray_relay_base::wire::text::replaced;
 
 /// Tasks at breakpoints that are named one by one.
 const NAMED: usize = 8;

@@ -7,13 +7,13 @@ use futures_util::SinkExt;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::*;
-use crate::agents::tests::Scene;
 use ray_relay_access::identity::testing::{principal, token_of};
 use ray_relay_base::config::UpstreamPath;
 use ray_relay_base::timestamp::unix_ms;
 use ray_relay_base::wire::dap::message::event;
 use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::tunnel::messages::{FromAgent, FromRelay, Hex, HoldRow, Kind, Parked};
+use ray_relay_http::http::testing::Scene;
 use ray_relay_ray::hold::EACH;
 use ray_relay_ray::ray::registry::Breakpoint;
 

@@ -45,7 +45,7 @@ pub struct Flags {
     /// [env: RAY_RELAY_ADVERTISE_MODE] [default: single]
     #[arg(long, value_name = "MODE", value_parser = words_of::<AdvertiseMode>())]
     pub advertise: Option<String>,
-    /// Level or filter, such as debug or ray_relay::dap=debug,info
+    /// Level or filter, such as debug or ray_relay_dap=debug,info
     /// [env: RAY_RELAY_LOG_LEVEL] [default: info]
     #[arg(long, value_name = "FILTER")]
     pub log_level: Option<String>,

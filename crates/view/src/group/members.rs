@@ -227,11 +227,7 @@ impl MeantTasks {
     }
 
     /// `compared` of them as JSON, each with why it gave no answer.
-    pub fn compared(
-        &self,
-        compared: &Compared<'_>,
-        errors: &BTreeMap<usize, String>,
-    ) -> Value {
+    pub fn compared(&self, compared: &Compared<'_>, errors: &BTreeMap<usize, String>) -> Value {
         let all = (0..self.len()).map(|at| self.json(at, errors.get(&at).map(String::as_str)));
         compared.json(&all.collect::<Vec<_>>())
     }

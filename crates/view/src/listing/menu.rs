@@ -106,12 +106,7 @@ impl Menu {
 
     /// What makes the list unreliable, and the table of `rows`, each line ended by a line feed. `columns`: width of the
     /// terminal.
-    pub fn render(
-        &self,
-        verbose: bool,
-        columns: Option<usize>,
-        rows: Range<usize>,
-    ) -> String {
+    pub fn render(&self, verbose: bool, columns: Option<usize>, rows: Range<usize>) -> String {
         let troubles = self.list.troubles();
         let mut text: String = troubles
             .iter()

@@ -78,11 +78,7 @@ pub struct RunningRow<'a> {
 
 impl<'a> RunningRow<'a> {
     /// `running` at `now`; `breakpoint`: where its worker waits, for people who may know of it.
-    pub fn new(
-        running: &'a Running,
-        now: SystemTime,
-        breakpoint: Option<BreakpointId>,
-    ) -> Self {
+    pub fn new(running: &'a Running, now: SystemTime, breakpoint: Option<BreakpointId>) -> Self {
         let names = &running.names;
         let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {

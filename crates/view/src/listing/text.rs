@@ -98,10 +98,7 @@ where
 
 /// One line of a table: `cells` side by side, each in as much room as is given with it, in at most `columns`. Padding
 /// waits for the next cell, so that no line ends in blanks.
-pub fn beside(
-    cells: impl IntoIterator<Item = (String, usize)>,
-    columns: Option<usize>,
-) -> String {
+pub fn beside(cells: impl IntoIterator<Item = (String, usize)>, columns: Option<usize>) -> String {
     let mut line = String::new();
     let mut pending = 0;
     for (cell, room) in cells {

@@ -11,7 +11,7 @@ use crate::config::read::{self, Read};
 settings! {
     /// `[log]`: what is logged, and how.
     pub struct Log = "log" {
-        /// A tracing filter such as `info` or `ray_relay::dap=debug,info`.
+        /// A tracing filter such as `info` or `ray_relay_dap=debug,info`.
         level: String = "info".to_owned(), ValueKind::new(filter, quoted);
         /// Form of a line.
         format: LogFormat = LogFormat::Text, choice();
@@ -31,7 +31,7 @@ words! {
 }
 
 fn filter(value: &RawValue) -> Read<String> {
-    const EXPECTED: &str = "a level (off, error, warn, info, debug, trace) or a filter such as \"ray_relay::dap=debug,info\"";
+    const EXPECTED: &str = "a level (off, error, warn, info, debug, trace) or a filter such as \"ray_relay_dap=debug,info\"";
     let filter = read::text(value, EXPECTED)?;
     // tracing takes a misspelt level for the name of a module, and then logs nothing at all.
     let misspelt = filter
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn a_filter_names_levels_and_modules_and_no_spans() {
         let read = |text: &str| filter(&RawValue::Text(text.to_owned()));
-        for good in ["off", "info", "ray_relay::dap=debug,info"] {
+        for good in ["off", "info", "ray_relay_dap=debug,info"] {
             assert_eq!(read(good).unwrap(), good);
         }
         for bad in [

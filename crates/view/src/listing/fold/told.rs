@@ -209,10 +209,7 @@ pub fn json(names: &Names<'_>, all: &Answers) -> Value {
 }
 
 /// Who gave no answer, with the sentences.
-pub fn silent<'a>(
-    names: &Names<'_>,
-    all: impl IntoIterator<Item = (usize, &'a str)>,
-) -> String {
+pub fn silent<'a>(names: &Names<'_>, all: impl IntoIterator<Item = (usize, &'a str)>) -> String {
     let mut by_sentence: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for (at, why) in all {
         by_sentence.entry(why).or_default().insert(at);

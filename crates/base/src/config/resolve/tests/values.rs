@@ -62,7 +62,7 @@ const TWO_CLUSTERS: &str =
 
 #[test]
 fn a_level_that_is_misspelt_is_not_taken_for_a_module() {
-    assert!(resolve(&given("[log]\nlevel = \"ray_relay::dap=debug,info\"\n", &[]).sources).is_ok());
+    assert!(resolve(&given("[log]\nlevel = \"ray_relay_dap=debug,info\"\n", &[]).sources).is_ok());
     let misspelt = problem("[log]\nlevel = 'dbug'");
     assert_eq!(misspelt.hint.unwrap(), "did you mean debug?");
     assert!(problem("[log]\nlevel = \"a=b=c=d\"\n").hint.is_none());

@@ -1,0 +1,414 @@
+//! The attach selector: what a client asks for by `rayRelay` in its attach arguments.
+//!
+//! Pure. Read once for each attach; [`fits`] then holds it against the registry, now or as workers pause.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use ray_relay_access::policy::Pattern;
+use ray_relay_access::telemetry::request::RequestId;
+use ray_relay_base::config::units::parse_duration;
+use ray_relay_base::wire::text::{one_line, shortened};
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, BreakpointIdPrefix};
+use ray_relay_session::session::refusal::SessionRefusal;
+
+/// The keys of `rayRelay` that are for people, for the error that names the nearest one.
+const KEYS: [&str; 14] = [
+    "breakpoint",
+    "task",
+    "worker",
+    "running",
+    "reason",
+    "next",
+    "all",
+    "cluster",
+    "group",
+    "localRoot",
+    "takeOver",
+    "onClose",
+    "parkFor",
+    "token",
+];
+
+/// Which worker, or which kind of session, the attach arguments select: `rayRelay`, and what else counts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AttachSelector {
+    /// `breakpoint`: an id.
+    pub breakpoint: Option<BreakpointId>,
+    /// `breakpoint`, where it is the beginning of an id: [`super::selection::completed`] makes one of it.
+    pub begun: Option<BreakpointIdPrefix>,
+    /// `task`: a name as in the list, `*` matching anything; or a task id.
+    pub task: Option<String>,
+    /// `worker`: a worker id or the beginning of one (at least six characters).
+    pub worker: Option<String>,
+    /// `running`: it runs and waits at no breakpoint; a debugger is opened in it.
+    pub running: bool,
+    /// `reason`: why that is done, for the record.
+    pub reason: Option<String>,
+    /// `next`: wait for the next stop.
+    pub next: bool,
+    /// `all`: the cluster session, also where one worker is paused.
+    pub all: bool,
+    /// `"all": "mine"`: the jobs alone that the principal has submitted through a relay.
+    pub mine: bool,
+    /// The submitter that is meant by that.
+    pub submitter: Option<String>,
+    /// `cluster`: only that cluster.
+    pub cluster: Option<String>,
+    /// `localRoot`: local folder that stands for the worker's working_dir; empty where none does.
+    pub local_root: Option<String>,
+    /// `takeOver`: an administrator goes on with the session that another person has parked at `breakpoint`.
+    pub take_over: bool,
+    /// `onClose`: what becomes of the task when the client says goodbye.
+    pub on_close: Option<OnClose>,
+    /// `parkFor`: for how long the task is kept when the client is lost or leaves it as it is.
+    pub park_for: Option<Duration>,
+    /// `group`: the id of the command for many that this session is one of, for the record.
+    pub group: Option<String>,
+    /// `"group": "job"`: a cluster session that has the others of a job stop when one of its tasks does. `"none"`: no, whatever
+    /// the policy says.
+    pub together: Option<bool>,
+    /// `stay`: the client is to leave the task parked, so it is attached only where there is room for that.
+    pub stay: bool,
+    /// `visit`: a look of the relay's own, which leaves a park as it is.
+    pub visit: bool,
+    /// `family`: the cluster session that had the client open this one. The relay puts it there itself.
+    pub family: Option<String>,
+    /// `subProcessId` at the top level: a session for that subprocess of a worker that is being debugged.
+    pub subprocess: Option<u32>,
+}
+
+/// What becomes of a task whose client says goodbye.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnClose {
+    /// It is parked, where that is allowed.
+    Park,
+    /// It runs on, also where the client is lost.
+    Continue,
+}
+
+/// Reads `rayRelay` (and `subProcessId`) from attach arguments.
+///
+/// # Errors
+/// [`SessionRefusal::BadSelector`]: an unknown key, a value of the wrong kind, or arguments by which debugpy would attach to
+/// another process of the node (`processId`) or listen at an address of the client's choice (`listen`).
+pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal> {
+    for key in ["processId", "listen"] {
+        if arguments.get(key).is_some_and(|v| !v.is_null()) {
+            return Err(bad(format!(
+                "`{key}` in the attach arguments would have the worker's debugger reach another process; the relay attaches only to tasks at a breakpoint: leave it out"
+            )));
+        }
+    }
+    let mut selector = AttachSelector {
+        subprocess: subprocess(arguments)?,
+        ..AttachSelector::default()
+    };
+    let keys: &Map<String, Value> = match arguments.get("rayRelay") {
+        None | Some(Value::Null) => return Ok(selector),
+        Some(Value::Object(keys)) => keys,
+        // Helix can only send strings, an id or else a task, and makes a number of one that has digits alone.
+        Some(Value::Number(digits)) if digits.to_string().len() == BreakpointId::LEN => {
+            let id = digits.to_string().parse();
+            selector.breakpoint = Some(id.map_err(|_| not_a_selector())?);
+            return Ok(selector);
+        }
+        Some(Value::String(text)) if !text.is_empty() => {
+            match text.parse() {
+                Ok(id) => selector.breakpoint = Some(id),
+                Err(_) => selector.task = Some(text.clone()),
+            }
+            return Ok(selector);
+        }
+        Some(_) => return Err(not_a_selector()),
+    };
+    for (key, value) in keys {
+        if value.is_null() {
+            continue;
+        }
+        let must_be = |what: &str| bad(format!("`rayRelay.{key}` must be {what}"));
+        let text = || {
+            let text = value.as_str().filter(|s| !s.is_empty());
+            text.map(str::to_owned)
+                .ok_or_else(|| must_be("a string that is not empty"))
+        };
+        let flag = || value.as_bool().ok_or_else(|| must_be("true or false"));
+        match key.as_str() {
+            "breakpoint" => {
+                let text = text()?;
+                selector.breakpoint = text.parse().ok();
+                if selector.breakpoint.is_none() {
+                    selector.begun = Some(text.parse().map_err(|why| {
+                        bad(format!("`rayRelay.breakpoint` is \"{}\", but {why}; `ray-relay list` shows the ids", shortened(&text, 20)))
+                    })?);
+                }
+            }
+            "task" => selector.task = Some(text()?),
+            "worker" => {
+                let text = text()?.to_ascii_lowercase();
+                if text.len() < 6 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+                    return Err(must_be("a worker id, or at least its first six characters"));
+                }
+                selector.worker = Some(text);
+            }
+            "running" => selector.running = flag()?,
+            "reason" => selector.reason = Some(one_line(&text()?)),
+            "next" => selector.next = flag()?,
+            "all" if value == "mine" => (selector.all, selector.mine) = (true, true),
+            "all" => {
+                let all = value.as_bool();
+                selector.all = all.ok_or_else(|| must_be("true, false or \"mine\""))?;
+            }
+            "cluster" => selector.cluster = Some(text()?),
+            // Where there is no such folder.
+            "localRoot" if value == "" => selector.local_root = Some(String::new()),
+            "localRoot" => selector.local_root = Some(text()?),
+            "takeOver" => selector.take_over = flag()?,
+            "onClose" => {
+                selector.on_close = Some(match value.as_str() {
+                    Some("park") => OnClose::Park,
+                    Some("continue") => OnClose::Continue,
+                    _ => return Err(must_be("\"park\" or \"continue\"")),
+                });
+            }
+            "parkFor" => {
+                let asked = value.as_str().map(parse_duration);
+                let asked = asked.and_then(Result::ok).filter(|asked| !asked.is_zero());
+                selector.park_for =
+                    Some(asked.ok_or_else(|| must_be("a time such as \"2h\" or \"45m\""))?);
+            }
+            "group" => match text()? {
+                job if job == "job" => (selector.together, selector.all) = (Some(true), true),
+                none if none == "none" => selector.together = Some(false),
+                id if RequestId::is_written_so(&id) => selector.group = Some(id),
+                _ => {
+                    return Err(must_be(
+                        "\"job\", for a cluster session that stops all tasks of a job together, \"none\", where the policy says so and you do not want it, or the id that POST /relay/v1/group answers",
+                    ));
+                }
+            },
+            "stay" => selector.stay = flag()?,
+            "visit" => selector.visit = flag()?,
+            "family" => selector.family = Some(text()?),
+            // Taken out before; here where nothing was in them.
+            "token" | "ticket" => {}
+            // For the sessions that follow ([`super::attach::RelayEndpoint`]).
+            "listen" => {}
+            other => {
+                let nearest = KEYS
+                    .iter()
+                    .max_by(|a, b| strsim::jaro(a, other).total_cmp(&strsim::jaro(b, other)));
+                return Err(bad(format!(
+                    "`rayRelay.{}` is not known; did you mean `{}`? known are {}",
+                    shortened(other, 30),
+                    nearest.unwrap_or(&"breakpoint"),
+                    KEYS.join(", ")
+                )));
+            }
+        }
+    }
+    // By the relay itself, for a session of a cluster session.
+    let was_opened = selector.breakpoint.is_some() && selector.family.is_some();
+    let names_running = selector.task.is_some() || selector.worker.is_some() || was_opened;
+    if selector.running && (!names_running || selector.next || selector.all) {
+        return Err(bad(
+            "`rayRelay.running` opens a debugger in one task that runs: say which by `task`, a name as `ray-relay tasks` shows it or a task id, or by `worker`, and leave out `next` and `all`",
+        ));
+    }
+    if selector.reason.is_some() && !selector.running {
+        return Err(bad(
+            "`rayRelay.reason` goes on record with a debugger that is opened in a task that runs: it belongs to `running`",
+        ));
+    }
+    if selector.together == Some(true)
+        && (names_running || selector.breakpoint.is_some() || selector.next)
+    {
+        return Err(bad(
+            "`rayRelay.group` \"job\" makes a cluster session, which opens a session for each task of the job: leave out `breakpoint`, `task`, `worker` and `next`",
+        ));
+    }
+    if selector.take_over && selector.breakpoint.is_none() && selector.begun.is_none() {
+        return Err(bad(
+            "`rayRelay.takeOver` resumes a session that another user has parked: name it by `breakpoint`, its id in `ray-relay list`",
+        ));
+    }
+    Ok(selector)
+}
+
+fn bad(why: impl Into<String>) -> SessionRefusal {
+    SessionRefusal::BadSelector(why.into())
+}
+
+fn not_a_selector() -> SessionRefusal {
+    bad(
+        "`rayRelay` in the attach arguments must be the id of a breakpoint or an object, for example {\"next\": true}",
+    )
+}
+
+/// debugpy takes text and fractions as well, and the number of one process is written in as many ways; here one is meant.
+fn subprocess(arguments: &Value) -> Result<Option<u32>, SessionRefusal> {
+    match arguments.get("subProcessId") {
+        None | Some(Value::Null) => Ok(None),
+        Some(pid) => pid
+            .as_u64()
+            .and_then(|pid| u32::try_from(pid).ok())
+            .map(Some)
+            .ok_or_else(|| bad("`subProcessId` must be the pid of a subprocess, a whole number")),
+    }
+}
+
+/// Whether `breakpoint` is what `selector` asks for, and speaks DAP. A selector that names nothing fits everything that does.
+pub fn fits(selector: &AttachSelector, breakpoint: &Breakpoint) -> bool {
+    breakpoint.kind.speaks_dap() && names(selector, breakpoint)
+}
+
+/// Whether `selector` names `breakpoint`, whatever debugger waits there.
+pub fn names(selector: &AttachSelector, breakpoint: &Breakpoint) -> bool {
+    let names = &breakpoint.names;
+    // A job without a known submitter belongs to no user.
+    let is_own =
+        !selector.mine || selector.submitter.is_some() && names.submitter == selector.submitter;
+    is_own
+        && selector.breakpoint.is_none_or(|id| id == breakpoint.id)
+        && selector
+            .worker
+            .as_ref()
+            .is_none_or(|worker| breakpoint.worker_id.starts_with(worker.as_str()))
+        && selector
+            .cluster
+            .as_ref()
+            .is_none_or(|cluster| **cluster == *breakpoint.cluster)
+        && selector.task.as_ref().is_none_or(|task| {
+            let task = Pattern::new(task.as_str());
+            let known = [&names.name, &names.task_id, &names.actor_name];
+            known.into_iter().flatten().any(|name| task.matches(name))
+                || task.matches(&breakpoint.title())
+        })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_id_of_digits_alone_may_come_as_a_number() {
+        let selector = read_selector(&json!({"rayRelay": 12345678})).unwrap();
+        assert_eq!(selector.breakpoint.unwrap().to_string(), "12345678");
+        for given in [
+            json!(123_456_789),
+            json!(42),
+            json!(-1234567),
+            json!(123456.5),
+        ] {
+            assert!(
+                read_selector(&json!({"rayRelay": given})).is_err(),
+                "{given}"
+            );
+        }
+    }
+
+    #[test]
+    fn mine_is_what_the_principal_submitted_and_nothing_whose_submitter_is_unknown() {
+        let mut selector = read_selector(&json!({"rayRelay": {"all": "mine"}})).unwrap();
+        assert!(selector.all && selector.mine);
+        assert!(read_selector(&json!({"rayRelay": {"all": "theirs"}})).is_err());
+        let mut own = ray_relay_ray::ray::testing::paused("step", 1);
+        let unknown = own.clone();
+        own.names_mut().submitter = Some("ann".to_owned());
+        // The user who asks is not known.
+        assert!(!fits(&selector, &own) && !fits(&selector, &unknown));
+        selector.submitter = Some("ann".to_owned());
+        assert!(fits(&selector, &own) && !fits(&selector, &unknown));
+        selector.submitter = Some("bob".to_owned());
+        assert!(!fits(&selector, &own));
+    }
+
+    #[test]
+    fn a_group_is_named_by_the_id_of_a_request_alone() {
+        let read = |group: Value| read_selector(&json!({"rayRelay": {"group": group}}));
+        let selector = read(json!("7k3f9m2qxd.3")).unwrap();
+        assert_eq!(selector.group.as_deref(), Some("7k3f9m2qxd.3"));
+        for refused in [
+            json!("x"),
+            json!("7k3f9m2qxd.3 outcome=denied"),
+            json!(7),
+            json!(["7k3f9m2qxd.3"]),
+        ] {
+            assert!(read(refused.clone()).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn who_has_a_job_stop_together_has_a_cluster_session() {
+        let read = |block: Value| read_selector(&json!({"rayRelay": block}));
+        let selector = read(json!({"group": "job", "cluster": "default"})).unwrap();
+        assert_eq!((selector.together, selector.all), (Some(true), true));
+        assert!(selector.group.is_none());
+        let named = read(json!({"group": "7k3f9m2qxd.3"})).unwrap();
+        assert!(named.together.is_none());
+        // Who does not want it may name a task.
+        let none = read(json!({"group": "none", "task": "f"})).unwrap();
+        assert_eq!((none.together, none.all), (Some(false), false));
+        for refused in [
+            json!({"group": "job", "task": "f"}),
+            json!({"group": "job", "breakpoint": "12345678"}),
+            json!({"group": "job", "next": true}),
+            json!({"group": "jobs"}),
+        ] {
+            assert!(read(refused.clone()).is_err(), "{refused}");
+        }
+        // As the relay has a client open them.
+        let opened = json!({"breakpoint": "12345678", "running": true, "family": "x"});
+        assert!(read(opened).unwrap().running);
+    }
+
+    #[test]
+    fn a_subprocess_is_named_by_a_whole_number_alone() {
+        let selector = read_selector(&json!({"subProcessId": 7})).unwrap();
+        assert_eq!(selector.subprocess, Some(7));
+        let none = read_selector(&json!({"subProcessId": null})).unwrap();
+        assert_eq!(none.subprocess, None);
+        // debugpy would read each of these as a pid.
+        for given in [
+            json!("7"),
+            json!(" 7"),
+            json!(7.0),
+            json!(true),
+            json!([7]),
+            json!(-7),
+        ] {
+            let refused = read_selector(&json!({"subProcessId": given})).unwrap_err();
+            assert!(refused.to_string().contains("whole number"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_task_that_runs_is_named_and_its_reason_goes_with_it() {
+        let read = |block: Value| read_selector(&json!({"rayRelay": block}));
+        let selector = read(json!({"task": "train_*", "running": true, "reason": "it\nhangs"}));
+        let selector = selector.unwrap();
+        assert!(selector.running && selector.task.as_deref() == Some("train_*"));
+        assert_eq!(selector.reason.as_deref(), Some("it hangs"));
+        for refused in [
+            json!({"running": true}),
+            json!({"running": true, "breakpoint": "12345678"}),
+            json!({"running": true, "task": "f", "next": true}),
+            json!({"running": true, "task": "f", "all": true}),
+            json!({"running": "yes", "task": "f"}),
+            json!({"reason": "x", "task": "f"}),
+        ] {
+            assert!(read(refused.clone()).is_err(), "{refused}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_block_is_read_or_refused_without_panic(key in "[a-zA-Z]{0,10}", value in ".{0,20}") {
+            let _ = read_selector(&json!({"rayRelay": {(key): value}}));
+        }
+    }
+}

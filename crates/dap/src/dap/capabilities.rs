@@ -1,0 +1,255 @@
+//! The answer to `initialize`, which the relay gives before any worker is chosen; and what is put right about it once one is.
+
+use std::sync::{LazyLock, OnceLock};
+
+use serde_json::{Map, Value, json};
+
+use super::client::Goodbye;
+use ray_relay_access::policy::{Scope, Scopes};
+use ray_relay_session::context::Context;
+
+/// What debugpy takes as true or false alone in `initialize` (1.8.0 to 1.8.22), in the order in which it looks.
+const FLAGS: [&str; 6] = [
+    "supportsVariableType",
+    "supportsVariablePaging",
+    "supportsRunInTerminalRequest",
+    "supportsMemoryReferences",
+    "supportsArgsCanBeInterpretedByShell",
+    "supportsStartDebuggingRequest",
+];
+
+/// What a client has to be allowed, because it ends the worker.
+pub(super) const ENDS_WORKER: [&str; 2] = ["supportsTerminateDebuggee", "supportsTerminateRequest"];
+
+/// Why a worker's debugger would refuse `initialize` with these arguments, in debugpy's own words. It has to be said
+/// here: the client has its answer long before a worker is asked.
+pub fn refusal(arguments: &Value) -> Option<String> {
+    let other = |key: &str, fits: fn(&Value) -> bool| arguments.get(key).is_some_and(|v| !fits(v));
+    let flag = |key: &str| other(key, Value::is_boolean);
+    let wrong = if let Some(key) = FLAGS.into_iter().find(|key| flag(key)) {
+        format!("\"{key}\" must be bool")
+    } else if other("locale", Value::is_string) {
+        "\"locale\" must be str".to_owned()
+    } else if let Some(key) = ["linesStartAt1", "columnsStartAt1"]
+        .into_iter()
+        .find(|key| flag(key))
+    {
+        format!("\"{key}\" must be bool")
+    } else if other("pathFormat", |format| format == "path") {
+        "\"pathFormat\" must be one of: ['path']".to_owned()
+    } else {
+        return None;
+    };
+    Some(format!("Invalid message: {wrong}"))
+}
+
+/// What the client has to be told after `announced`, so that it knows `true_now`; empty: nothing. A capability that is
+/// not named is one that is not there.
+pub fn difference(announced: &Value, true_now: &Value) -> Map<String, Value> {
+    let mut changed = Map::new();
+    let (Value::Object(before), Value::Object(now)) = (announced, true_now) else {
+        return changed;
+    };
+    for (key, value) in now {
+        let before = before.get(key).unwrap_or(&Value::Bool(false));
+        if before != value {
+            changed.insert(key.clone(), value.clone());
+        }
+    }
+    for key in before.keys().filter(|key| !now.contains_key(*key)) {
+        if before[key] == true {
+            changed.insert(key.clone(), false.into());
+        }
+    }
+    changed
+}
+
+/// The answer to the `initialize` of a client that leaves by `goodbye`: it is not known yet who that is, so it is what a person
+/// with `debug` alone may do. Each of the few there can be is made once.
+pub(super) fn announced(context: &Context, goodbye: Goodbye) -> &'static Value {
+    static EACH: [[[OnceLock<Value>; 2]; 2]; 3] =
+        [const { [const { [const { OnceLock::new() }; 2] }; 2] }; 3];
+    let may_end_worker = context.may_end_worker(Scopes::default().with(Scope::Debug));
+    let suspends = !context.config.park.r#for.is_zero();
+    let one = &EACH[goodbye as usize][usize::from(may_end_worker)][usize::from(suspends)];
+    one.get_or_init(|| {
+        let mut capabilities = debugpy(may_end_worker);
+        capabilities["supportSuspendDebuggee"] = suspends.into();
+        for_goodbye(capabilities, goodbye)
+    })
+}
+
+/// `capabilities` as that client may know them: what it takes for its goodbye is always there.
+pub(super) fn for_goodbye(mut capabilities: Value, goodbye: Goodbye) -> Value {
+    match goodbye {
+        Goodbye::Disconnect => {}
+        Goodbye::Terminate => capabilities["supportsTerminateRequest"] = true.into(),
+        // A person who may not end a worker is told so, and the task runs on.
+        Goodbye::DisconnectOrSuspend => {
+            capabilities["supportTerminateDebuggee"] =
+                capabilities["supportSuspendDebuggee"].clone();
+        }
+    }
+    capabilities
+}
+
+/// What a client may know of the capabilities that a worker's debugger `said` it has: which requests it takes, those of a newer
+/// debugpy included, whose answers are looked at as all are; and no texts of its own.
+pub(super) fn known(mut said: Map<String, Value>) -> Value {
+    said.retain(|key, theirs| match DEBUGPY.get(key) {
+        Some(Value::Bool(_)) => {
+            *theirs = (*theirs == true).into();
+            true
+        }
+        Some(ours) => {
+            *theirs = ours.clone();
+            true
+        }
+        None => key.starts_with("support") && key.len() <= 64 && theirs.is_boolean(),
+    });
+    Value::Object(said)
+}
+
+/// debugpy's own capabilities (1.8.22; 1.8.0 and 1.8.5 lack `supportsTerminateDebuggee`), as its adapter sends them.
+/// `supportsRestartRequest` is the relay's own: a client that lacks the request says goodbye in place of it, and the task runs
+/// on; so are `supportsCancelRequest`, which interrupts an expression, and `supportSuspendDebuggee`, which leaves the task parked. `uncaught` has to be on by default: without it clients do not set the filter that a post-mortem stop needs.
+static DEBUGPY: LazyLock<Value> = LazyLock::new(|| {
+    json!({
+        "supportsCompletionsRequest": true,
+        "supportsConditionalBreakpoints": true,
+        "supportsConfigurationDoneRequest": true,
+        "supportsDebuggerProperties": true,
+        "supportsDelayedStackTraceLoading": true,
+        "supportsEvaluateForHovers": true,
+        "supportsExceptionInfoRequest": true,
+        "supportsExceptionOptions": true,
+        "supportsFunctionBreakpoints": true,
+        "supportsHitConditionalBreakpoints": true,
+        "supportsLogPoints": true,
+        "supportsModulesRequest": true,
+        "supportsSetExpression": true,
+        "supportsSetVariable": true,
+        "supportsValueFormattingOptions": true,
+        "supportsTerminateDebuggee": true,
+        "supportsTerminateRequest": true,
+        "supportsGotoTargetsRequest": true,
+        "supportsClipboardContext": true,
+        "exceptionBreakpointFilters": [
+            {"filter": "raised", "label": "Raised Exceptions", "default": false,
+             "description": "Break whenever any exception is raised."},
+            {"filter": "uncaught", "label": "Uncaught Exceptions", "default": true,
+             "description": "Break when the process is exiting due to unhandled exception."},
+            {"filter": "userUnhandled", "label": "User Uncaught Exceptions", "default": false,
+             "description": "Break when exception escapes into library code."},
+        ],
+        "supportsStepInTargetsRequest": true,
+        "supportsCancelRequest": true,
+        "supportsRestartRequest": true,
+        "supportSuspendDebuggee": true,
+    })
+});
+
+/// The same of a client that may end the worker, or not.
+pub fn debugpy(may_end_worker: bool) -> Value {
+    let mut capabilities = DEBUGPY.clone();
+    for key in ENDS_WORKER {
+        capabilities[key] = may_end_worker.into();
+    }
+    capabilities
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Each sentence is what the adapter of debugpy 1.8.22 answered to these arguments.
+    #[test]
+    fn what_debugpy_refuses_is_refused_in_its_words() {
+        for (arguments, expected) in [
+            (
+                json!({"pathFormat": "uri"}),
+                "Invalid message: \"pathFormat\" must be one of: ['path']",
+            ),
+            (
+                json!({"pathFormat": null}),
+                "Invalid message: \"pathFormat\" must be one of: ['path']",
+            ),
+            (
+                json!({"supportsVariableType": 1, "locale": 5}),
+                "Invalid message: \"supportsVariableType\" must be bool",
+            ),
+            (
+                json!({"locale": null}),
+                "Invalid message: \"locale\" must be str",
+            ),
+            (
+                json!({"linesStartAt1": "x", "pathFormat": "uri"}),
+                "Invalid message: \"linesStartAt1\" must be bool",
+            ),
+        ] {
+            assert_eq!(refusal(&arguments).as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn what_editors_send_is_taken() {
+        for arguments in [
+            Value::Null,
+            json!({}),
+            json!({"clientID": 5, "pathFormat": "path", "supportsInvalidatedEvent": "yes"}),
+            json!({"clientID": "hx", "locale": "en-us", "linesStartAt1": true, "columnsStartAt1": false,
+                "supportsVariablePaging": false}),
+        ] {
+            assert_eq!(refusal(&arguments), None, "{arguments}");
+        }
+    }
+
+    #[test]
+    fn the_difference_names_what_changed_and_nothing_else() {
+        let before = json!({"a": true, "b": true, "c": false, "filters": [1]});
+        let now = json!({"a": true, "d": true, "e": false, "filters": [1, 2]});
+        assert_eq!(
+            Value::Object(difference(&before, &now)),
+            json!({"d": true, "filters": [1, 2], "b": false})
+        );
+        assert!(difference(&before, &before).is_empty());
+        assert!(difference(&debugpy(false), &debugpy(false)).is_empty());
+    }
+
+    #[test]
+    fn a_worker_says_which_requests_it_takes_and_nothing_in_its_own_words() {
+        let said = json!({"supportsLogPoints": true, "supportsSetVariable": "yes", "supportsDataBreakpoints": true,
+            "supportsX": {}, "breakpointModes": [{"label": "x"}],
+            "exceptionBreakpointFilters": [{"filter": "x", "label": "[x](command:y)"}]});
+        let filters = &debugpy(true)["exceptionBreakpointFilters"];
+        let expected = json!({"supportsLogPoints": true, "supportsSetVariable": false, "supportsDataBreakpoints": true,
+            "exceptionBreakpointFilters": filters});
+        let known = |said: Value| known(said.as_object().unwrap().clone());
+        assert_eq!(known(said), expected);
+        assert_eq!(known(debugpy(true)), debugpy(true));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_client_that_applies_the_difference_knows_what_is_true(
+            before in flags(), now in flags()
+        ) {
+            let mut known = before.as_object().unwrap().clone();
+            known.extend(difference(&before, &now));
+            for key in ["a", "b", "c", "d"] {
+                let is = |of: &Value| of == true;
+                proptest::prop_assert_eq!(
+                    known.get(key).is_some_and(is),
+                    now.get(key).is_some_and(is)
+                );
+            }
+        }
+    }
+
+    fn flags() -> impl proptest::strategy::Strategy<Value = Value> {
+        use proptest::strategy::Strategy;
+        proptest::collection::hash_map("[a-d]", proptest::bool::ANY, 0..4)
+            .prop_map(|flags| json!(flags))
+    }
+}

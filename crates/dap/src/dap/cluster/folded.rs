@@ -1,0 +1,123 @@
+//! What the tasks of a family are called, and what they have answered, as one: as a prompt for many shows it.
+//!
+//! Pure.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
+use ray_relay_session::session::family::{Answer, GroupTask};
+use ray_relay_view::listing::fold::answers::{Answers, fold};
+use ray_relay_view::listing::fold::told;
+use ray_relay_view::listing::fold::who::{Names, Who, identified};
+use ray_relay_view::listing::json::JsonRow;
+
+/// Tasks with what each has to say, in the order of their groups and ranks.
+pub(super) struct Folded<T> {
+    who: Vec<Who>,
+    pub(super) all: Vec<(GroupTask, T)>,
+}
+
+impl<T> Folded<T> {
+    /// These tasks, as `list` knows them by now.
+    pub(super) fn new(list: &Snapshot, all: Vec<(GroupTask, T)>) -> Self {
+        let now = Timestamp::now();
+        let known: Vec<_> = all.iter().map(|(task, _)| latest(list, task)).collect();
+        let is_certain = |(task, known): (&GroupTask, &Breakpoint)| {
+            task.rank.is_some() || known.names.rank_is_certain
+        };
+        let tasks = all.iter().map(|(task, _)| task);
+        let any_certain = tasks
+            .zip(&known)
+            .any(|(task, known)| is_certain((task, known)));
+        let rows: Vec<Value> = all
+            .iter()
+            .zip(&known)
+            .map(|((task, _), known)| {
+                let mut row = serde_json::to_value(JsonRow::new(known, now)).unwrap_or_default();
+                // A rank that a name says does not stand next to one that a process says.
+                let by_name = known
+                    .names
+                    .rank
+                    .filter(|_| known.names.rank_is_certain || !any_certain);
+                row["rank"] = task.rank.or(by_name).into();
+                row
+            })
+            .collect();
+        let who = identified(&rows.iter().collect::<Vec<_>>());
+        let mut both: Vec<_> = who.into_iter().zip(all).collect();
+        let place = |who: &Who| (who.group.clone(), who.number.is_none(), who.number);
+        both.sort_by_cached_key(|(who, (task, _))| (place(who), task.breakpoint.pid));
+        let (who, all) = both.into_iter().unzip();
+        Self { who, all }
+    }
+
+    pub(super) fn names(&self) -> Names<'_> {
+        Names::new(&self.who)
+    }
+}
+
+/// `task` as `list` has it by now. A name outlives the stop that it was learned at: the next one is looked up anew.
+pub(super) fn latest(list: &Snapshot, task: &GroupTask) -> Arc<Breakpoint> {
+    let known = list.find(task.breakpoint.id).unwrap_or(&task.breakpoint);
+    match known.names.name.is_none() && task.breakpoint.names.name.is_some() {
+        true => Arc::new(Breakpoint {
+            names: Arc::clone(&task.breakpoint.names),
+            ..Breakpoint::clone(known)
+        }),
+        false => Arc::clone(known),
+    }
+}
+
+impl Folded<Answer> {
+    fn answers(&self) -> Answers {
+        let said = self.all.iter().enumerate();
+        fold(said.filter_map(|(at, (_, answer))| Some((at, answer.as_deref().ok()?.trim_end()))))
+    }
+
+    fn silent(&self) -> impl Iterator<Item = (usize, &str)> {
+        let said = self.all.iter().enumerate();
+        said.filter_map(|(at, (_, answer))| Some((at, &**answer.as_ref().err()?)))
+    }
+
+    /// Whether none has answered.
+    pub(super) fn is_silent(&self) -> bool {
+        self.all.iter().all(|(_, answer)| answer.is_err())
+    }
+
+    /// Who gave no answer, with the sentences.
+    pub(super) fn silence(&self) -> String {
+        told::silent(&self.names(), self.silent())
+    }
+
+    /// All of it as a text of several lines.
+    pub(super) fn text(&self) -> String {
+        let (names, answers) = (self.names(), self.answers());
+        let mut text = match answers.same.iter().any(|same| !same.text.is_empty()) {
+            true => told::text(&names, &answers),
+            false => String::new(),
+        };
+        text += &told::silent(&names, self.silent());
+        text.trim_end().to_owned()
+    }
+
+    /// The same in a line.
+    pub(super) fn in_one_line(&self) -> String {
+        told::in_one_line(&self.names(), &self.answers(), self.silent())
+    }
+
+    /// A variable for each, by what it is called.
+    pub(super) fn variables(&self) -> Value {
+        let names = self.names();
+        let all = self.all.iter().enumerate().map(|(at, (_, answer))| {
+            let value = match answer {
+                Ok(text) => text.trim_end().to_owned(),
+                Err(why) => format!("! {why}"),
+            };
+            json!({"name": names.of(&[at].into()), "value": value, "variablesReference": 0})
+        });
+        all.collect()
+    }
+}

@@ -1,0 +1,86 @@
+//! What a client has said when it is known what it wants, and the answer where it gets nothing.
+
+use serde_json::Value;
+use tracing::debug;
+
+use super::attach::RelayEndpoint;
+use super::client::DebugClient;
+use super::refusal::close_with;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::telemetry::metrics::{Outcome, RefusalKind};
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::message::{RefusalCode, Request};
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_ray::ray::registry::BreakpointId;
+use ray_relay_session::context::Context;
+use ray_relay_session::session::Session;
+use ray_relay_session::session::refusal::SessionRefusal;
+
+/// The `initialize` message of a client.
+pub(super) struct Initialize {
+    /// Its `seq`.
+    pub(super) seq: Value,
+    /// The whole. As text: as a value it can be twenty times as large, and `attach` may be a long time coming.
+    pub(super) body: String,
+}
+
+/// What a client has said when it is known what it wants.
+pub(super) struct ClientOpening {
+    pub(super) client: DebugClient,
+    pub(super) initialize: Initialize,
+    /// The `attach` request, without the credential.
+    pub(super) attach: Request,
+    pub(super) dialled: RelayEndpoint,
+}
+
+/// Makes `answer`, the refusal of an `attach` with these `arguments` by `principal`, a line in the console of the cluster session
+/// that had the client open this one, in place of a dialog. `taken`: the breakpoint, where another session has it.
+pub(super) fn in_console(
+    (context, principal): (&Context, &Principal),
+    arguments: &Value,
+    mut answer: Value,
+    taken: Option<BreakpointId>,
+) -> Value {
+    let family = arguments.pointer("/rayRelay/family");
+    let text = answer["message"].as_str().unwrap_or_default().to_owned();
+    let is_shown = family.and_then(Value::as_str).is_some_and(|family| {
+        let families = &context.sessions.families;
+        families.not_opened(family, principal, text, taken)
+    });
+    if is_shown {
+        answer["body"]["error"]["showUser"] = false.into();
+    }
+    answer
+}
+
+/// Refuses `request`, and says why.
+pub(super) async fn refused<S>(
+    context: &Context,
+    session: &Session,
+    client: Conversation<S>,
+    request: &Request,
+    refusal: &SessionRefusal,
+) -> Outcome
+where
+    S: PeerStream,
+{
+    debug!(%refusal, "refused");
+    context.metrics.refused(refusal.kind());
+    let sentence = session.summary().refusal(&refusal.to_string());
+    let answer = match refusal {
+        SessionRefusal::Unreachable(_) => request.refusal(RefusalCode::Unreachable, &sentence),
+        SessionRefusal::Nothing(_) | SessionRefusal::Ended { .. } => {
+            request.refusal(RefusalCode::NotFound, &sentence)
+        }
+        _ => request.failure(&sentence),
+    };
+    let asked = request.arguments.pointer("/rayRelay/breakpoint");
+    let asked = asked.and_then(Value::as_str).and_then(|id| id.parse().ok());
+    let taken = asked.filter(|_| refusal.kind() == RefusalKind::InUse);
+    let answer = match session.principal() {
+        Some(principal) => in_console((context, &principal), &request.arguments, answer, taken),
+        None => answer,
+    };
+    close_with(client, &answer).await;
+    Outcome::Refused
+}

@@ -1,0 +1,193 @@
+//! Leaving a task where it is, on purpose: `disconnect` with `suspendDebuggee`, VS Code's "Disconnect and Suspend".
+
+use super::*;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::hold::EACH;
+use ray_relay_session::session::parks::ParkId;
+
+fn suspend() -> Value {
+    json!({"restart": false, "suspendDebuggee": true})
+}
+
+#[tokio::test]
+async fn who_leaves_and_suspends_finds_the_task_where_it_was() {
+    let (context, spy) = relay(minutes(15));
+    let (worker, mut debugger, mut dap) = standing(&context).await;
+    let answer = debugger.ask("disconnect", suspend()).await;
+    assert_eq!(answer["success"], true, "{answer}");
+    until_parked(&context, worker.breakpoint.id).await;
+    nothing_for(&mut dap, Duration::from_millis(50)).await;
+    let parked = (EntryKind::SessionParked, "parked".to_owned());
+    assert_eq!(outcomes(&spy).last(), Some(&parked));
+    let (_next, told) = again(&context, "ann").await;
+    assert_eq!(told.last().unwrap()["body"]["threadId"], 1);
+}
+
+/// For how long the breakpoint `id` stays parked.
+fn seconds_left(context: &Context, id: BreakpointId) -> u64 {
+    let list = context.registry.snapshot();
+    let until = list.find(id).unwrap().holder().unwrap().parked_until;
+    Timestamp::now().until(until.unwrap()).as_secs()
+}
+
+fn park_for(who: &str, time: &str) -> Value {
+    json!({"rayRelay": {"token": token_of(who), "parkFor": time}})
+}
+
+#[tokio::test]
+async fn who_asks_for_it_has_a_task_kept_for_longer_as_far_as_is_allowed() {
+    let (context, _) = relay(minutes(15));
+    let (worker, mut debugger, _dap) = standing(&context).await;
+    let id = worker.breakpoint.id;
+    debugger.ask("disconnect", suspend()).await;
+    until_parked(&context, id).await;
+    assert!(seconds_left(&context, id) <= 900);
+    // More than there is is refused before the task is attached to, and the park stays.
+    for (time, most) in [("17h", "16h 00m"), ("25h", "16h 00m")] {
+        let said = refusal(&context, park_for("ann", time)).await;
+        assert!(said.contains(most) && said.contains("[park] max"), "{said}");
+    }
+    let said = refusal(&context, park_for("ann", "soon")).await;
+    assert!(said.contains("`rayRelay.parkFor` must be a time"), "{said}");
+    let (mut longer, _) = again_with(&context, park_for("ann", "10h")).await;
+    longer.ask("disconnect", suspend()).await;
+    until_parked(&context, id).await;
+    let left = seconds_left(&context, id);
+    assert!((35_900..=36_000).contains(&left), "{left}");
+    // Who goes on with it for a while does not shorten it, however that ends; who asks for less has less.
+    let (mut next, _) = again(&context, "ann").await;
+    next.ask("disconnect", suspend()).await;
+    until_parked(&context, id).await;
+    assert!(seconds_left(&context, id) > 35_800);
+    let (lost, _) = again(&context, "ann").await;
+    drop(lost.dap);
+    until_parked(&context, id).await;
+    assert!(seconds_left(&context, id) > 35_800);
+    let (mut less, _) = again_with(&context, park_for("ann", "1h")).await;
+    less.ask("disconnect", suspend()).await;
+    until_parked(&context, id).await;
+    assert!(seconds_left(&context, id) <= 3600);
+    // Who looks at it does not shorten it.
+    let (mut short, _) = Debugger::attaching(&context, with_token(token_of("ann"))).await;
+    short.event("initialized").await;
+    drop(short.dap);
+    until_parked(&context, id).await;
+    assert!(seconds_left(&context, id) > 3500);
+}
+
+#[tokio::test]
+async fn nobody_is_promised_what_a_rule_does_not_allow_or_there_is_no_room_for() {
+    let (context, _) = relay(minutes(15));
+    let worker = Worker::listed(&context).await;
+    for (who, time, why) in [
+        ("off", "1m", "neither the policy nor"),
+        ("lim", "2h", "for 1h 00m at most"),
+        ("one", "6m", "for 5m 00s at most"),
+    ] {
+        let said = refusal(&context, park_for(who, time)).await;
+        assert!(said.contains(why), "{who}: {said}");
+    }
+    let mut taken = Vec::new();
+    for _ in 0..EACH {
+        let lim = ray_relay_access::identity::testing::principal(&context.auth, "lim").await;
+        taken.push(context.sessions.parks.share(&lim, None).unwrap());
+    }
+    let said = refusal(&context, park_for("lim", "1h")).await;
+    assert!(said.contains("you have 8 parked sessions"), "{said}");
+    assert!(
+        context
+            .registry
+            .snapshot()
+            .find(worker.breakpoint.id)
+            .unwrap()
+            .is_paused()
+    );
+}
+
+/// Two that ask at the same moment would both be let in, and one of their tasks run on.
+#[tokio::test]
+async fn a_place_that_is_promised_to_one_is_not_promised_to_another() {
+    let (context, _) = relay(minutes(15));
+    let lim = ray_relay_access::identity::testing::principal(&context.auth, "lim").await;
+    let taken: Vec<_> = (1..EACH)
+        .map(|_| context.sessions.parks.share(&lim, None).unwrap())
+        .collect();
+    let one = Worker::listed(&context).await;
+    let (asking, _) = Debugger::attaching(&context, park_for("lim", "1h")).await;
+    // Its debugger has not said a word yet.
+    let (_unheard, _) = timeout(PATIENCE, one.listener.accept())
+        .await
+        .unwrap()
+        .unwrap();
+    let other = Worker::listening(paused("cube", 2)).await;
+    context.registry.insert(other.breakpoint.clone());
+    let said = refusal(&context, park_for("lim", "1h")).await;
+    assert!(said.contains("you have 8 parked sessions"), "{said}");
+    assert_not_dialled(other.listener);
+    drop((asking, taken));
+}
+
+/// VS Code (1.139) shows "Disconnect and Suspend" in any case, and says `suspendDebuggee` only to an adapter that claims both.
+/// dape (0.27) ends the process where it is claimed.
+#[tokio::test]
+async fn vs_code_is_told_all_that_it_takes_to_leave_and_suspend() {
+    for (window, client, both) in [
+        (minutes(15), "vscode", true),
+        (minutes(0), "vscode", false),
+        (minutes(15), "dape", false),
+    ] {
+        let (context, _) = relay(window);
+        let mut debugger = Debugger::connect(&context).await;
+        let said = json!({"adapterID": "debugpy", "clientID": client});
+        let capabilities = debugger.ask("initialize", said).await;
+        let is = |key: &str| capabilities["body"][key] == true;
+        assert_eq!(is("supportSuspendDebuggee"), !window.is_zero());
+        assert_eq!(is("supportTerminateDebuggee"), both, "{client}");
+    }
+    let (context, _) = relay(minutes(15));
+    let (_worker, mut debugger, _dap) = session(&context, with_token(token_of("off"))).await;
+    let told = debugger.event("capabilities").await;
+    let capabilities = &told["body"]["capabilities"];
+    assert_eq!(capabilities["supportSuspendDebuggee"], false);
+    assert_eq!(capabilities["supportTerminateDebuggee"], false);
+}
+
+/// It was asked for that the task stays, so it is not let run in place of that.
+#[tokio::test]
+async fn a_session_that_cannot_be_kept_goes_on_and_says_why() {
+    let (context, _) = relay(minutes(15));
+    let (_, mut debugger, mut dap) = standing_of(&context, "off").await;
+    let capabilities = debugger.ask("disconnect", suspend()).await;
+    assert_eq!(capabilities["success"], false, "{capabilities}");
+    let said = capabilities["message"].as_str().unwrap();
+    assert!(said.contains("neither the policy"), "{said}");
+    debugger.send("threads", json!({})).await;
+    got(&mut dap, "threads").await;
+
+    let (context, _) = relay(minutes(15));
+    let mut taken = Vec::new();
+    for n in 0..EACH {
+        let id = paused("square", 100 + n as u8).id;
+        let ann = ray_relay_access::identity::testing::principal(&context.auth, "ann").await;
+        let share = context.sessions.parks.share(&ann, None).unwrap();
+        taken.push(
+            context
+                .sessions
+                .parks
+                .park(
+                    &ann,
+                    ParkId {
+                        breakpoint: id,
+                        process: None,
+                    },
+                    share,
+                )
+                .unwrap(),
+        );
+    }
+    let (_, mut debugger, mut dap) = standing(&context).await;
+    let refused = debugger.ask("disconnect", suspend()).await;
+    let said = refused["message"].as_str().unwrap();
+    assert!(said.contains("you have 8 parked sessions"), "{said}");
+    nothing_for(&mut dap, Duration::from_millis(50)).await;
+}

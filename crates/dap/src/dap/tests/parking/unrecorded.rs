@@ -1,0 +1,108 @@
+//! A record that cannot be written grants nothing, and lets no task run.
+
+use super::*;
+use ray_relay_access::audit::testing::AuditSpy;
+use ray_relay_access::policy::Scope;
+use ray_relay_session::release::release;
+use ray_relay_session::session::authorise;
+
+/// The lines of sessions, once there are as many.
+async fn until_recorded(spy: &AuditSpy, wanted: &[(EntryKind, &str)]) {
+    let wanted: Vec<_> = wanted.iter().map(|(a, o)| (*a, (*o).to_owned())).collect();
+    let written = async {
+        while outcomes(spy) != wanted {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let written = timeout(PATIENCE, written).await;
+    assert!(written.is_ok(), "{:?}", outcomes(spy));
+}
+
+#[tokio::test]
+async fn a_full_disk_and_a_lost_connection_leave_the_task_where_it_is_until_both_are_mended() {
+    let (context, spy) = relay(minutes(15));
+    let (worker, debugger, mut dap) = standing(&context).await;
+    let id = worker.breakpoint.id;
+    spy.refuse_all(true);
+    drop(debugger.dap);
+    until_parked(&context, id).await;
+    // A client that comes again is refused, and so is one that would let it run.
+    let by_id = json!({"rayRelay": {"breakpoint": id, "token": token_of("ann")}});
+    for _ in 0..2 {
+        let said = refusal(&context, by_id.clone()).await;
+        assert!(said.contains("cannot write its audit log"), "{said}");
+    }
+    let ann = ray_relay_access::identity::testing::principal(&context.auth, "ann").await;
+    let row = context.registry.snapshot().find(id).unwrap().clone();
+    let authorized = authorise(&ann, &row, Scope::Debug).unwrap();
+    let let_run = release(&context, authorized, row.holder().unwrap().clone()).await;
+    let said = let_run.unwrap_err().to_string();
+    assert!(said.contains("cannot write its audit log"), "{said}");
+    nothing_for(&mut dap, Duration::from_millis(100)).await;
+
+    spy.refuse_all(false);
+    let (_next, told) = again(&context, "ann").await;
+    assert_eq!(told.last().unwrap()["body"]["threadId"], 1);
+    let began = (EntryKind::SessionBegan, "allowed");
+    let (parked, taken) = (
+        (EntryKind::SessionParked, "parked"),
+        (EntryKind::SessionEnded, "taken_over"),
+    );
+    until_recorded(&spy, &[began, parked, began, taken]).await;
+    let lines = spy.lines();
+    let late = lines.iter().find(|l| l.action == EntryKind::SessionParked);
+    assert!(late.unwrap().details["happened_at"].is_string());
+}
+
+#[tokio::test]
+async fn a_park_whose_end_cannot_be_recorded_does_not_end() {
+    let (context, spy) = relay(Duration::from_millis(200));
+    let (worker, debugger, mut dap) = standing(&context).await;
+    spy.refuse_all(true);
+    drop(debugger.dap);
+    until_parked(&context, worker.breakpoint.id).await;
+    nothing_for(&mut dap, Duration::from_millis(800)).await;
+    spy.refuse_all(false);
+    let_go(&mut dap).await;
+    left(&mut dap).await;
+    drop(dap);
+    timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
+    let parked = (EntryKind::SessionParked, "parked");
+    let ended = (EntryKind::SessionEnded, "expired");
+    until_recorded(&spy, &[(EntryKind::SessionBegan, "allowed"), parked, ended]).await;
+}
+
+/// Its line may be written, and the next one not: the disk is full at whatever moment.
+#[tokio::test]
+async fn who_goes_on_has_the_task_only_when_that_is_on_record() {
+    let (context, spy) = relay(minutes(15));
+    let (worker, debugger, mut dap) = standing(&context).await;
+    let id = worker.breakpoint.id;
+    drop(debugger.dap);
+    until_parked(&context, id).await;
+    spy.refuse(EntryKind::SessionBegan);
+    let by_id = json!({"rayRelay": {"breakpoint": id, "token": token_of("ann")}});
+    let said = refusal(&context, by_id).await;
+    assert!(said.contains("cannot write its audit log"), "{said}");
+    until_parked(&context, id).await;
+    nothing_for(&mut dap, Duration::from_millis(100)).await;
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_be_recorded_further_is_parked() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\nrecord = true\n";
+    let context = guarded(authenticator(policy), Audit::off(), |config| {
+        config.recording.dir = Some(dir.path().to_owned());
+        config.recording.max_size = 3000;
+        config.park.r#for = minutes(15);
+    });
+    let (worker, mut debugger, mut dap) = standing(&context).await;
+    dap.send(&output(&"x".repeat(4000))).await.unwrap();
+    let told = debugger.output("recording.max_size").await;
+    assert_output(&told, "the task stays parked for 15m");
+    debugger.event("terminated").await;
+    until_parked(&context, worker.breakpoint.id).await;
+    nothing_for(&mut dap, Duration::from_millis(100)).await;
+    again(&context, "ann").await;
+}

@@ -1,0 +1,407 @@
+//! Sessions whose last hop is the agent of the worker's node.
+
+mod kept;
+
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::AsyncReadExt;
+use tokio::task::JoinHandle;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::{Bytes, Message};
+
+use super::*;
+use ray_relay_access::identity::testing::{principal, revoke, token_of};
+use ray_relay_base::config::UpstreamPath;
+use ray_relay_base::wire::dap::message::RefusalCode;
+use ray_relay_base::wire::tunnel::messages::{
+    Credential, FromAgent, FromRelay, HoldRow, Kind as TunnelKind, LetRun, Open, ParkTerms, Parked,
+    Refusal, StreamGreeting, read, written,
+};
+use ray_relay_base::wire::tunnel::text::Hex;
+use ray_relay_http::http::testing::{Scene, StandIn, dialled};
+use ray_relay_ray::hold::LOOK_CLIENT;
+
+/// A relay that reaches workers through agents alone, one of them for `a1`, and a worker there.
+async fn scene() -> (Scene, StandIn, Worker) {
+    keeping(Duration::ZERO).await
+}
+
+/// The same, where sessions are kept for so long.
+async fn keeping(keeps: Duration) -> (Scene, StandIn, Worker) {
+    let adapt = |config: &mut Config| {
+        config.upstream.path = UpstreamPath::Agent;
+        config.park.r#for = keeps;
+    };
+    let scene = Scene::with(adapt).await;
+    let agent = scene.linked("agent", "a1", 1).await;
+    let mut breakpoint = paused("square", 1);
+    breakpoint.node_id = "a1".into();
+    let worker = Worker::listening(breakpoint).await;
+    scene.context.registry.insert(worker.breakpoint.clone());
+    (scene, agent, worker)
+}
+
+fn attach(token: &str) -> Value {
+    json!({"rayRelay": {"token": token}})
+}
+
+/// The stream that was asked for by `open`, to the `worker`, until one of them ends or the task is aborted.
+async fn passing(scene: &Scene, open: &Open, worker: &Worker) -> JoinHandle<()> {
+    let mut stream = scene.stream("agent", open).await.unwrap();
+    let mut reached = TcpStream::connect(worker.listener.local_addr().unwrap())
+        .await
+        .unwrap();
+    dialled(&mut stream).await;
+    tokio::spawn(async move {
+        pass(&mut stream, &mut reached).await;
+    })
+}
+
+/// Passes bytes between a stream and the worker until one of them ends, as an agent does.
+async fn pass(stream: &mut WebSocketStream<TcpStream>, worker: &mut TcpStream) {
+    let mut said = vec![0; 4096];
+    loop {
+        tokio::select! {
+            message = stream.next() => match message {
+                Some(Ok(Message::Binary(bytes))) if !bytes.is_empty() => worker.write_all(&bytes).await.unwrap(),
+                // By what it is to be kept.
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Text(_))) => {}
+                _ => return,
+            },
+            read = worker.read(&mut said) => match read {
+                Ok(n @ 1..) => {
+                    let bytes = Bytes::copy_from_slice(&said[..n]);
+                    stream.send(Message::Binary(bytes)).await.unwrap();
+                }
+                _ => return,
+            },
+        }
+    }
+}
+
+/// debugpy, to the answer to `attach`.
+async fn configured(worker: &Worker) -> Conversation<TcpStream> {
+    let (accepted, _) = worker.listener.accept().await.unwrap();
+    let mut debugpy = Conversation::new(accepted, 1 << 26);
+    let greeting = json!({"seq": 1, "type": "event", "event": "output", "body": {"category": "telemetry", "output": "ptvsd"}});
+    debugpy.send(&greeting).await.unwrap();
+    let initialize = debugpy.read().await.unwrap();
+    assert_eq!(initialize["command"], "initialize");
+    let answer = json!({"seq": 2, "type": "response", "request_seq": initialize["seq"], "success": true, "command": "initialize", "body": {}});
+    debugpy.send(&answer).await.unwrap();
+    let asked = debugpy.read().await.unwrap();
+    assert_eq!(asked["command"], "attach");
+    assert!(!asked.to_string().contains(&token_of("person")));
+    let initialized = json!({"seq": 3, "type": "event", "event": "initialized"});
+    debugpy.send(&initialized).await.unwrap();
+    let answer = json!({"seq": 4, "type": "response", "request_seq": asked["seq"], "success": true, "command": "attach"});
+    debugpy.send(&answer).await.unwrap();
+    debugpy
+}
+
+#[tokio::test]
+async fn a_session_goes_through_the_agent_and_the_record_says_so() {
+    let (scene, mut agent, worker) = scene().await;
+    let (mut debugger, attach) =
+        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+    let open = agent.asked().await;
+    assert_eq!(open.kind, TunnelKind::Debugpy);
+    assert_eq!(
+        (&*open.worker_id, open.port),
+        (&*worker.breakpoint.worker_id, worker.breakpoint.port)
+    );
+    assert_eq!(&*open.holder.as_ref().unwrap().name, "person");
+    // On record before anything is dialled.
+    let lines = scene.record.lines();
+    let began = lines
+        .iter()
+        .find(|line| line.action == ray_relay_access::audit::EntryKind::SessionBegan);
+    assert_eq!(began.unwrap().details["way"], "agent");
+    let passing = passing(&scene, &open, &worker).await;
+    let mut debugpy = configured(&worker).await;
+    assert_eq!(debugger.answer(attach).await["success"], true);
+    // The client goes without a word: the worker is left in order, through the agent.
+    drop(debugger.dap);
+    let goodbye = async {
+        loop {
+            let said = debugpy.read().await.unwrap();
+            let answer = json!({"seq": 9, "type": "response", "request_seq": said["seq"], "success": true, "command": said["command"]});
+            debugpy.send(&answer).await.unwrap();
+            if said["command"] == "disconnect" {
+                return said;
+            }
+        }
+    };
+    let said = timeout(PATIENCE, goodbye).await.expect("a goodbye");
+    assert_eq!(said["arguments"]["terminateDebuggee"], false);
+    drop(debugpy);
+    timeout(PATIENCE, passing)
+        .await
+        .expect("the stream ends")
+        .unwrap();
+}
+
+#[tokio::test]
+async fn nothing_reaches_an_agent_before_somebody_is_authorised() {
+    let (scene, mut agent, worker) = scene().await;
+    for token in ["nobody", "local"] {
+        let (mut debugger, seq) =
+            Debugger::attaching(&scene.context, attach(&token_of(token))).await;
+        assert_eq!(debugger.answer(seq).await["success"], false);
+    }
+    revoke(&scene.context.auth, "person").await;
+    let (mut debugger, seq) =
+        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+    assert_eq!(debugger.answer(seq).await["success"], false);
+    assert_not_dialled(worker.listener);
+    let asked = timeout(Duration::from_millis(300), agent.asked()).await;
+    assert!(asked.is_err(), "{asked:?}");
+}
+
+#[tokio::test]
+async fn without_an_agent_it_is_said_which_is_missing_and_nothing_is_dialled() {
+    let (scene, agent, worker) = scene().await;
+    let refused = async |words: &str| {
+        let (mut debugger, seq) =
+            Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+        let answer = debugger.answer(seq).await;
+        assert_eq!(answer["success"], false);
+        assert!(answer.to_string().contains(words), "{answer}");
+        assert_eq!(
+            RefusalCode::of(&answer["body"]),
+            RefusalCode::Unreachable,
+            "{answer}"
+        );
+    };
+    drop(agent);
+    let down = async {
+        while !scene.recorded().iter().any(|line| line.starts_with("gone")) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, down).await.expect("in time");
+    refused("the agent of its node has been gone for").await;
+    let mut elsewhere = worker.breakpoint.clone();
+    elsewhere.node_id = "zz".into();
+    scene.context.registry.end(elsewhere.id, None);
+    scene.context.registry.insert(elsewhere);
+    refused("no agent (`ray-relay node`) is linked for its node").await;
+    assert_not_dialled(worker.listener);
+    let live = scene.context.registry.snapshot();
+    assert!(live.live[0].is_paused(), "it waits as before");
+}
+
+fn held(worker: &Worker, replica: u8) -> HoldRow {
+    HoldRow {
+        worker_id: (&*worker.breakpoint.worker_id).into(),
+        kind: TunnelKind::Debugpy,
+        port: worker.breakpoint.port,
+        name: "bob".into(),
+        session: "7".into(),
+        client: "".into(),
+        peer: None,
+        replica: Hex([replica; 8]),
+        since_unix_ms: 0,
+        parked: None,
+    }
+}
+
+/// Has `agent` say that another relay holds what `hold` says, and waits until the relay knows.
+async fn known_as_held(scene: &Scene, agent: &mut StandIn, hold: HoldRow) {
+    let workers = vec![hold];
+    agent.say(&FromAgent::Held { workers }).await;
+    let mut lists = scene.context.registry.watch();
+    let known = lists.wait_for(|list| list.held().next().is_some());
+    timeout(PATIENCE, known).await.expect("in time").unwrap();
+}
+
+/// A look ends by itself, in seconds: no client is refused because another person looks at a task.
+#[tokio::test]
+async fn an_attach_waits_for_the_look_of_another_relay() {
+    let (scene, mut agent, worker) = scene().await;
+    let look = HoldRow {
+        client: LOOK_CLIENT.into(),
+        ..held(&worker, 9)
+    };
+    known_as_held(&scene, &mut agent, look).await;
+    let id = worker.breakpoint.id;
+    let named = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
+    let (_debugger, _) = Debugger::attaching(&scene.context, named).await;
+    let workers = Vec::new();
+    agent.say(&FromAgent::Held { workers }).await;
+    let open = agent.asked().await;
+    assert_eq!(open.port, worker.breakpoint.port);
+}
+
+/// Two relays ask the agent before either has heard of the other: it says to the second who was first.
+#[tokio::test]
+async fn who_comes_second_is_told_by_the_agent_who_was_first() {
+    let (scene, mut agent, worker) = scene().await;
+    let (mut debugger, seq) =
+        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+    let open = agent.asked().await;
+    let holder = open.holder.unwrap();
+    assert_eq!((&*holder.name, holder.client.is_empty()), ("person", false));
+    assert!(holder.peer.is_some());
+    let refused = FromAgent::Refused {
+        stream: open.stream,
+        kind: Refusal::Held,
+        detail: "bob holds it through another relay".into(),
+        holder: Some(Box::new(held(&worker, 9))),
+    };
+    agent.say(&refused).await;
+    let answer = debugger.answer(seq).await.to_string();
+    assert!(
+        answer.contains("is being debugged by bob through another relay, for"),
+        "{answer}"
+    );
+    assert_not_dialled(worker.listener);
+}
+
+#[tokio::test]
+async fn what_a_session_of_another_relay_holds_is_refused_with_the_same_sentence() {
+    let (scene, mut agent, worker) = scene().await;
+    known_as_held(&scene, &mut agent, held(&worker, 9)).await;
+    let id = worker.breakpoint.id;
+    let named = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
+    let (mut debugger, seq) = Debugger::attaching(&scene.context, named).await;
+    let answer = debugger.answer(seq).await;
+    assert_eq!(
+        RefusalCode::of(&answer["body"]),
+        RefusalCode::Refused,
+        "{answer}"
+    );
+    let answer = answer.to_string();
+    assert!(
+        answer.contains("is being debugged by bob through another relay, for"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("it is free again when that session ends"),
+        "{answer}"
+    );
+    assert_not_dialled(worker.listener);
+}
+
+#[tokio::test]
+async fn a_port_that_is_closed_to_the_relay_is_told_with_what_would_open_it() {
+    let scene = Scene::with(|config| config.dap.connect_timeout = Duration::from_millis(300)).await;
+    let mut breakpoint = paused("square", 1);
+    // Nothing listens there.
+    (breakpoint.node_id, breakpoint.port) = ("a1".into(), 9);
+    scene.context.registry.insert(breakpoint);
+    let (mut debugger, seq) =
+        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+    let answer = debugger.answer(seq).await;
+    assert_eq!(
+        RefusalCode::of(&answer["body"]),
+        RefusalCode::Unreachable,
+        "{answer}"
+    );
+    let answer = answer.to_string();
+    assert!(
+        answer.contains("closed to this relay") && answer.contains("no agent"),
+        "{answer}"
+    );
+}
+
+/// A session with `worker`, and debugpy, whose agent has just been killed: its link and its stream have ended without a word.
+async fn bereft(
+    scene: &Scene,
+    mut agent: StandIn,
+    worker: &Worker,
+) -> (Debugger, Conversation<TcpStream>) {
+    let (mut debugger, attach) =
+        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+    let open = agent.asked().await;
+    let passing = passing(scene, &open, worker).await;
+    let debugpy = configured(worker).await;
+    assert_eq!(debugger.answer(attach).await["success"], true);
+    passing.abort();
+    (debugger, debugpy)
+}
+
+/// The agent keeps the task, where it is that alone which the network has cut off.
+#[tokio::test]
+async fn what_became_of_a_task_is_not_known_while_the_agent_is_away_that_may_keep_it() {
+    for (keeps, expected) in [
+        (300, "the state of square"),
+        (0, "the task was released and runs on"),
+    ] {
+        let (scene, agent, worker) = keeping(Duration::from_secs(keeps)).await;
+        let (mut debugger, _debugpy) = bereft(&scene, agent, &worker).await;
+        debugger.event("terminated").await;
+        drop(debugger);
+        let id = worker.breakpoint.id;
+        let mut lists = scene.context.registry.watch();
+        let free = lists.wait_for(|list| list.find(id).is_none_or(|b| b.is_free()));
+        drop(timeout(PATIENCE, free).await.unwrap().unwrap());
+        // As a poll has it then.
+        scene.context.registry.end(id, None);
+        let again = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
+        let said = refusal(&scene.context, again).await;
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+/// So it is with a relay that has just begun: Ray lists no worker to which a debugger is attached, by another relay too.
+#[tokio::test]
+async fn what_became_of_a_task_is_not_known_before_its_agent_is_linked() {
+    for (path, expected) in [
+        (UpstreamPath::Agent, "the state of square"),
+        (UpstreamPath::Direct, "the task was released and runs on"),
+        (
+            UpstreamPath::PreferAgent,
+            "the task was released and runs on",
+        ),
+    ] {
+        let adapt = |config: &mut Config| {
+            config.upstream.path = path;
+            config.park.r#for = Duration::from_secs(300);
+        };
+        let scene = Scene::with(adapt).await;
+        let mut breakpoint = paused("square", 1);
+        breakpoint.node_id = "a1".into();
+        let id = breakpoint.id;
+        scene.context.registry.insert(breakpoint);
+        scene.context.registry.end(id, None);
+        let named = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
+        let said = refusal(&scene.context, named).await;
+        assert!(said.contains(expected), "{path:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_the_agent_is_told_and_is_no_end_of_the_worker() {
+    let (scene, agent, worker) = scene().await;
+    let (mut debugger, _debugpy) = bereft(&scene, agent, &worker).await;
+    let told = timeout(PATIENCE, async {
+        loop {
+            let told = debugger.event("output").await;
+            if told["body"]["category"] == "important" {
+                return told.to_string();
+            }
+        }
+    });
+    let told = told.await.expect("a word");
+    assert!(
+        told.contains("because the agent of its node is gone (its link to this relay broke)"),
+        "{told}"
+    );
+    assert!(told.contains("the task runs on"), "{told}");
+    debugger.event("terminated").await;
+    drop(debugger);
+    let recorded = async {
+        loop {
+            let lines = scene.record.lines();
+            let mut ends = lines.iter();
+            let end =
+                ends.find(|line| line.action == ray_relay_access::audit::EntryKind::SessionEnded);
+            if let Some(line) = end {
+                return line.details["outcome"].clone();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let outcome = timeout(PATIENCE, recorded).await.expect("a last line");
+    assert_eq!(outcome, "upstream");
+}

@@ -1,0 +1,44 @@
+//! Sessions whose worker the agent of its node keeps when this relay is lost, or ends.
+
+use super::ActiveSession;
+use super::phase::WorkerState;
+use ray_relay_base::wire::dap::message::{event, notice};
+use ray_relay_base::wire::dap::names::Event;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_session::session::live::SessionEnd;
+
+impl<S: PeerStream> ActiveSession<'_, S> {
+    /// Ends the session because of `end` and leaves its worker to the agent, where that keeps it; `false`: it does not.
+    pub(super) fn stays_at_agent(&mut self, end: &SessionEnd) -> bool {
+        let Some(memory) = &self.memory else {
+            return false;
+        };
+        let ends = self.worker > WorkerState::Attached || self.live.is_leaving();
+        if ends || !self.splice.worker().is_kept() || !self.splice.worker_mut().abandon() {
+            return false;
+        }
+        self.live.worker.left();
+        let keeps = span(memory.stay.left());
+        // What the worker's connection does from now on is no death.
+        self.live.cut_off();
+        let title = self.live.worker.breakpoint().title();
+        let text = format!(
+            "this session with {title} ends, because {end}; the task stays parked for {keeps}: attach again within that time, at whatever relay there is then"
+        );
+        self.tell(&notice(&text, true));
+        self.tell(&event(Event::Terminated, serde_json::Value::Null));
+        self.worker = WorkerState::Terminated;
+        true
+    }
+
+    /// What the client is told where the way to a worker broke that the agent of its node keeps; `None`: it does not.
+    pub(super) fn way_lost(&self) -> Option<String> {
+        let memory = self.memory.as_ref()?;
+        let title = self.live.worker.breakpoint().title();
+        let keeps = span(memory.stay.left());
+        self.splice.worker().was_kept().then(|| format!(
+            "this session with {title} has ended, because the connection through the agent of its node broke; if that agent still runs, the task stays parked for {keeps}: attach again within that time"
+        ))
+    }
+}

@@ -1,0 +1,103 @@
+//! A task that runs and asked for no debugger is stopped when its client has configured. Where it does not stop, because no
+//! line of Python is run, the client is told where it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tokio_util::sync::ReusableBoxFuture;
+
+use ray_relay_ray::ray::look::{Look, Thread};
+use ray_relay_ray::ray::registry::Breakpoint;
+use ray_relay_session::agents::{Agents, WorkerAt};
+
+/// How long a thread may take to come to a line of Python before it is looked at: debugpy takes half a second.
+const STOPS: Duration = Duration::from_secs(2);
+
+/// How long that look may take.
+const LOOKED: Duration = Duration::from_secs(5);
+
+/// Frames that are told of.
+const FRAMES: usize = 8;
+
+/// What becomes of a task that is to stop.
+pub(super) enum Pausing {
+    /// It is told to when the client has configured.
+    Wanted,
+    /// It was told to. When it has not stopped by then: where it is.
+    Asked(ReusableBoxFuture<'static, String>),
+    /// Its client knows that it does not stop yet.
+    Told,
+}
+
+/// Resolves when the client is to be told where its task is. Cancel safe.
+pub(super) async fn still_runs(pausing: &mut Option<Pausing>) -> String {
+    match pausing {
+        Some(Pausing::Asked(told)) => told.await,
+        _ => std::future::pending().await,
+    }
+}
+
+impl Pausing {
+    /// The worker of `breakpoint` was told to stop.
+    pub(super) fn asked(agents: Arc<Agents>, breakpoint: Arc<Breakpoint>) -> Self {
+        let told = async move {
+            sleep(STOPS).await;
+            let at = WorkerAt {
+                cluster: &breakpoint.cluster,
+                node_id: &breakpoint.node_id,
+                worker_id: &breakpoint.worker_id,
+                pid: breakpoint.pid,
+            };
+            let title = breakpoint.title();
+            match agents.look(&at, false, LOOKED).await {
+                Ok(look) => place(&title, &look),
+                Err(why) => format!(
+                    "{title} has not stopped: it runs no line of Python now. It stops at the next one, or detach and it runs on; where it is cannot be seen, because {why}"
+                ),
+            }
+        };
+        Self::Asked(ReusableBoxFuture::new(told))
+    }
+}
+
+/// Where the threads with code of the program's own are, in words: no value, as people who may debug will see them when it stops.
+fn place(title: &str, look: &Look) -> String {
+    let own = |thread: &&Thread| thread.is_main && !thread.frames.is_empty();
+    let main = look.threads.iter().find(own).or(look.threads.first());
+    let frames = main.map(|thread| thread.frames.iter().take(FRAMES));
+    let frames = frames.into_iter().flatten().map(|frame| {
+        let (function, file, line) = (&frame.function, &frame.file, frame.line);
+        format!("\n    {function} ({file}:{line})")
+    });
+    let stack: String = frames.collect();
+    format!(
+        "{title} has not stopped: it is inside a call that runs no Python now, and stops when that returns; detach, and it runs on. Its main thread is at:{stack}"
+    )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_main_thread_is_told_innermost_first_and_without_values() {
+        let frame = |name: &str, line: u32| {
+            json!({"file": "/job/train.py", "line": line, "function": name,
+            "locals": [{"name": "password", "value": "'hunter2'"}]})
+        };
+        let look = json!({"pid": 7, "source": "hook", "threads": [
+            {"id": 2, "name": "other", "frames": [frame("other", 1)]},
+            {"id": 1, "is_main": true, "frames": [frame("load", 3), frame("train", 9)]}]});
+        let look = Look::read(look.to_string().as_bytes()).unwrap();
+        let told = place("train · pid 7", &look);
+        assert!(
+            told.ends_with("at:\n    load (/job/train.py:3)\n    train (/job/train.py:9)"),
+            "{told}"
+        );
+        assert!(!told.contains("hunter2"));
+    }
+}

@@ -1,0 +1,213 @@
+//! Answers that the relay gives itself.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::{Frame, SizeHint};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::{Response, StatusCode};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use ray_relay_access::identity::{Principal, PrincipalEnded};
+use ray_relay_access::telemetry::request::RequestId;
+use ray_relay_ray::ray::head::StreamedBodyError;
+
+/// The header of every answer that has the id of its request.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Body of every answer.
+pub(super) type Body = UnsyncBoxBody<Bytes, StreamedBodyError>;
+
+/// A body of these bytes.
+pub(super) fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
+
+/// An empty body.
+pub(super) fn empty() -> Body {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A body of these pieces, of which some may be shared with other answers.
+pub(super) fn pieces(pieces: impl Into<VecDeque<Bytes>>) -> Body {
+    let pieces = Pieces(pieces.into());
+    pieces.map_err(|never| match never {}).boxed_unsync()
+}
+
+/// See [`pieces`]. Those that are still to be sent.
+struct Pieces(VecDeque<Bytes>);
+
+impl hyper::body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.iter().map(|piece| piece.len() as u64).sum())
+    }
+}
+
+/// `body`, which keeps `guard` until it has been sent or dropped.
+pub(super) fn held<G>(
+    body: Body,
+    guard: G,
+) -> impl hyper::body::Body<Data = Bytes, Error = StreamedBodyError> {
+    // The closure is what keeps it; there is nothing to say about errors.
+    body.map_err(move |error| {
+        let _kept = &guard;
+        error
+    })
+}
+
+/// `body`, which breaks off when the time of `principal` is over.
+pub(super) fn until_over<B>(body: B, principal: &Principal) -> UntilOver<B> {
+    let principal = principal.clone();
+    UntilOver {
+        body,
+        over: Mutex::new(Box::pin(async move { principal.ended().await })),
+    }
+}
+
+/// The body that [`until_over`] makes: it ends where the principal does.
+pub(super) struct UntilOver<B> {
+    body: B,
+    /// Behind a lock that is never waited for: request bodies have to be `Sync`.
+    over: Mutex<Pin<Box<dyn Future<Output = PrincipalEnded> + Send>>>,
+}
+
+impl<B> hyper::body::Body for UntilOver<B>
+where
+    B: hyper::body::Body<Data = Bytes> + Unpin,
+    B::Error: Into<StreamedBodyError>,
+{
+    type Data = Bytes;
+    type Error = StreamedBodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StreamedBodyError>>> {
+        let over = self.over.get_mut();
+        if let Poll::Ready(ended) = over.as_mut().poll(cx) {
+            // Polled again it would panic, so the body must not be: it is at its end with an error.
+            return Poll::Ready(Some(Err(ended.into())));
+        }
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        frame.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Bytes of the relay's own, with what every one of its answers carries.
+pub(super) fn own(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// JSON on one line, ended as a terminal likes it.
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+    let mut text = serde_json::to_vec(value).unwrap_or_default();
+    text.push(b'\n');
+    own(status, "application/json", full(text))
+}
+
+/// An error answer with the JSON body `{"error": sentence}`.
+pub(super) fn error(status: StatusCode, sentence: impl std::fmt::Display) -> Response<Body> {
+    let sentence = sentence.to_string();
+    let mut response = json(status, &serde_json::json!({ "error": sentence }));
+    response
+        .extensions_mut()
+        .insert(ErrorSentence::Json(sentence));
+    response
+}
+
+/// The sentence alone, as Ray's own errors are, because Ray's tools print the body.
+pub(super) fn text(status: StatusCode, sentence: impl std::fmt::Display) -> Response<Body> {
+    let sentence = sentence.to_string();
+    let body = full(format!("{sentence}\n"));
+    let mut response = own(status, "text/plain; charset=utf-8", body);
+    response
+        .extensions_mut()
+        .insert(ErrorSentence::Text(sentence));
+    response
+}
+
+/// What an answer of the relay's own says of an error, and in which form.
+#[derive(Debug, Clone)]
+enum ErrorSentence {
+    Json(String),
+    Text(String),
+}
+
+/// `response` to the request `id` with that in its head, and in its body where that tells of an error: a person who reports the
+/// error has the id at hand.
+pub(super) fn marked(mut response: Response<Body>, id: RequestId) -> Response<Body> {
+    let marked = match response.extensions_mut().remove::<ErrorSentence>() {
+        Some(ErrorSentence::Json(sentence)) => {
+            let value = serde_json::json!({ "error": sentence, "request": id });
+            Some(format!("{value}\n"))
+        }
+        Some(ErrorSentence::Text(sentence)) => Some(format!("{sentence} (request {id})\n")),
+        None => None,
+    };
+    if let Some(marked) = marked {
+        *response.body_mut() = full(marked);
+    }
+    if let Ok(id) = HeaderValue::try_from(id.to_string()) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
+}
+
+/// 405 with what is allowed instead.
+pub(super) fn read_only() -> Response<Body> {
+    let mut response = error(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "the relay's API only takes GET and HEAD requests",
+    );
+    response
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    response
+}
+
+/// The same where only POST is taken; `sentence` says with what.
+pub(super) fn post_only(sentence: &str) -> Response<Body> {
+    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, sentence);
+    response
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static("POST"));
+    response
+}

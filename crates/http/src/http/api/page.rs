@@ -1,0 +1,182 @@
+//! Pagination: a part of the list, from a place on. Pure.
+//!
+//! Pages are in the order in which the breakpoints were first seen, which does not change; the whole list begins with
+//! those that no session holds.
+
+use std::sync::Arc;
+
+use crate::http::query;
+use ray_relay_access::policy::Pattern;
+use ray_relay_base::timestamp::{Timestamp, unix_ms};
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Snapshot};
+use ray_relay_view::listing::select::Filter;
+
+/// Rows of a page at most: as many as a head tells of workers.
+const MOST: usize = 10_000;
+
+/// What of the list is asked for. The default is all that lives.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ListQuery {
+    /// Those that ended a short while ago too, behind the last page.
+    pub ended: bool,
+    limit: Option<usize>,
+    after: Option<Cursor>,
+    name: Option<Pattern>,
+    /// All of them have to fit.
+    filters: Vec<Filter>,
+}
+
+/// Where a page ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cursor {
+    id: BreakpointId,
+    /// When that row was first seen, in milliseconds since 1970: it may be gone by the time the next page is asked for.
+    seen: Option<u64>,
+}
+
+/// One page of the list.
+pub(super) struct ListPage<'a> {
+    pub rows: Vec<&'a Arc<Breakpoint>>,
+    /// Rows of all pages.
+    pub total: usize,
+    /// Rows that a filter has left out; `None`: there is no filter.
+    pub hidden: Option<usize>,
+    /// What to ask for `after` these; `None`: there are no more.
+    pub next: Option<String>,
+}
+
+impl ListQuery {
+    /// Reads the query of a URL; an error is a sentence for who sent it.
+    pub(super) fn read(pairs: &[(String, String)]) -> Result<Self, String> {
+        let mut wanted = Self::default();
+        for (name, value) in pairs {
+            match (&**name, &**value) {
+                ("ended", "1" | "true") => wanted.ended = true,
+                ("ended", "0" | "false") => wanted.ended = false,
+                ("ended", _) => return Err("ended is 1 or 0".to_owned()),
+                ("limit", text) => {
+                    let limit = text.parse().ok().filter(|limit| (1..=MOST).contains(limit));
+                    let bounds = || format!("limit is a number of rows from 1 to {MOST}");
+                    wanted.limit = Some(limit.ok_or_else(bounds)?);
+                }
+                ("after", text) => wanted.after = Some(Cursor::read(text)?),
+                ("name", "") => {
+                    return Err("name is a pattern such as train*, and not empty".to_owned());
+                }
+                ("name", text) => wanted.name = Some(Pattern::new(text)),
+                ("filter", text) => query::take_filter(&mut wanted.filters, text)?,
+                _ => {
+                    return Err("the parameters of /relay/v1/breakpoints are limit (rows of a page), after (`next` of the page \
+                                before), name (a pattern such as train*), filter (as `ray-relay list --filter` takes it, again and \
+                                again) and ended=1, which includes those that ended a short while ago".to_owned());
+                }
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Those rows of `list`; an error is a sentence for who asked.
+    pub(super) fn of<'a>(&self, list: &'a Snapshot) -> Result<ListPage<'a>, String> {
+        let place = self.after.map(|cursor| cursor.place(list)).transpose()?;
+        let now = Timestamp::now();
+        let fitting = list.live.iter().filter(|b| self.fits(b, now));
+        let mut fitting: Vec<&Arc<Breakpoint>> = fitting.collect();
+        let total = fitting.len();
+        let mut hidden = list.live.len() - total;
+        if self.limit.is_some() || self.after.is_some() {
+            // Where a client attaches or leaves between two pages, no row may be missed for it.
+            fitting.sort_by_key(|b| (b.first_seen, b.id));
+        }
+        let mut rest = fitting
+            .into_iter()
+            .filter(|b| place.is_none_or(|place| place.is_before(b)));
+        let limit = self.limit.unwrap_or(usize::MAX);
+        let mut rows: Vec<&Arc<Breakpoint>> = rest.by_ref().take(limit).collect();
+        let more = rest.next().is_some();
+        let next = rows.last().filter(|_| more).map(|last| Cursor::of(last));
+        if self.ended && !more {
+            let before = rows.len();
+            rows.extend(list.ended.iter().filter(|b| self.fits(b, now)));
+            hidden += list.ended.len() - (rows.len() - before);
+        }
+        let hidden = (!self.filters.is_empty()).then_some(hidden);
+        Ok(ListPage {
+            rows,
+            total,
+            hidden,
+            next,
+        })
+    }
+
+    fn fits(&self, breakpoint: &Breakpoint, now: Timestamp) -> bool {
+        self.has_name(breakpoint)
+            && self
+                .filters
+                .iter()
+                .all(|filter| filter.fits_breakpoint(breakpoint, now))
+    }
+
+    fn has_name(&self, breakpoint: &Breakpoint) -> bool {
+        let names = &breakpoint.names;
+        self.name.as_ref().is_none_or(|pattern| {
+            pattern.matches(&breakpoint.name())
+                || [&names.actor_name, &names.task_id]
+                    .into_iter()
+                    .flatten()
+                    .any(|name| pattern.matches(name))
+        })
+    }
+}
+
+impl Cursor {
+    fn of(breakpoint: &Breakpoint) -> String {
+        format!("{}.{}", breakpoint.id, millis(breakpoint))
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        let (id, seen) = match text.split_once('.') {
+            Some((id, seen)) => (id, seen.parse().map(Some)),
+            None => (text, Ok(None)),
+        };
+        match (id.parse(), seen) {
+            (Ok(id), Ok(seen)) => Ok(Self { id, seen }),
+            _ => Err("after is `next` of the page before, or the id of a breakpoint".to_owned()),
+        }
+    }
+
+    fn place(self, list: &Snapshot) -> Result<SortPosition, String> {
+        let known = list.find(self.id).or_else(|| list.find_ended(self.id));
+        match (known, self.seen) {
+            // A worker that has stopped again meanwhile stands elsewhere.
+            (Some(known), seen) if seen.is_none_or(|seen| seen == millis(known)) => {
+                Ok(SortPosition::Steady(known.first_seen, self.id))
+            }
+            (_, Some(seen)) => Ok(SortPosition::Shown(seen, self.id)),
+            (_, None) => Err(format!(
+                "there is no breakpoint {} any more to go on after; begin again without `after`, and go on with `next` of each page",
+                self.id
+            )),
+        }
+    }
+}
+
+/// A place in the order of the list.
+#[derive(Debug, Clone, Copy)]
+enum SortPosition {
+    Steady(Timestamp, BreakpointId),
+    /// The time that is shown, in milliseconds since 1970, and the id: all that is known of a row that is gone.
+    Shown(u64, BreakpointId),
+}
+
+impl SortPosition {
+    fn is_before(self, row: &Breakpoint) -> bool {
+        match self {
+            Self::Steady(seen, id) => (row.first_seen, row.id) > (seen, id),
+            Self::Shown(seen, id) => (millis(row), row.id) > (seen, id),
+        }
+    }
+}
+
+fn millis(breakpoint: &Breakpoint) -> u64 {
+    unix_ms(breakpoint.first_seen.time)
+}

@@ -1,0 +1,331 @@
+//! One HTTP connection: deadlines, draining, and the tasks of its WebSockets.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::CONTENT_LENGTH;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+use tracing::{Instrument as _, debug};
+
+use super::answer::{self, Body};
+use super::authenticate::HEADER_TIMEOUT;
+use super::dashboard::ProxiedRequest;
+use super::exchange::{Connection, Exchange, RecordedRequest};
+use super::in_progress::{InProgress, REQUEST_WEIGHT};
+use super::moving::Moving;
+use super::refusal::chain;
+use super::route::{Destination, Which};
+use super::routes::Route;
+use super::{entrance, guard, page};
+use ray_relay_access::connection::admission::ConnectionPermit;
+use ray_relay_access::connection::on_wake::WakeForwarder;
+use ray_relay_access::connection::{ConnectionInfo, request_span};
+use ray_relay_access::telemetry::metrics::{self, RefusalKind};
+use ray_relay_access::telemetry::request::RequestId;
+use ray_relay_session::context::Context;
+
+/// Largest head of a request, and most that is held of an answer that is not read. With every chunk of the head's answer
+/// that is under way this bounds what one connection costs, for each client.
+const MAX_HEAD: usize = 32 * 1024;
+
+/// What an HTTP connection takes between requests, in bytes: the head of the next one, in a buffer that grows by doubling.
+pub const IDLE_WEIGHT: usize = 40 * 1024;
+
+/// What an HTTP/2 client may send before it is read, for one request and in all.
+const WINDOW: u32 = 64 * 1024;
+
+/// Requests at a time on one HTTP/2 connection. A dashboard page opens some dozens.
+const MAX_STREAMS: u32 = 128;
+
+/// How long a connection that was idle for too long may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// Probe of an HTTP/2 connection on which something is going on, so that a client that is gone
+/// does not hold a log stream open for ever.
+const PROBE: Duration = Duration::from_secs(30);
+
+/// Serves HTTP/1.1 or HTTP/2 on `stream` until the client leaves, or falls silent between requests
+/// for [`HEADER_TIMEOUT`], or `shutdown` fires and what is in progress is done or
+/// `listen.drain_timeout` has passed. WebSockets on this connection end before this returns, or
+/// when it is dropped.
+pub async fn serve_connection<S>(
+    stream: S,
+    info: ConnectionInfo,
+    ctx: Arc<Context>,
+    shutdown: CancellationToken,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let drain_timeout = ctx.config.listen.drain_timeout;
+    let peer = info.peer;
+    let connection = Arc::new(Connection {
+        peer,
+        info,
+        tasks: TaskTracker::new(),
+        closing: shutdown.child_token(),
+        span: ctx
+            .auth
+            .anonymous()
+            .as_ref()
+            .map(|everybody| request_span(Some(everybody))),
+    });
+    let _give_up = connection.closing.clone().drop_guard();
+    let activity = Arc::new(Activity::default());
+
+    let builder = builder();
+    let stream = Moving::new(stream, connection.info.place.clone());
+    let service = service_fn(|request| {
+        let (busy, in_progress) = BusyConnection::new(&ctx, &activity, &connection.info);
+        let (ctx, connection) = (Arc::clone(&ctx), Arc::clone(&connection));
+        // In a box from the start: the connection has room for what is in here all the time.
+        let handled = Box::pin(handle(ctx, connection, request, in_progress.clone()));
+        async move {
+            let response = handled.await;
+            Ok::<_, Infallible>(response.map(|body| answer::held(body, (busy, in_progress))))
+        }
+    });
+    let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let ending = pin!(async {
+        tokio::select! {
+            // A client that comes while the relay drains is answered once: before the first request there is nothing to finish.
+            () = async { shutdown.cancelled().await; activity.begun.cancelled().await; } => drain_timeout,
+            () = activity.idle_for(HEADER_TIMEOUT) => GOODBYE,
+        }
+    });
+    let beside = WakeForwarder::default();
+    let mut ending = pin!(beside.run(ending));
+    let mut deadline: Option<Instant> = None;
+    loop {
+        let expired = async {
+            match deadline {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = served.as_mut() => {
+                if let Err(error) = ended {
+                    // Clients that vanish or talk nonsense are everyday life.
+                    debug!(error = %chain(&*error), "http connection ended");
+                }
+                break;
+            }
+            patience = ending.as_mut(), if deadline.is_none() => {
+                served.as_mut().graceful_shutdown();
+                deadline = Some(Instant::now() + patience);
+            }
+            () = expired => break,
+        }
+    }
+    connection.tasks.close();
+    connection.tasks.wait().await;
+}
+
+fn builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_HEAD);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD as u32)
+        .max_send_buf_size(MAX_HEAD)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .keep_alive_interval(PROBE)
+        .keep_alive_timeout(PROBE);
+    builder
+}
+
+/// What goes on on one connection. No task is woken for a request that comes or goes.
+#[derive(Debug, Default)]
+struct Activity {
+    requests: Mutex<Requests>,
+    /// There was a request.
+    begun: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Requests {
+    /// How many are in progress.
+    open: usize,
+    /// When that last changed.
+    since: Instant,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        let since = Instant::now();
+        Self { open: 0, since }
+    }
+}
+
+impl Activity {
+    /// One more, or one less: how many there are.
+    fn count(&self, change: impl Fn(usize) -> usize) -> usize {
+        let mut requests = self.requests.lock();
+        requests.open = change(requests.open);
+        requests.since = Instant::now();
+        requests.open
+    }
+
+    /// Resolves once no request has been in progress for `quiet`, from the start on.
+    async fn idle_for(&self, quiet: Duration) {
+        let mut look = Instant::now() + quiet;
+        loop {
+            sleep_until(look).await;
+            let requests = self.requests.lock();
+            look = match requests.open {
+                0 => requests.since,
+                // At its end it begins anew.
+                _ => Instant::now(),
+            } + quiet;
+            if look <= Instant::now() {
+                return;
+            }
+        }
+    }
+}
+
+/// A request in progress, until the last byte of its answer is gone.
+struct BusyConnection {
+    _draining_waits: TaskTrackerToken,
+    activity: Arc<Activity>,
+    place: ConnectionPermit,
+    /// Weight of the connection without requests.
+    weight: usize,
+}
+
+impl BusyConnection {
+    fn new(ctx: &Context, activity: &Arc<Activity>, info: &ConnectionInfo) -> (Self, InProgress) {
+        let busy = Self {
+            _draining_waits: ctx.requests.token(),
+            activity: Arc::clone(activity),
+            place: info.place.clone(),
+            weight: IDLE_WEIGHT + info.tls_weight(),
+        };
+        let in_progress = InProgress::new(busy.count(|count| count + 1));
+        if !activity.begun.is_cancelled() {
+            activity.begun.cancel();
+        }
+        (busy, in_progress)
+    }
+
+    fn count(&self, change: impl Fn(usize) -> usize) -> usize {
+        let requests = self.activity.count(change);
+        self.place.weigh(self.weight + requests * REQUEST_WEIGHT);
+        requests
+    }
+}
+
+impl Drop for BusyConnection {
+    fn drop(&mut self) {
+        self.count(|count| count - 1);
+    }
+}
+
+async fn handle(
+    ctx: Arc<Context>,
+    connection: Arc<Connection>,
+    request: Request<Incoming>,
+    in_progress: InProgress,
+) -> Response<Body> {
+    let head_only = request.method() == Method::HEAD;
+    let summary = &connection.info.summary;
+    let id = summary.request();
+    let answering = answer(&ctx, &connection, request, id, in_progress);
+    let span = connection.span.clone();
+    let span = span.unwrap_or_else(|| request_span(None));
+    let (route, response) = answering.instrument(span).await;
+    let status = response.status().as_u16();
+    ctx.metrics.http_request(route, status);
+    summary.answered(id, route, status);
+    let response = answer::marked(response, id);
+    if head_only {
+        without_body(response)
+    } else {
+        response
+    }
+}
+
+async fn answer(
+    ctx: &Arc<Context>,
+    connection: &Connection,
+    request: Request<Incoming>,
+    id: RequestId,
+    in_progress: InProgress,
+) -> (metrics::Route, Response<Body>) {
+    let (parts, body) = request.into_parts();
+    let arrived = match guard::check(&parts, &ctx.config, &ctx.shown.advertised) {
+        Ok(arrived) => arrived,
+        Err(refusal) => {
+            debug!(%refusal, "request refused");
+            ctx.metrics.refused(RefusalKind::Forbidden);
+            let refused = answer::error(refusal.status(), &refusal);
+            return (metrics::Route::Refused, refused);
+        }
+    };
+    let uri = parts.uri.clone();
+    let mut exchange = Exchange {
+        ctx,
+        connection,
+        arrived: &arrived,
+        asked: RecordedRequest::of(&parts, id),
+        in_progress,
+        words: [None; 2],
+    };
+    let (label, answered) = match Destination::of(&arrived.origin, uri.path()) {
+        Destination::Relay => {
+            let (route, words) = Route::of(uri.path());
+            exchange.words = words;
+            let answered = route.answer(&exchange, parts, body);
+            (route.label, Box::pin(answered).await)
+        }
+        Destination::Enter(label) => {
+            let entered = entrance::enter(&exchange, &parts, body, label);
+            (metrics::Route::Page, Box::pin(entered).await)
+        }
+        Destination::NotHere => (metrics::Route::Unknown, Ok(page::not_here())),
+        Destination::Dashboard(which) => {
+            let label = match which {
+                Which::Default => metrics::Route::Dashboard,
+                Which::Named(..) | Which::Own(_) => metrics::Route::Cluster,
+            };
+            let exchange = &exchange;
+            let proxied = ProxiedRequest { exchange, which }.serve(parts, body);
+            return (label, Box::pin(proxied).await);
+        }
+    };
+    let answered = answered.unwrap_or_else(|refused| refused.answer(ctx, true));
+    (label, answered)
+}
+
+/// The answer to HEAD: the length that GET would have, and no body (HTTP/2 needs that done here).
+fn without_body(mut response: Response<Body>) -> Response<Body> {
+    let length = hyper::body::Body::size_hint(response.body()).exact();
+    if let Some(length) = length.filter(|length| *length > 0) {
+        response
+            .headers_mut()
+            .entry(CONTENT_LENGTH)
+            .or_insert(length.into());
+    }
+    *response.body_mut() = answer::empty();
+    response
+}

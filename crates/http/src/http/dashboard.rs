@@ -1,0 +1,363 @@
+//! The Ray dashboard behind the relay: requests and answers are streamed both ways, and never
+//! held, except those of which rows are left out.
+//!
+//! Called by [`super::connection`] with requests that passed the guard; who sends them and whether that is allowed is
+//! decided here, before the head hears of it. There is no deadline on a
+//! whole exchange: following a log may take days. The client bounds the wait for the answer's
+//! head, TCP keepalive finds peers that are gone, and a client that leaves drops all of it.
+
+mod buffered;
+mod change;
+mod done;
+mod inject;
+mod streamed;
+pub(super) mod upstream;
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, LOCATION,
+};
+use hyper::http::request::Parts;
+use hyper::http::uri::{PathAndQuery, Uri};
+use hyper::{Method, Request, Response, StatusCode, Version};
+use serde_json::Map;
+
+use self::buffered::{BufferedAnswer, View, Viewer, rewritten};
+use self::upstream::{Upstream, cluster};
+use super::answer::{self, Body};
+use super::exchange::Exchange;
+use super::refusal::HttpRefusal;
+use super::required_access::{self, Described, RequiredAccess, RowAccess};
+use super::route::{CLUSTERS, Missing, Which};
+use super::{audit, authenticate, credential, entrance, hop, websocket};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
+
+/// One request to a dashboard, before its sender is known.
+pub(super) struct ProxiedRequest<'a> {
+    pub exchange: &'a Exchange<'a>,
+    pub which: Which<'a>,
+}
+
+impl ProxiedRequest<'_> {
+    /// Decides, and only then passes `parts` and `body` on.
+    pub(super) async fn serve(self, parts: Parts, body: Incoming) -> Response<Body> {
+        match self.admit(parts, body).await {
+            Ok(response) => response,
+            Err(refused) => refused.answer(self.exchange.ctx, false),
+        }
+    }
+
+    async fn admit(&self, mut parts: Parts, body: Incoming) -> Result<Response<Body>, HttpRefusal> {
+        let (ctx, exchange) = (self.exchange.ctx, self.exchange);
+        let path = match self.which {
+            Which::Named(_, rest) => rest,
+            Which::Default | Which::Own(_) => parts.uri.path(),
+        };
+        if !self.which.is_own()
+            && let Some(sent) = entrance::sent_on(exchange, &parts, self.which)
+        {
+            return sent;
+        }
+        let websocket = websocket::is_asked_for(&parts.method, &parts.headers);
+        let need = required_access::of(&parts.method, path, websocket);
+        if ctx.auth.is_on() {
+            match need {
+                RequiredAccess::SignIn if self.which.is_own() => {
+                    return Err(HttpRefusal::SignInElsewhere);
+                }
+                _ if self.which.is_own() => {}
+                RequiredAccess::Mode => return Ok(authenticate::mode(exchange.connection)),
+                RequiredAccess::SignIn => {
+                    return Ok(Box::pin(authenticate::sign_in(exchange, &parts)).await);
+                }
+                // Other clusters' names are not for everybody; a person who signs in at the first page is signed in there too.
+                RequiredAccess::Page
+                    if matches!(self.which, Which::Default) && body.is_end_stream() =>
+                {
+                    return Box::pin(self.page(&parts)).await;
+                }
+                _ => {}
+            }
+        }
+        let caller = match self.which {
+            Which::Own(label) => authenticate::on_dashboard(exchange, &parts, label).await?,
+            Which::Default | Which::Named(..) => {
+                authenticate::authenticate(exchange, &parts).await?
+            }
+        };
+        let principal = &caller.principal;
+        let cluster = cluster(ctx, principal, self.which)?;
+        if let Which::Named(name, "") = self.which {
+            return Ok(into_folder(name, &parts));
+        }
+        if self.which.is_own() && need == RequiredAccess::Mode && ctx.auth.is_on() {
+            return Ok(authenticate::no_mode());
+        }
+        let (view, change) = match authorise(principal, &cluster, need) {
+            Ok(allowed) => allowed,
+            Err(missing) => {
+                return Err(Box::pin(audit::deny(exchange, principal, missing)).await);
+            }
+        };
+        let (mut body, mut read) = (body, None);
+        let described = required_access::described(&parts.method, path);
+        if let Some(place) = &change {
+            let mut details = Map::new();
+            if let Some(what) = described {
+                let description = done::description(what, &parts.headers, &mut body);
+                let description = match Box::pin(description).await {
+                    Ok(description) => description,
+                    Err(answer) => return Ok(answer),
+                };
+                details = description.details;
+                read = Some(description.text);
+                if what == Described::Job
+                    && let Some(job) = &read
+                {
+                    let subject = principal.known_subject();
+                    let changed = inject::change(job, ctx.config.hook.inject, subject.as_deref());
+                    let Some((changes, text)) = changed else {
+                        return Ok(done::unreadable("a job"));
+                    };
+                    if changes.hook {
+                        details.insert("hook".to_owned(), true.into());
+                    }
+                    if changes.any() {
+                        parts.headers.insert(CONTENT_LENGTH, text.len().into());
+                        read = Some(text.into());
+                    }
+                }
+            }
+            // Before it is made.
+            let place = place.clone();
+            Box::pin(audit::record(exchange, principal, place, details)).await?;
+        }
+        let prefix = match self.which {
+            Which::Named(name, _) => format!("{CLUSTERS}{name}"),
+            Which::Default | Which::Own(_) => String::new(),
+        };
+        let upstream = self.upstream(cluster, prefix)?;
+        let mut request = Request::from_parts(parts, body);
+        if let Some(token) = &caller.token {
+            credential::strip(request.headers_mut(), token);
+        }
+        // Pinned here: within the select it would be there twice.
+        let mut passed = pin!(self.pass(&upstream, principal, view, request, read));
+        let mut response = tokio::select! {
+            biased;
+            ended = principal.ended() => return Err(HttpRefusal::Ended(ended)),
+            response = passed.as_mut() => response,
+        };
+        // The same end cuts an upload, and that the head was not reached may be known first.
+        if response.status() == StatusCode::BAD_GATEWAY
+            && let Some(ended) = principal.is_over()
+        {
+            return Err(HttpRefusal::Ended(ended));
+        }
+        if change.is_some() {
+            let mut id = None;
+            if described == Some(Described::Job) {
+                (id, response) = Box::pin(done::submission(response)).await;
+            }
+            let status = response.status();
+            Box::pin(audit::answered(exchange, principal, status, id)).await;
+        }
+        if !principal.is_anonymous() {
+            authenticate::keep_private(response.headers_mut());
+        }
+        Ok(response)
+    }
+
+    fn upstream(&self, cluster: Arc<str>, prefix: String) -> Result<Upstream, HttpRefusal> {
+        let head = self.exchange.ctx.registry.head(&cluster);
+        let head = head.ok_or(HttpRefusal::NoDashboard)?;
+        Ok(Upstream {
+            cluster,
+            head,
+            prefix,
+            own: self.which.is_own(),
+        })
+    }
+
+    /// The page that asks for a token, for each visitor: of the request only the path goes on, and what a cache needs.
+    async fn page(&self, asked: &Parts) -> Result<Response<Body>, HttpRefusal> {
+        let cluster = self.exchange.ctx.registry.default_cluster();
+        let upstream = self.upstream(cluster.ok_or(HttpRefusal::NoDashboard)?, String::new())?;
+        let mut request = Request::new(Empty::new().map_err(|never| match never {}).boxed());
+        *request.method_mut() = asked.method.clone();
+        if let Ok(uri) = Uri::builder().path_and_query(asked.uri.path()).build() {
+            *request.uri_mut() = uri;
+        }
+        for name in [ACCEPT, ACCEPT_ENCODING, IF_NONE_MATCH, IF_MODIFIED_SINCE] {
+            if let Some(value) = asked.headers.get(&name) {
+                request.headers_mut().insert(name, value.clone());
+            }
+        }
+        Ok(match upstream.send(self.exchange.ctx, request).await {
+            Ok(response) => upstream.stream(response, None),
+            Err(response) => response,
+        })
+    }
+
+    async fn pass(
+        &self,
+        upstream: &Upstream,
+        principal: &Principal,
+        view: View,
+        mut request: Request<Incoming>,
+        read: Option<Bytes>,
+    ) -> Response<Body> {
+        let Some(uri) = head_uri(request.uri(), &upstream.prefix) else {
+            let sentence = "the dashboard takes requests for a path that begins with /";
+            return answer::error(StatusCode::BAD_REQUEST, sentence);
+        };
+        let workers = required_access::lists_workers(uri.path());
+        *request.uri_mut() = uri;
+        *request.version_mut() = Version::HTTP_11;
+        if websocket::is_asked_for(request.method(), request.headers()) {
+            let opened = websocket::open(self.exchange, upstream, principal, request);
+            return Box::pin(opened).await;
+        }
+        if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+            // What TRACE gives back holds Ray's own token.
+            let sentence = "this is no forward proxy: CONNECT and TRACE are not served";
+            return answer::error(StatusCode::METHOD_NOT_ALLOWED, sentence);
+        }
+        hop::strip_request(request.headers_mut());
+        let held = workers || view != View::Whole;
+        if held {
+            hop::ask_for_plain(request.headers_mut());
+        }
+        let head_only = request.method() == Method::HEAD;
+        let request = request.map(|body| match (read, principal.is_anonymous()) {
+            (Some(read), _) => Full::new(read).map_err(|never| match never {}).boxed(),
+            (None, true) => body.map_err(Into::into).boxed(),
+            (None, false) => answer::until_over(body, principal).boxed(),
+        });
+        let response = match upstream.send(self.exchange.ctx, request).await {
+            Ok(response) => response,
+            Err(response) => return response,
+        };
+        let is_list = response.status() == StatusCode::OK && is_json(response.headers());
+        if !is_list && matches!(view, View::Rows(_, Viewer::List)) {
+            let sentence = format!("the Ray head answered {}", response.status());
+            let status = match response.status() {
+                StatusCode::OK => StatusCode::BAD_GATEWAY,
+                status => status,
+            };
+            return answer::text(status, sentence);
+        }
+        if !held || !is_list {
+            return upstream.stream(response, Some(principal));
+        }
+        if head_only {
+            let mut response = upstream.stream(response, Some(principal));
+            // The length would be that before rewriting.
+            hop::forget_body(response.headers_mut());
+            return response;
+        }
+        let job = BufferedAnswer {
+            ctx: Arc::clone(self.exchange.ctx),
+            cluster: Arc::clone(&upstream.cluster),
+            reached: self.exchange.arrived.reached.clone(),
+            principal: principal.clone(),
+            view,
+        };
+        Box::pin(rewritten(upstream, job, response)).await
+    }
+}
+
+/// Whether `principal` may, and how much of the answer is to be seen; of a change, what is needed for it and where, which
+/// is to be on record before it is made. `Err`: the scope that it lacks, and where.
+fn authorise(
+    principal: &Principal,
+    cluster: &str,
+    need: RequiredAccess,
+) -> Result<(View, Option<Missing>), Missing> {
+    let access = principal.access();
+    let whole = |scope| access.may_on_cluster(scope, cluster);
+    let scope = match need {
+        RequiredAccess::Version
+            if Scope::ALL
+                .into_iter()
+                .any(|scope| access.may_somewhere_on(scope, cluster)) =>
+        {
+            return Ok((View::Whole, None));
+        }
+        RequiredAccess::Rows(rows) if !whole(Scope::DashboardRead) => {
+            if access.may_somewhere_on(Scope::List, cluster) {
+                return Ok((View::Rows(rows, Viewer::List), None));
+            }
+            Scope::DashboardRead
+        }
+        RequiredAccess::Rows(RowAccess::Workers) if !whole(Scope::List) => {
+            return Ok((View::Rows(RowAccess::Workers, Viewer::Dashboard), None));
+        }
+        RequiredAccess::Version
+        | RequiredAccess::Rows(_)
+        | RequiredAccess::Read
+        | RequiredAccess::Page
+        | RequiredAccess::Mode => Scope::DashboardRead,
+        RequiredAccess::Write | RequiredAccess::SignIn => Scope::DashboardWrite,
+    };
+    if !whole(scope) {
+        let what = match access.may_somewhere_on(scope, cluster) {
+            true => format!("on the whole of cluster {cluster}, not on parts of it alone"),
+            false => format!("on cluster {cluster}"),
+        };
+        return Err((scope, what));
+    }
+    let changes = scope == Scope::DashboardWrite;
+    let place = changes.then(|| (scope, format!("on cluster {cluster}")));
+    Ok((View::Whole, place))
+}
+
+/// The page's own links are relative to its folder.
+fn into_folder(name: &str, parts: &Parts) -> Response<Body> {
+    let prefix = format!("{CLUSTERS}{name}");
+    let query = parts
+        .uri
+        .query()
+        .map(|query| format!("?{query}"))
+        .unwrap_or_default();
+    let mut response = answer::text(StatusCode::PERMANENT_REDIRECT, format!("see {prefix}/"));
+    if let Ok(location) = HeaderValue::try_from(format!("{prefix}/{query}")) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    response
+}
+
+/// Path and query at the head. `None` for `OPTIONS *` and the like.
+fn head_uri(uri: &Uri, prefix: &str) -> Option<Uri> {
+    let whole = uri.path_and_query();
+    let path = whole.map_or("/", PathAndQuery::as_str);
+    let path = path.strip_prefix(prefix)?;
+    if !path.starts_with('/') {
+        return None;
+    }
+    if let (Some(whole), true) = (whole, prefix.is_empty()) {
+        return Some(whole.clone().into());
+    }
+    // Not `Uri::from_str`: it takes a path that begins with two slashes for an authority.
+    Uri::builder().path_and_query(path).build().ok()
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    headers
+        .get(CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .is_some_and(|kind| {
+            kind.split(';')
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .ends_with("json")
+        })
+}

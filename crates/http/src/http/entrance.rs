@@ -1,0 +1,232 @@
+//! Dashboards in a browser: how it comes from the relay's origin to that of a dashboard, and is known there.
+//!
+//! A browser that is about to show a dashboard at the relay's own address is sent to the dashboard's ([`sent_on`]). Where
+//! people are authenticated by tokens it goes by the relay's page, which has the token: `POST /relay/v1/dashboard` gives the
+//! address and a ticket that is good for half a minute ([`open`]), which the page posts there as a form, and that becomes a
+//! cookie of the dashboard's origin alone ([`enter`]). Browsers say which page a form is of, and [`super::guard`] takes none of
+//! another: the holder of a ticket could have others act under their name. The cookie opens that dashboard and nothing else, no script can read it, and the head never hears of it. So
+//! no token is ever typed into a page that a head has made.
+
+use hyper::body::Incoming;
+use hyper::header::{
+    CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, LOCATION, REFERRER_POLICY, SET_COOKIE,
+};
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::answer::{self, Body};
+use super::dashboard::upstream::cluster;
+use super::exchange::{Exchange, Post};
+use super::guard::RequestInitiator;
+use super::refusal::HttpRefusal;
+use super::route::{ENTER, Which};
+use super::{audit, authenticate, body, credential, hop, origin, query};
+use ray_relay_access::identity::{Opens, STAY, Secret};
+use ray_relay_access::policy::Scope;
+use ray_relay_base::wire::text::percent_encoded;
+use ray_relay_session::session::authenticate::PresentedCredential;
+
+/// Largest body of a request for the way, in bytes.
+const LARGEST: usize = 16 * 1024;
+
+/// What is wrong with one.
+const WANTED: &str = "the body has to be {\"cluster\": \"NAME\", \"path\": \"/\"}, both optional";
+
+/// Largest cookie that browsers keep, with its name and attributes, in bytes.
+const LARGEST_COOKIE: usize = 4096;
+
+const REFRESH: HeaderName = HeaderName::from_static("refresh");
+
+/// To which dashboard, and where in it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EntranceRequest {
+    /// Absent: the default one.
+    #[serde(default)]
+    cluster: Option<String>,
+    #[serde(default)]
+    path: String,
+}
+
+/// A dashboard is asked for on the relay's own origin: `None`, by another client than a browser. Browsers are sent on to where it has
+/// an origin of its own, and no page gets anything of it here.
+pub(super) fn sent_on(
+    exchange: &Exchange<'_>,
+    parts: &Parts,
+    which: Which<'_>,
+) -> Option<Result<Response<Body>, HttpRefusal>> {
+    match RequestInitiator::of(&parts.headers) {
+        RequestInitiator::Client => None,
+        RequestInitiator::Navigation if parts.method == Method::GET => {
+            Some(way(exchange, parts, which))
+        }
+        RequestInitiator::Navigation | RequestInitiator::Page => {
+            Some(Err(HttpRefusal::PageElsewhere))
+        }
+    }
+}
+
+fn way(
+    exchange: &Exchange<'_>,
+    parts: &Parts,
+    which: Which<'_>,
+) -> Result<Response<Body>, HttpRefusal> {
+    let (name, path) = match which {
+        Which::Named(name, rest) => (name, rest),
+        Which::Default | Which::Own(_) => ("", parts.uri.path()),
+    };
+    let query = parts.uri.query().map(|query| format!("?{query}"));
+    let at = within(&format!("{path}{}", query.unwrap_or_default()));
+    if needs_ticket(exchange) {
+        // Behind an ingress there may be more in front of the path.
+        let up = "../".repeat(parts.uri.path().matches('/').count().saturating_sub(1));
+        let at = percent_encoded(&at);
+        let name = percent_encoded(name);
+        return Ok(redirect(&format!("{up}relay/?dashboard={name}&at={at}")));
+    }
+    let default = exchange.ctx.registry.default_cluster();
+    let cluster = match name {
+        "" => default.as_deref().ok_or(HttpRefusal::NoDashboard)?,
+        name => name,
+    };
+    let host = host(exchange, parts, cluster)?;
+    Ok(redirect(&format!("{host}{at}")))
+}
+
+/// Whether a browser is known on another origin only by what it is given on this one.
+fn needs_ticket(exchange: &Exchange<'_>) -> bool {
+    exchange.ctx.auth.is_on() && exchange.connection.info.certificate.is_none()
+}
+
+/// `//HOST[:PORT]` of a dashboard: the scheme stays what the browser knows, whatever ends TLS on the way.
+fn host(exchange: &Exchange<'_>, parts: &Parts, cluster: &str) -> Result<String, HttpRefusal> {
+    let reached = &exchange.arrived.reached;
+    let host = origin::host(cluster, reached, &exchange.ctx.config);
+    let host = host.ok_or_else(|| HttpRefusal::NoOrigin {
+        host: reached.host.clone(),
+    })?;
+    let port = credential::port(&parts.headers, &parts.uri);
+    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+    Ok(format!("//{host}{port}"))
+}
+
+fn redirect(to: &str) -> Response<Body> {
+    let status = StatusCode::TEMPORARY_REDIRECT;
+    let mut response = answer::text(status, "the dashboard has an origin of its own");
+    if let Ok(location) = HeaderValue::try_from(to) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    response
+}
+
+/// `path` where it can only be one of this host, as it is: no browser reads another host, or markup, out of it.
+fn within(path: &str) -> String {
+    let plain =
+        |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'<' | b'>' | b'\\' | b'`');
+    let fits = path.starts_with('/') && !path.starts_with("//") && path.bytes().all(plain);
+    match fits {
+        true => path.to_owned(),
+        false => "/".to_owned(),
+    }
+}
+
+/// `POST /relay/v1/dashboard` with `{"cluster": NAME, "path": "/"}`: `{"url": "//HOST:PORT/…"}`, the way to a dashboard for
+/// the browser that asks; where there is a `"ticket"`, that and `"at"` are to be posted there.
+pub(super) async fn open(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
+    let (exchange, principal) = (post.exchange, post.principal);
+    let wanted: Option<EntranceRequest> = body::json(post.body, LARGEST).await;
+    let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let which = wanted.cluster.as_deref();
+    let which = which.map_or(Which::Default, |name| Which::Named(name, ""));
+    let cluster = cluster(exchange.ctx, principal, which)?;
+    let access = principal.access();
+    if !access.may_on_cluster(Scope::DashboardRead, &cluster) {
+        let missing = (Scope::DashboardRead, format!("on cluster {cluster}"));
+        return Err(audit::deny(exchange, principal, missing).await);
+    }
+    let host = host(exchange, post.parts, &cluster)?;
+    let path = within(&wanted.path);
+    let label = origin::label(&cluster).into_owned();
+    let way = match needs_ticket(exchange) {
+        true => {
+            let auth = &exchange.ctx.auth;
+            let ticket = auth.issue(principal, &Opens::Entrance(label));
+            let ticket = ticket.ok_or(HttpRefusal::NoTicket)?;
+            json!({"url": format!("{host}{ENTER}"), "ticket": ticket.expose(), "at": path})
+        }
+        false => json!({ "url": format!("{host}{path}") }),
+    };
+    Ok(answer::json(StatusCode::OK, &way))
+}
+
+/// Where a browser comes in with its ticket, on the origin of the dashboard with this `label`: a form of the relay's page.
+pub(super) async fn enter(
+    exchange: &Exchange<'_>,
+    parts: &Parts,
+    body: Incoming,
+    label: &str,
+) -> Result<Response<Body>, HttpRefusal> {
+    let form = body::whole(body, LARGEST).await.unwrap_or_default();
+    let form = std::str::from_utf8(&form).ok();
+    let pairs = query::pairs(form).unwrap_or_default();
+    let value = |name: &str| pairs.iter().find(|(of, _)| of == name);
+    let presented = match value("ticket") {
+        Some((_, ticket)) => PresentedCredential::Dashboard(
+            Secret::new(ticket.as_str()),
+            Opens::Entrance(label.to_owned()),
+        ),
+        None => PresentedCredential::Nothing,
+    };
+    let caller = authenticate::by(exchange, presented).await?;
+    let at = within(value("at").map_or("/", |(_, at)| at));
+    // Not a redirect: what follows that is asked for by the page that linked here, and a strict cookie is not sent along.
+    let shown = format!("You are signed in here: see {at}\n");
+    let kind = "text/plain; charset=utf-8";
+    let mut response = answer::own(StatusCode::OK, kind, answer::full(shown));
+    let headers = response.headers_mut();
+    if let Ok(to) = HeaderValue::try_from(format!("0; url={at}")) {
+        headers.insert(REFRESH, to);
+    }
+    let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+    headers.insert(CONTENT_SECURITY_POLICY, policy);
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    let stay = Opens::Dashboard(label.to_owned());
+    // Authentication is off, or the connection itself has it.
+    let Some(ticket) = exchange.ctx.auth.issue(&caller.principal, &stay) else {
+        return Ok(response);
+    };
+    let encrypted = exchange.connection.info.encrypted;
+    let name = hop::ticket_cookie(credential::port(&parts.headers, &parts.uri), encrypted);
+    let cookie = authenticate::cookie(&name, &ticket, &caller.principal, STAY, encrypted);
+    let cookie = cookie.filter(|cookie| cookie.len() <= LARGEST_COOKIE);
+    headers.insert(SET_COOKIE, cookie.ok_or(HttpRefusal::NoTicket)?);
+    Ok(response)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_leads_to_no_other_host_and_holds_no_markup() {
+        for path in ["/", "/a?b=c&d=%20#/jobs", "/a//b"] {
+            assert_eq!(within(path), path);
+        }
+        for path in [
+            "",
+            "a",
+            "//evil.example.com",
+            "/\\evil",
+            "/a b",
+            "/\"x",
+            "/<",
+            "https://a",
+            "/ü",
+        ] {
+            assert_eq!(within(path), "/", "{path}");
+        }
+    }
+}

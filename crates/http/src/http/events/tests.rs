@@ -1,0 +1,71 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::http::tests::{breakpoint, config};
+use ray_relay_ray::ray::registry::Registry;
+
+fn feed(registry: &Registry) -> Feed {
+    Feed {
+        shared: Arc::default(),
+        events: registry.events(),
+        snapshots: registry.watch(),
+        closing: CancellationToken::new(),
+        principal: Principal::anonymous(),
+        gains: None,
+        known: HashSet::new(),
+        stage: Stage::Begins,
+        rest: VecDeque::new(),
+        _share: ray_relay_session::session::shares::Quotas::new(1, 1)
+            .take(&Principal::anonymous())
+            .unwrap(),
+    }
+}
+
+/// All that goes out up to the end of an event.
+async fn next(feed: &mut Feed) -> Option<String> {
+    let mut text = String::new();
+    while !text.ends_with("\n\n") {
+        text += std::str::from_utf8(&feed.next().await?).unwrap();
+    }
+    Some(text)
+}
+
+#[tokio::test]
+async fn a_client_that_lags_gets_the_list_again() {
+    let registry = Registry::offline(&["default"], &config().registry);
+    let mut feed = feed(&registry);
+    assert!(
+        next(&mut feed)
+            .await
+            .unwrap()
+            .starts_with("event: snapshot\n")
+    );
+    for n in 0..10_000 {
+        registry.insert(breakpoint("aa11"));
+        registry.end(breakpoint("aa11").id, None);
+        if n == 9_999 {
+            registry.insert(breakpoint("bb22"));
+        }
+    }
+    let again = next(&mut feed).await.unwrap();
+    assert!(
+        again.starts_with("event: snapshot\n") && again.contains("bb22"),
+        "{again}"
+    );
+    registry.insert(breakpoint("cc33"));
+    let next = next(&mut feed).await.unwrap();
+    assert!(
+        next.starts_with("id: ") && next.contains("event: appeared\n") && next.contains("cc33"),
+        "{next}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_stream_says_that_it_is_alive() {
+    let registry = Registry::offline(&["default"], &config().registry);
+    let mut feed = feed(&registry);
+    next(&mut feed).await.unwrap();
+    let started = tokio::time::Instant::now();
+    assert_eq!(next(&mut feed).await.unwrap(), ": alive\n\n");
+    assert_eq!(started.elapsed(), KEEP_ALIVE);
+}

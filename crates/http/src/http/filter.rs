@@ -1,0 +1,345 @@
+//! Lists of Ray's State API without the rows that are not for the one who asks.
+//!
+//! Pure, called by [`super::dashboard`] with each piece of the text as it comes, for those who may not see all of a list. A row is
+//! held until it is whole and judged; what is left out is gone then. What leaves is built from the rows that are kept, and
+//! counts nothing else: neither totals nor warnings tell of the others. An answer in another shape is refused, never let
+//! through, so nothing may be given out before the end.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
+
+/// How many objects and arrays are around a row: `{"data": {"result": {"result": [ROW`.
+const AROUND: usize = 4;
+
+/// The answer is not a list of the State API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the Ray head did not answer with the list, so the relay cannot tell which rows you may see; try again, and report it with the version of Ray if it stays so"
+)]
+pub(super) struct NotAList;
+
+/// What of a row decides for whom it is. One that says any of it twice is none.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct FilteredRow<'r> {
+    #[serde(borrow)]
+    worker_id: Field<'r>,
+    #[serde(borrow)]
+    task_id: Field<'r>,
+    #[serde(borrow)]
+    job_id: Field<'r>,
+    #[serde(borrow)]
+    submission_id: Field<'r>,
+    #[serde(borrow)]
+    debugger_port: Field<'r>,
+    #[serde(borrow)]
+    num_paused_threads: Field<'r>,
+}
+
+/// A value, as far as it matters.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Field<'r> {
+    /// `null`, or no field at all.
+    #[default]
+    Nothing,
+    Text(Cow<'r, str>),
+    Zero,
+    Something,
+}
+
+impl FilteredRow<'_> {
+    /// `worker_id`, where it is a text.
+    pub(super) fn worker_id(&self) -> Option<&str> {
+        self.worker_id.text()
+    }
+
+    /// The same of `task_id`.
+    pub(super) fn task_id(&self) -> Option<&str> {
+        self.task_id.text()
+    }
+
+    /// The same of `job_id`.
+    pub(super) fn job_id(&self) -> Option<&str> {
+        self.job_id.text()
+    }
+
+    /// The same of `submission_id`.
+    pub(super) fn submission_id(&self) -> Option<&str> {
+        self.submission_id.text()
+    }
+
+    /// Whether the row of a worker says anything of a debugger.
+    pub(super) fn has_debugger(&self) -> bool {
+        let says = |field: &Field<'_>| match field {
+            Field::Nothing | Field::Zero => false,
+            Field::Text(text) => !matches!(&**text, "" | "0"),
+            Field::Something => true,
+        };
+        says(&self.debugger_port) || says(&self.num_paused_threads)
+    }
+}
+
+impl Field<'_> {
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Nothing | Self::Zero | Self::Something => None,
+        }
+    }
+}
+
+impl<'de: 'r, 'r> Deserialize<'de> for Field<'r> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Any)
+    }
+}
+
+/// Reads a [`Field`], and holds nothing of what does not matter.
+struct Any;
+
+impl<'de> Visitor<'de> for Any {
+    type Value = Field<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Field<'de>, E> {
+        Ok(Field::Text(text.into()))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Field<'de>, E> {
+        Ok(Field::Text(text.to_owned().into()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Field<'de>, E> {
+        Ok(Field::Nothing)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Field<'de>, E> {
+        Ok(Field::Something)
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Field<'de>, E> {
+        Ok(match number {
+            0 => Field::Zero,
+            _ => Field::Something,
+        })
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Field<'de>, E> {
+        Ok(Field::Something)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Field<'de>, E> {
+        Ok(Field::Something)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Field<'de>, A::Error> {
+        while values.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Field::Something)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut values: A) -> Result<Field<'de>, A::Error> {
+        while values.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Field::Something)
+    }
+}
+
+/// A list on its way through. `judge` looks at a row and its text, and puts what is to be seen of it behind what is kept; `false`:
+/// nothing is.
+pub(super) struct RowFilter<J> {
+    judge: J,
+    /// The list without its rows: in the place of each stands its number among those that are kept, from 1, or 0.
+    outside: Vec<u8>,
+    /// The row that has begun.
+    row: Vec<u8>,
+    kept: Vec<u8>,
+    count: u64,
+    /// Objects and arrays that have begun.
+    depth: usize,
+    in_row: bool,
+    in_text: bool,
+    escaped: bool,
+}
+
+impl<J, E> RowFilter<J>
+where
+    J: FnMut(&FilteredRow<'_>, &[u8], &mut Vec<u8>) -> Result<bool, E>,
+    E: From<NotAList>,
+{
+    pub(super) fn new(judge: J) -> Self {
+        Self {
+            judge,
+            outside: Vec::new(),
+            row: Vec::new(),
+            kept: Vec::new(),
+            count: 0,
+            depth: 0,
+            in_row: false,
+            in_text: false,
+            escaped: false,
+        }
+    }
+
+    /// How much it holds, in bytes.
+    pub(super) fn held(&self) -> usize {
+        self.outside.capacity() + self.row.capacity() + self.kept.capacity()
+    }
+
+    /// Takes the next piece of the text.
+    pub(super) fn feed(&mut self, piece: &[u8]) -> Result<(), E> {
+        // Where what is not copied yet begins.
+        let mut from = 0;
+        let mut at = 0;
+        while at < piece.len() {
+            if self.in_text {
+                at = self.text(piece, at);
+                continue;
+            }
+            let byte = piece[at];
+            match byte {
+                b'"' => self.in_text = true,
+                b'{' if self.depth == AROUND => {
+                    self.outside.extend_from_slice(&piece[from..at]);
+                    (from, self.in_row) = (at, true);
+                    self.depth += 1;
+                }
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => {
+                    self.depth = self.depth.checked_sub(1).ok_or(NotAList)?;
+                    if self.in_row && self.depth == AROUND {
+                        self.row.extend_from_slice(&piece[from..=at]);
+                        (from, self.in_row) = (at + 1, false);
+                        self.whole()?;
+                    }
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        let to = match self.in_row {
+            true => &mut self.row,
+            false => &mut self.outside,
+        };
+        to.extend_from_slice(&piece[from..]);
+        Ok(())
+    }
+
+    /// Goes on from `at` within a text, to its end or that of `piece`.
+    fn text(&mut self, piece: &[u8], mut at: usize) -> usize {
+        if std::mem::take(&mut self.escaped) {
+            at += 1;
+        }
+        while let Some(found) = memchr::memchr2(b'"', b'\\', piece.get(at..).unwrap_or_default()) {
+            at += found + 1;
+            if piece[at - 1] == b'"' {
+                self.in_text = false;
+                return at;
+            }
+            if at == piece.len() {
+                self.escaped = true;
+                return at;
+            }
+            at += 1;
+        }
+        piece.len()
+    }
+
+    /// Judges the row, which has come to its end.
+    fn whole(&mut self) -> Result<(), E> {
+        let row: FilteredRow<'_> = serde_json::from_slice(&self.row).map_err(|_| NotAList)?;
+        let before = self.kept.len();
+        if self.count > 0 {
+            self.kept.push(b',');
+        }
+        if (self.judge)(&row, &self.row, &mut self.kept)? {
+            self.count += 1;
+            self.outside
+                .extend_from_slice(self.count.to_string().as_bytes());
+        } else {
+            self.kept.truncate(before);
+            self.outside.push(b'0');
+        }
+        self.row.clear();
+        Ok(())
+    }
+
+    /// The list of what is kept, in two pieces that come before and behind the rows, and the rows.
+    pub(super) fn finish(self) -> Result<[Vec<u8>; 3], E> {
+        let list: FilteredList = match self.in_row {
+            true => return Err(NotAList.into()),
+            false => serde_json::from_slice(&self.outside).map_err(|_| NotAList)?,
+        };
+        if list.data.result.result.0 != self.count {
+            return Err(NotAList.into());
+        }
+        let count = self.count;
+        let counts = json!({
+            "total": count,
+            "num_after_truncation": count,
+            "num_filtered": count,
+            "partial_failure_warning": "",
+            "warnings": null,
+        })
+        .to_string();
+        let before = br#"{"result":true,"msg":"","data":{"result":{"result":["#;
+        let after = format!("],{}}}}}", &counts[1..]);
+        Ok([before.to_vec(), self.kept, after.into_bytes()])
+    }
+}
+
+/// A list, with numbers in the places of its rows.
+#[derive(Debug, Deserialize)]
+struct FilteredList {
+    data: FilteredData,
+}
+
+#[derive(Debug, Deserialize)]
+struct FilteredData {
+    result: ListAnswer,
+}
+
+#[derive(Debug, Deserialize)]
+struct ListAnswer {
+    result: RowRun,
+}
+
+/// How many rows were kept, which stand there one after the other: one that was anywhere else is missing.
+#[derive(Debug)]
+struct RowRun(u64);
+
+impl<'de> Deserialize<'de> for RowRun {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = u64;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("rows")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<u64, A::Error> {
+                let mut last = 0;
+                while let Some(row) = rows.next_element::<u64>()? {
+                    if row == last + 1 {
+                        last = row;
+                    } else if row != 0 {
+                        return Err(A::Error::custom("it is not a row"));
+                    }
+                }
+                Ok(last)
+            }
+        }
+        deserializer.deserialize_seq(InOrder).map(RowRun)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "filter/tests.rs"]
+mod tests;

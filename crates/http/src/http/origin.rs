@@ -1,0 +1,232 @@
+//! Web origins: whose pages a browser shows under the host of a request. Pure.
+//!
+//! The relay's page and API are on the relay's own origin. What a head serves is a program that runs in the browser of
+//! the person who opens it, so the dashboard of each cluster has an origin of its own, on which there is nothing else: what runs
+//! there reaches that head and no more. [`super::guard`] decides once which it is, and [`super::route`] takes no path
+//! without it.
+
+use std::borrow::Cow;
+
+use aws_lc_rs::digest::{SHA256, digest};
+
+use ray_relay_base::config::{Config, is_host_label, is_loopback_host};
+use ray_relay_base::wire::text::hex;
+use ray_relay_view::advertise::{AdvertisedAddresses, ExternalAddress};
+
+/// Below it every name is this machine (RFC 6761), for browsers without DNS.
+const LOCAL: &str = ".localhost";
+
+/// The place of the label in `http.dashboard_hosts`.
+const PLACE: &str = "{cluster}";
+
+/// How much of a name that is no label stands before its hash.
+const READABLE: usize = 24;
+
+/// Whose pages are at a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The relay's own: its page and its API, and dashboards for other clients than browsers.
+    Relay,
+    /// The dashboard's of the cluster with this [`label`], if there is one.
+    Dashboard(String),
+}
+
+impl Origin {
+    /// Whose pages are at the host of `reached`; `None`: it is no name of this relay's.
+    pub fn of(
+        reached: &ExternalAddress,
+        config: &Config,
+        advertised: &AdvertisedAddresses,
+    ) -> Option<Self> {
+        let host = reached.host.as_str();
+        let allowed = &config.http.allowed_hosts;
+        if advertised.covers(host) || allowed.iter().any(|own| own.eq_ignore_ascii_case(host)) {
+            return Some(Self::Relay);
+        }
+        let domains = [Some(LOCAL), domain(config)];
+        let label = |domain: &str| host.strip_suffix(domain);
+        if let Some(label) = domains.into_iter().flatten().find_map(label) {
+            return Some(Self::Dashboard(label.to_owned()));
+        }
+        let is_relay = reached.is_ip()
+            || host == "localhost"
+            || allowed.iter().any(|domain| is_below(host, domain));
+        is_relay.then_some(Self::Relay)
+    }
+}
+
+/// The hosts of all dashboards, as a list of sources for a `Content-Security-Policy`.
+pub fn all(config: &Config) -> String {
+    let domains = [Some(LOCAL), domain(config)];
+    let sources: Vec<_> = domains
+        .into_iter()
+        .flatten()
+        .map(|domain| format!("*{domain}:*"))
+        .collect();
+    sources.join(" ")
+}
+
+/// Whether a page at `from` can be no other than the relay's own, seen from a dashboard at `at`. An address is no cluster's name: on
+/// loopback the port is this relay's, and another one has to be among `http.allowed_hosts`.
+pub fn is_relays(
+    from: &ExternalAddress,
+    at: &ExternalAddress,
+    config: &Config,
+    advertised: &AdvertisedAddresses,
+) -> bool {
+    let host = from.host.as_str();
+    if from.port != at.port {
+        return false;
+    }
+    if at.host.ends_with(LOCAL) {
+        return is_loopback_host(host);
+    }
+    let allowed = &config.http.allowed_hosts;
+    let is_named = !from.is_ip() && host != "localhost"
+        || allowed.iter().any(|own| own.eq_ignore_ascii_case(host));
+    is_named && Origin::of(from, config, advertised) == Some(Origin::Relay)
+}
+
+/// What follows the label in `http.dashboard_hosts`, from the dot on.
+fn domain(config: &Config) -> Option<&str> {
+    let template = config.http.dashboard_hosts.as_deref()?;
+    template.strip_prefix(PLACE)
+}
+
+/// `host` is below the domain that an allowed `.domain` stands for.
+fn is_below(host: &str, domain: &str) -> bool {
+    let end = host.len().checked_sub(domain.len());
+    let end = end.and_then(|end| host.split_at_checked(end));
+    end.is_some_and(|(name, end)| {
+        domain.starts_with('.') && !name.is_empty() && domain.eq_ignore_ascii_case(end)
+    })
+}
+
+/// The host of the dashboard of `cluster` for a browser that has `reached` the relay's own origin; `None`: there is none
+/// that would lead there.
+pub fn host(cluster: &str, reached: &ExternalAddress, config: &Config) -> Option<String> {
+    let domain = match is_loopback_host(&reached.host) {
+        true => LOCAL,
+        false => domain(config)?,
+    };
+    Some(format!("{}{domain}", label(cluster)))
+}
+
+/// The name of `cluster` as one label of a host, such that no two have the same: the name itself; of `NAMESPACE.NAME`,
+/// `NAMESPACE--NAME`; of one that this could be of two, or that no host can be called, a part of it, `---` and its hash.
+pub fn label(cluster: &str) -> Cow<'_, str> {
+    // No part ends or begins with `-`, so neither form has three of them, and the second has two at the dots alone.
+    let parts = |part: &str| is_host_label(part) && !part.contains("--");
+    let is_plain = cluster.split('.').all(parts);
+    let label = cluster.replace('.', "--");
+    // What browsers take for a name in another alphabet.
+    if is_plain && label.len() <= 63 && !label.starts_with("xn--") {
+        return match cluster.contains('.') {
+            true => Cow::Owned(label),
+            false => Cow::Borrowed(cluster),
+        };
+    }
+    let readable: String = cluster
+        .chars()
+        .filter(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+        .take(READABLE)
+        .collect();
+    let hash = digest(&SHA256, cluster.as_bytes());
+    Cow::Owned(format!("c{readable}---{}", hex(&hash.as_ref()[..16])))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use ray_relay_base::config::Advertise;
+
+    #[test]
+    fn forms_of_the_page_go_to_dashboards_alone() {
+        let mut config = crate::http::tests::config();
+        assert_eq!(all(&config), "*.localhost:*");
+        config.http.dashboard_hosts = Some("{cluster}.ray.example.com".to_owned());
+        assert_eq!(all(&config), "*.localhost:* *.ray.example.com:*");
+    }
+
+    #[test]
+    fn names_that_are_labels_stay_and_others_become_one() {
+        for (cluster, expected) in [
+            ("default", "default"),
+            ("gpu-2", "gpu-2"),
+            ("ml.train", "ml--train"),
+        ] {
+            assert_eq!(label(cluster), expected);
+        }
+        let long = format!("{}.{}", "n".repeat(63), "m".repeat(63));
+        for cluster in ["ml--train", "xn.abc", "a--b.c", "", "A", "ü", &long] {
+            let label = label(cluster);
+            assert!(is_host_label(&label), "{cluster}: {label}");
+            assert!(label.contains("---"), "{cluster}: {label}");
+        }
+    }
+
+    proptest! {
+        /// A person who may name a cluster gets no other one's origin by it.
+        #[test]
+        fn no_two_names_have_one_label(names in prop::collection::hash_set("[ab.-]{0,6}", 1..64)) {
+            let labels: HashSet<_> = names.iter().map(|name| label(name)).collect();
+            prop_assert_eq!(labels.len(), names.len());
+            prop_assert!(labels.iter().all(|label| is_host_label(label)));
+        }
+    }
+
+    #[test]
+    fn a_host_is_the_relays_or_one_dashboards() {
+        let mut config = crate::http::tests::config();
+        config.http.allowed_hosts = vec!["relay.ray.example.com".to_owned(), ".example.com".into()];
+        config.http.dashboard_hosts = Some("{cluster}.ray.example.com".to_owned());
+        let table = AdvertisedAddresses::new(Advertise::Host("{id}.debug.localhost".to_owned()));
+        let of = |host: &str| Origin::of(&ExternalAddress::parse(host).unwrap(), &config, &table);
+        for host in [
+            "127.0.0.1:5678",
+            "[::1]:5678",
+            "localhost",
+            "10.0.0.7",
+            "relay.ray.example.com",
+            "other.example.com",
+            "ray.example.com",
+            "0123abcd.debug.localhost",
+        ] {
+            assert_eq!(of(host), Some(Origin::Relay), "{host}");
+        }
+        for (host, label) in [
+            ("gpu.localhost:5678", "gpu"),
+            ("GPU.LOCALHOST.", "gpu"),
+            ("ml--train.ray.example.com", "ml--train"),
+            ("a.b.ray.example.com", "a.b"),
+            ("a.b.localhost", "a.b"),
+        ] {
+            let expected = Some(Origin::Dashboard(label.to_owned()));
+            assert_eq!(of(host), expected, "{host}");
+        }
+        for host in ["xlocalhost", "example.org", "ray.example.com.evil.org"] {
+            assert_eq!(of(host), None, "{host}");
+        }
+    }
+
+    #[test]
+    fn browsers_are_sent_where_they_come_back_to_this_relay() {
+        let mut config = crate::http::tests::config();
+        let to =
+            |at: &str, config: &Config| host("ml.a", &ExternalAddress::parse(at).unwrap(), config);
+        assert_eq!(to("10.0.0.7:5678", &config), None);
+        assert_eq!(to("relay.example.com", &config), None);
+        config.http.dashboard_hosts = Some("{cluster}.ray.example.com".to_owned());
+        for local in ["127.0.0.1:5678", "localhost:5678", "[::1]:5678"] {
+            assert_eq!(to(local, &config).unwrap(), "ml--a.localhost", "{local}");
+        }
+        for at in ["10.0.0.7:5678", "relay.example.com"] {
+            assert_eq!(to(at, &config).unwrap(), "ml--a.ray.example.com", "{at}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The access that a request to the Ray dashboard requires, by its method and path. Pure.
+//!
+//! The table was made from the routes of Ray 2.9.3 and 2.60.0. Ray changes things on GET too: it kills actors, and
+//! stops or instruments processes to look into them. A path that is in no table needs what its method says. Paths are
+//! compared as the head's web server understands them, so that no spelling of one needs less.
+
+use std::borrow::Cow;
+
+use hyper::Method;
+
+use super::route::segments;
+
+/// The access that a request requires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequiredAccess {
+    /// Nothing: the dashboard's page itself, which shows nothing and asks for a token.
+    Page,
+    /// Nothing: whether this is a server that wants a token, which the relay says itself.
+    Mode,
+    /// A token, which becomes a cookie.
+    SignIn,
+    /// Any permission at all in the cluster.
+    Version,
+    /// `dashboard:read` on the cluster, or `list` for the rows of those breakpoints.
+    Rows(RowAccess),
+    /// `dashboard:read` on the cluster.
+    Read,
+    /// `dashboard:write` on the cluster.
+    Write,
+}
+
+/// Lists whose rows can be told apart by breakpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowAccess {
+    /// `/api/v0/workers`: the one answer in all of Ray 2.9 to 2.60 with addresses of debuggers in it.
+    Workers,
+    /// `/api/v0/tasks`: rows of tasks.
+    Tasks,
+    /// `/api/v0/jobs`: rows of jobs.
+    Jobs,
+}
+
+/// GETs that do something, by the first segments of their paths.
+const ACTIONS: [&[&str]; 12] = [
+    // Ray 2.9: kills an actor.
+    &["api", "actors", "kill"],
+    // Makes an actor in the cluster where there is none yet.
+    &["api", "data", "datasets"],
+    // py-spy, memray, torch and jax profilers: stop a process, or load code into it.
+    &["task", "traceback"],
+    &["task", "cpu_profile"],
+    &["worker", "traceback"],
+    &["worker", "cpu_profile"],
+    &["worker", "gpu_profile"],
+    &["worker", "jax_profile"],
+    &["worker", "memory_profile"],
+    &["memory_profile"],
+    // Holds one of the API server's few places for as long as one likes.
+    &["api", "v0", "delay"],
+    // Modules of Ray's own tests, which fetch any URL.
+    &["test"],
+];
+
+/// POSTs that only ask.
+const QUESTIONS: [&[&str]; 1] = [&["api", "task_events", "query"]];
+
+/// GETs that become a WebSocket and only show something. In the place of `*` stands one segment.
+const WEBSOCKETS: [&[&str]; 1] = [&["api", "jobs", "*", "logs", "tail"]];
+
+/// What `method` on `path` (of a head, without the query) needs.
+pub(super) fn of(method: &Method, path: &str, websocket: bool) -> RequiredAccess {
+    let segments = segments(path);
+    let is = |words: &[&str]| segments.len() == words.len() && begins(&segments, words);
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    if reads && !websocket && is_page(path) {
+        return RequiredAccess::Page;
+    }
+    if reads && path == "/api/authentication_mode" {
+        return RequiredAccess::Mode;
+    }
+    if *method == Method::POST && path == "/api/authenticate" {
+        return RequiredAccess::SignIn;
+    }
+    if *method == Method::POST && QUESTIONS.iter().any(|words| is(words)) {
+        return RequiredAccess::Read;
+    }
+    if !reads || ACTIONS.iter().any(|words| begins(&segments, words)) {
+        return RequiredAccess::Write;
+    }
+    if websocket {
+        return match WEBSOCKETS.iter().any(|words| is(words)) {
+            true => RequiredAccess::Read,
+            false => RequiredAccess::Write,
+        };
+    }
+    if is(&["api", "version"]) {
+        RequiredAccess::Version
+    } else if lists_workers(path) {
+        RequiredAccess::Rows(RowAccess::Workers)
+    } else if is(&["api", "v0", "tasks"]) {
+        RequiredAccess::Rows(RowAccess::Tasks)
+    } else if is(&["api", "v0", "jobs"]) {
+        RequiredAccess::Rows(RowAccess::Jobs)
+    } else {
+        RequiredAccess::Read
+    }
+}
+
+/// What the body of a change describes that the head then runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Described {
+    /// A job to submit.
+    Job,
+    /// All applications that Ray Serve is to run.
+    Applications,
+}
+
+/// What the body of `method` on `path` has the head run, where it does.
+pub(super) fn described(method: &Method, path: &str) -> Option<Described> {
+    if !matches!(*method, Method::POST | Method::PUT) {
+        return None;
+    }
+    let segments = segments(path);
+    let is = |words: &[&str]| segments.len() == words.len() && begins(&segments, words);
+    match *method {
+        Method::POST if is(&["api", "jobs"]) => Some(Described::Job),
+        Method::PUT if is(&["api", "serve", "applications"]) => Some(Described::Applications),
+        _ => None,
+    }
+}
+
+/// The answer to `path` lists workers with their debuggers' addresses.
+pub(super) fn lists_workers(path: &str) -> bool {
+    let segments = segments(path);
+    segments.len() == 3 && begins(&segments, &["api", "v0", "workers"])
+}
+
+fn begins(segments: &[Cow<'_, [u8]>], words: &[&str]) -> bool {
+    segments.len() >= words.len()
+        && segments
+            .iter()
+            .zip(words)
+            .all(|(segment, word)| *word == "*" || **segment == *word.as_bytes())
+}
+
+/// The first page, its icon, and the files that it is made of, as browsers ask for them: what has any other spelling
+/// is none of them.
+fn is_page(path: &str) -> bool {
+    let is_plain = |segment: &str| {
+        !segment.is_empty()
+            && !segment.starts_with('.')
+            && segment
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
+    };
+    matches!(path, "/" | "/favicon.ico")
+        || path
+            .strip_prefix("/static/")
+            .is_some_and(|rest| rest.split('/').all(is_plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(path: &str) -> RequiredAccess {
+        of(&Method::GET, path, false)
+    }
+
+    #[test]
+    fn gets_that_do_something_are_writes_in_every_spelling() {
+        for path in [
+            "/api/actors/kill",
+            "/api/actors/kill/",
+            "//api/./actors//kill",
+            "/api/actors/%6bill",
+            "/api/x/%2e%2e/actors/kill",
+            "/static/../api/actors/kill",
+            "/api%2Factors%2Fkill",
+            "/worker/traceback",
+            "/worker/cpu_profile",
+            "/worker/gpu_profile",
+            "/worker/jax_profile",
+            "/task/traceback",
+            "/task/cpu_profile",
+            "/memory_profile",
+            "/api/data/datasets/01000000",
+            "/api/data//datasets/%2e/x",
+            "/api/v0/delay/60",
+            "/test/http_get",
+        ] {
+            assert_eq!(get(path), RequiredAccess::Write, "{path}");
+            assert_eq!(
+                of(&Method::HEAD, path, false),
+                RequiredAccess::Write,
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_rest_goes_by_its_method() {
+        for path in [
+            "/nodes",
+            "/logical/actors",
+            "/api/v0/logs/file",
+            "/api/jobs/",
+            "/api/v0/tasks/summarize",
+            "/api/serve/applications/",
+            "/what/ever",
+        ] {
+            assert_eq!(get(path), RequiredAccess::Read, "{path}");
+            for method in [Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS] {
+                assert_eq!(
+                    of(&method, path, false),
+                    RequiredAccess::Write,
+                    "{method} {path}"
+                );
+            }
+        }
+        let query = "/api/task_events/query";
+        assert_eq!(of(&Method::POST, query, false), RequiredAccess::Read);
+        assert_eq!(of(&Method::PUT, query, false), RequiredAccess::Write);
+        assert_eq!(
+            of(&Method::POST, "/api/task_events", false),
+            RequiredAccess::Write
+        );
+        assert_eq!(
+            get("/api/v0/%77orkers/"),
+            RequiredAccess::Rows(RowAccess::Workers)
+        );
+        assert_eq!(get("/api/v0/tasks"), RequiredAccess::Rows(RowAccess::Tasks));
+        assert_eq!(get("//api/version"), RequiredAccess::Version);
+    }
+
+    #[test]
+    fn what_is_run_is_described_in_every_spelling() {
+        for path in ["/api/jobs/", "/api/jobs", "//api/./jobs", "/api/%6aobs/"] {
+            let described = |method| described(&method, path);
+            assert_eq!(described(Method::POST), Some(Described::Job), "{path}");
+            assert_eq!(described(Method::GET), None, "{path}");
+        }
+        assert_eq!(described(&Method::POST, "/api/jobs/x/stop"), None);
+        for path in ["/api/serve/applications/", "//api/serve/./applications"] {
+            let described = |method| described(&method, path);
+            assert_eq!(described(Method::PUT), Some(Described::Applications));
+            assert_eq!(described(Method::DELETE), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_websocket_only_shows_where_it_is_known_to() {
+        let tail = "/api/jobs/raysubmit_1/logs/tail";
+        assert_eq!(of(&Method::GET, tail, true), RequiredAccess::Read);
+        assert_eq!(of(&Method::GET, "/api/jobs/x", true), RequiredAccess::Write);
+        assert_eq!(of(&Method::GET, "/", true), RequiredAccess::Write);
+        assert_eq!(
+            of(&Method::GET, "/static/js/main.js", true),
+            RequiredAccess::Write
+        );
+    }
+
+    #[test]
+    fn the_page_is_open_as_browsers_ask_for_it_and_not_otherwise() {
+        for path in ["/", "/favicon.ico", "/static/js/main.84605326.js"] {
+            assert_eq!(get(path), RequiredAccess::Page, "{path}");
+            assert_eq!(
+                of(&Method::POST, path, false),
+                RequiredAccess::Write,
+                "{path}"
+            );
+        }
+        for path in [
+            "//",
+            "/static",
+            "/static/",
+            "/static/../nodes",
+            "/static/%2e%2e/nodes",
+            "/static//nodes",
+            "/static/./a",
+            "/static/.git",
+            "/static/a%2fb",
+            "/x/../favicon.ico",
+        ] {
+            assert_eq!(get(path), RequiredAccess::Read, "{path}");
+        }
+        assert_eq!(get("/api/authentication_mode"), RequiredAccess::Mode);
+        let sign_in = of(&Method::POST, "/api/authenticate", false);
+        assert_eq!(sign_in, RequiredAccess::SignIn);
+    }
+}

@@ -1,0 +1,57 @@
+//! What `ray-relay reverse` asks for: the link of a rendezvous, and a stream for each worker that dials it.
+//!
+//! Both are WebSockets that end at the relay. Who asks for one is recognised as for every request, and needs the scope `debug`
+//! on something; which worker the person may debug is judged by [`ray_relay_session::reverse`], one by one.
+
+use std::sync::Arc;
+
+use hyper::http::request::Parts;
+use hyper::{Response, StatusCode};
+
+use super::answer::{self, Body};
+use super::exchange::Exchange;
+use super::refusal::HttpRefusal;
+use super::tunnel::{self, Handshake};
+use ray_relay_access::identity::Principal;
+use ray_relay_base::wire::tunnel::reverse::{
+    REVERSE_PROTOCOL, REVERSE_STREAM_PROTOCOL, RendezvousName,
+};
+use ray_relay_base::wire::tunnel::{link_config, stream_config};
+use ray_relay_session::reverse;
+
+/// The link of a rendezvous, or a stream.
+pub(super) async fn open(
+    exchange: &Exchange<'_>,
+    principal: Principal,
+    parts: Parts,
+) -> Result<Response<Body>, HttpRefusal> {
+    let [name, stream] = exchange.words;
+    let name: RendezvousName = match name.unwrap_or_default().parse() {
+        Ok(name) => name,
+        Err(wrong) => return Ok(answer::error(StatusCode::NOT_FOUND, wrong)),
+    };
+    let protocol = match stream {
+        Some(_) => REVERSE_STREAM_PROTOCOL,
+        None => REVERSE_PROTOCOL,
+    };
+    let who = "this is asked for as a WebSocket over HTTP/1.1: `ray-relay reverse` does";
+    let handshake = Handshake::new(parts, protocol, who)?;
+    Ok(match stream {
+        None => {
+            let (ctx, owner) = (Arc::clone(exchange.ctx), principal.clone());
+            let summary = exchange.connection.info.summary.clone();
+            let serve = async move |socket| reverse::serve(ctx, socket, owner, summary, name).await;
+            handshake.accept(exchange, link_config(), &principal, serve)
+        }
+        Some(id) => {
+            let agents = &exchange.ctx.peers.agents;
+            match agents.expected(id, handshake.secret(), &principal) {
+                Some(handover) => {
+                    let carry = async move |socket| handover.hand_over(socket).await;
+                    handshake.accept(exchange, stream_config(), &principal, carry)
+                }
+                None => tunnel::unexpected(),
+            }
+        }
+    })
+}

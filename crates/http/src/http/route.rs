@@ -1,0 +1,222 @@
+//! Where a request goes, and what asking for something takes. Pure.
+
+use std::borrow::Cow;
+
+use super::origin::Origin;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::{RelayScope, Scope};
+
+/// Where a request goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Destination<'a> {
+    /// The relay's own page and API: what is in the table of [`super::routes`].
+    Relay,
+    /// A dashboard.
+    Dashboard(Which<'a>),
+    /// The entrance of a dashboard's own origin, by its label.
+    Enter(&'a str),
+    /// The relay's page or API, on a dashboard's origin.
+    NotHere,
+}
+
+/// Which cluster's dashboard is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which<'a> {
+    /// That of the default cluster.
+    Default,
+    /// That of the cluster whose name is in the path, and what follows it, which may be empty.
+    Named(&'a str, &'a str),
+    /// The one whose own origin this is, by its label.
+    Own(&'a str),
+}
+
+impl Which<'_> {
+    pub(super) fn is_own(self) -> bool {
+        matches!(self, Self::Own(_))
+    }
+}
+
+/// A permission that is missing, and where: `on cluster a`.
+pub(super) type Missing = (Scope, String);
+
+/// Where a permission is missing that is to be narrowed by nothing.
+const ON_RELAY: &str = "on the whole relay";
+
+/// What asking for something below `/relay` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RouteAccess {
+    /// To be authenticated; what is told depends on the principal.
+    Authenticated,
+    /// That scope at some place, which the words name; what is then asked for is judged there.
+    Somewhere(Scope, &'static str),
+    /// That scope on the relay itself.
+    Relay(RelayScope),
+}
+
+impl RouteAccess {
+    /// What `principal` lacks.
+    pub(super) fn missing(self, principal: &Principal) -> Option<Missing> {
+        match self {
+            Self::Authenticated => None,
+            Self::Somewhere(scope, place) => {
+                let lacks = !principal.access().may_anywhere(scope);
+                lacks.then(|| (scope, place.to_owned()))
+            }
+            Self::Relay(scope) => {
+                let lacks = !principal.access().may_on_relay(scope);
+                lacks.then(|| (scope.granted(), ON_RELAY.to_owned()))
+            }
+        }
+    }
+}
+
+/// Where the other clusters' dashboards are.
+pub(super) const CLUSTERS: &str = "/relay/clusters/";
+
+/// Where a browser comes in on a dashboard's own origin.
+pub(super) const ENTER: &str = "/relay/enter";
+
+impl<'a> Destination<'a> {
+    /// Where a request for `path` goes that has arrived at `origin`.
+    pub(super) fn of(origin: &'a Origin, path: &'a str) -> Self {
+        let is_relays = path == "/relay" || path.starts_with("/relay/");
+        match (origin, path.strip_prefix(CLUSTERS)) {
+            (Origin::Dashboard(label), _) if path == ENTER => Self::Enter(label),
+            (Origin::Dashboard(_), _) if is_relays => Self::NotHere,
+            (Origin::Dashboard(label), _) => Self::Dashboard(Which::Own(label)),
+            (Origin::Relay, Some(named)) if !named.is_empty() => {
+                let (name, path) = named.split_at(named.find('/').unwrap_or(named.len()));
+                Self::Dashboard(Which::Named(name, path))
+            }
+            (Origin::Relay, _) if is_relays => Self::Relay,
+            (Origin::Relay, _) => Self::Dashboard(Which::Default),
+        }
+    }
+}
+
+/// The parts of `path` (of a head) between its slashes. The head's web server also takes a path with escapes, doubled
+/// slashes and dots, so what is meant is compared, not what is written.
+pub(super) fn segments(path: &str) -> Vec<Cow<'_, [u8]>> {
+    match unescaped(path) {
+        Cow::Borrowed(path) => meant(path, Cow::Borrowed),
+        Cow::Owned(path) => meant(&path, |segment| Cow::Owned(segment.to_vec())),
+    }
+}
+
+fn meant<'p, 's>(path: &'p [u8], of: impl Fn(&'p [u8]) -> Cow<'s, [u8]>) -> Vec<Cow<'s, [u8]>> {
+    let mut segments = Vec::new();
+    for segment in path.split(|b| *b == b'/') {
+        match segment {
+            b"" | b"." => {}
+            b".." => _ = segments.pop(),
+            _ => segments.push(of(segment)),
+        }
+    }
+    segments
+}
+
+/// Decodes `%XX`, again and again: what is escaped twice is no path of Ray's, but harmless to match.
+pub(super) fn unescaped(path: &str) -> Cow<'_, [u8]> {
+    let mut bytes = Cow::Borrowed(path.as_bytes());
+    while memchr::memchr(b'%', &bytes).is_some() {
+        let mut out = Vec::with_capacity(bytes.len());
+        let mut at = 0;
+        while at < bytes.len() {
+            let escape = bytes
+                .get(at + 1..at + 3)
+                .and_then(|hex| std::str::from_utf8(hex).ok());
+            match escape
+                .filter(|_| bytes[at] == b'%')
+                .and_then(|hex| u8::from_str_radix(hex, 16).ok())
+            {
+                Some(byte) => {
+                    out.push(byte);
+                    at += 3;
+                }
+                None => {
+                    out.push(bytes[at]);
+                    at += 1;
+                }
+            }
+        }
+        if out.len() == bytes.len() {
+            break;
+        }
+        bytes = Cow::Owned(out);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(path: &str) -> Destination<'_> {
+        Destination::of(&Origin::Relay, path)
+    }
+
+    #[test]
+    fn nothing_of_the_relay_is_on_the_origin_of_a_dashboard() {
+        let origin = Origin::Dashboard("b".to_owned());
+        for path in [
+            "/relay",
+            "/relay/",
+            "/relay/page/main.js",
+            "/relay/v1/breakpoints",
+            "/relay/v1/terminal",
+            "/relay/clusters/default/",
+            "/relay/healthz",
+            "/relay/enter/",
+        ] {
+            let there = Destination::of(&origin, path);
+            assert_eq!(there, Destination::NotHere, "{path}");
+        }
+        for path in ["/", "/api/v0/workers", "/relayed", "//relay/", "*"] {
+            let there = Destination::of(&origin, path);
+            assert_eq!(there, Destination::Dashboard(Which::Own("b")), "{path}");
+        }
+        assert_eq!(Destination::of(&origin, ENTER), Destination::Enter("b"));
+        assert_eq!(of(ENTER), Destination::Relay);
+    }
+
+    #[test]
+    fn dashboards_are_everywhere_but_below_the_relays_own_path() {
+        for path in ["/", "/relayed", "*"] {
+            assert_eq!(of(path), Destination::Dashboard(Which::Default), "{path}");
+        }
+        for path in ["/relay", "/relay/", "/relay/pages", "/relay/clusters/"] {
+            assert_eq!(of(path), Destination::Relay, "{path}");
+        }
+        for (path, rest) in [
+            ("/relay/clusters/b", ""),
+            ("/relay/clusters/b/api/v0", "/api/v0"),
+        ] {
+            let named = Destination::Dashboard(Which::Named("b", rest));
+            assert_eq!(of(path), named, "{path}");
+        }
+    }
+
+    #[test]
+    fn every_way_to_the_workers() {
+        for path in [
+            "/api/v0/workers",
+            "/api/v0/workers/",
+            "//api/v0//workers",
+            "/api/v0/%77orkers",
+            "/api%2Fv0/workers",
+            "/x/../api/./v0/workers",
+            "/api/v0/%2577orkers",
+        ] {
+            assert_eq!(segments(path), [&b"api"[..], b"v0", b"workers"], "{path}");
+        }
+        for path in [
+            "/",
+            "/api/v0/workers/1",
+            "/api/v0/tasks",
+            "/api/v0/workers%zz",
+            "/api/v0/workers%",
+        ] {
+            assert_ne!(segments(path), [&b"api"[..], b"v0", b"workers"], "{path}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Which running tasks are meant. Pure.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::http::query;
+use ray_relay_access::policy::Pattern;
+use ray_relay_ray::ray::registry::Running;
+use ray_relay_view::listing::row::Row;
+use ray_relay_view::listing::running::is_called;
+use ray_relay_view::listing::select::Filter;
+
+/// Longest name or pattern, in bytes.
+const LONGEST: usize = 256;
+
+/// Those that are meant; the default is all.
+#[derive(Debug, Default)]
+pub(super) struct TaskChoice {
+    cluster: Option<Pattern>,
+    /// A job, by its id or submission id.
+    pub(super) job: Option<String>,
+    name: Option<Pattern>,
+    older_than: Option<Duration>,
+    /// All of them have to fit.
+    filters: Vec<Filter>,
+}
+
+/// The same as the body of a request has it.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Written {
+    cluster: Option<String>,
+    job: Option<String>,
+    name: Option<String>,
+    older_than: Option<f64>,
+    #[serde(default)]
+    filter: Vec<String>,
+}
+
+impl Written {
+    /// An error is a sentence for who sent it.
+    pub(super) fn read(self) -> Result<TaskChoice, String> {
+        let mut choice = TaskChoice::default();
+        let older_than = self.older_than.map(|seconds| seconds.to_string());
+        let one = [
+            ("cluster", self.cluster),
+            ("job", self.job),
+            ("name", self.name),
+            ("older_than", older_than),
+        ];
+        for (key, value) in one {
+            if let Some(value) = value {
+                choice.take(key, &value)?;
+            }
+        }
+        for filter in &self.filter {
+            choice.take("filter", filter)?;
+        }
+        Ok(choice)
+    }
+}
+
+impl TaskChoice {
+    /// Takes one parameter of a query; whether there is one of that name. An error is a sentence for who sent it.
+    pub(super) fn take(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        if value.is_empty() || value.len() > LONGEST {
+            let bounds = format!("{name} has 1 to {LONGEST} bytes");
+            return Err(bounds);
+        }
+        match name {
+            "cluster" => self.cluster = Some(Pattern::new(value)),
+            "job" => self.job = Some(value.to_owned()),
+            "name" => self.name = Some(Pattern::new(value)),
+            "older_than" => {
+                let seconds = value.parse().ok();
+                let read = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+                self.older_than =
+                    Some(read.ok_or_else(|| "older_than is a number of seconds".to_owned())?);
+            }
+            "filter" => query::take_filter(&mut self.filters, value)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    pub(super) fn fits_cluster(&self, cluster: &str) -> bool {
+        self.cluster.as_ref().is_none_or(|p| p.matches(cluster))
+    }
+
+    /// Whether `task` is of the job that is meant.
+    pub(super) fn fits_job(&self, task: &Running) -> bool {
+        let own = [&task.names.job_id, &task.names.submission_id];
+        self.job
+            .as_ref()
+            .is_none_or(|job| own.into_iter().flatten().any(|own| own == job))
+    }
+
+    /// Whether `running` is meant at `now`, of which `row` is the JSON. One of which it is not known for how long it has run
+    /// has not run for long enough.
+    pub(super) fn fits(&self, running: &Running, row: &Value, now: SystemTime) -> bool {
+        self.name
+            .as_ref()
+            .is_none_or(|pattern| is_called(running, pattern))
+            && self
+                .older_than
+                .is_none_or(|age| running.running_for(now).is_some_and(|runs| runs >= age))
+            && (self.filters.is_empty() || {
+                let row = Row::read(row);
+                self.filters.iter().all(|filter| filter.fits(&row))
+            })
+    }
+}

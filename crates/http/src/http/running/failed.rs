@@ -1,0 +1,97 @@
+//! Tasks that have failed: the list of those whose stacks agents keep (`GET /relay/v1/tasks?state=failed`), and a look at one
+//! (`POST /relay/v1/looks` with `{"failed": "ID"}`), which is answered as looks at what runs are.
+
+use std::time::{Duration, SystemTime};
+
+use hyper::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::choice::TaskChoice;
+use super::may;
+use super::shown::{Looked, LooksAnswer, held, on_record, shown};
+use crate::http::answer::{self, Body};
+use crate::http::audit;
+use crate::http::exchange::Exchange;
+use crate::http::refusal::HttpRefusal;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
+use ray_relay_session::agents::Failed;
+use ray_relay_session::context::Context;
+use ray_relay_view::listing::running::FailedRow;
+
+/// How long the agent may take.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// What is kept, the latest first, of what `choice` means and `principal` may list.
+pub(super) fn rows(ctx: &Context, principal: &Principal, choice: &TaskChoice) -> Vec<Value> {
+    let now = SystemTime::now();
+    let mut rows = Vec::new();
+    for failed in ctx.peers.agents.failures() {
+        let of_cluster = choice.fits_cluster(&failed.task.cluster);
+        if !of_cluster
+            || !choice.fits_job(&failed.task)
+            || !may(principal, Scope::List, &failed.task)
+        {
+            continue;
+        }
+        let row = row(&failed, now);
+        if choice.fits(&failed.task, &row, now) {
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+fn row(failed: &Failed, now: SystemTime) -> Value {
+    let raised = (&*failed.exception, failed.location.as_ref());
+    json!(FailedRow::new(
+        &failed.id,
+        &failed.task,
+        (failed.at, now),
+        raised
+    ))
+}
+
+/// What is kept as `id`, as `principal` may see it. It is on record before it is fetched.
+pub(super) async fn look(
+    exchange: &Exchange<'_>,
+    principal: &Principal,
+    id: &str,
+    locals: bool,
+) -> Result<Response<Body>, HttpRefusal> {
+    let ctx = exchange.ctx;
+    let known = |scope| {
+        let mut all = ctx.peers.agents.failures().into_iter();
+        all.find(|failed| failed.id == id && may(principal, scope, &failed.task))
+    };
+    let Some(failed) = known(Scope::View) else {
+        // Hidden and unknown are the same.
+        return match known(Scope::List) {
+            Some(failed) => {
+                let place = format!(
+                    "on {} in worker {}",
+                    failed.task.name(),
+                    failed.task.worker_id
+                );
+                Err(audit::deny(exchange, principal, (Scope::View, place)).await)
+            }
+            None => {
+                let sentence = "no such task has failed, or what was kept of it is gone: `ray-relay list --failed` has what there is";
+                Ok(answer::error(StatusCode::NOT_FOUND, sentence))
+            }
+        };
+    };
+    let task = &failed.task;
+    on_record(exchange, principal, task, (locals, Some(&failed.id))).await?;
+    let look = ctx.peers.agents.black_box(&failed, PATIENCE).await;
+    if let Some(ended) = principal.is_over() {
+        return Err(HttpRefusal::Ended(ended));
+    }
+    let look = look.map(|look| shown(principal, &[task], look, locals));
+    let looked = Looked::new(
+        vec![row(&failed, SystemTime::now())],
+        look.map_err(|why| why.to_string()),
+    );
+    let told = LooksAnswer::new(vec![looked], failed.at);
+    Ok(held(exchange, principal, &told))
+}

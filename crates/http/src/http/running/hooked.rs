@@ -1,0 +1,69 @@
+//! Which running workers have the hook (`GET /relay/v1/tasks?hook=true`), by the word of their nodes' agents: one question for
+//! each node, when a client asks.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::stream::{self, StreamExt as _};
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use ray_relay_base::wire::json::put;
+use ray_relay_ray::ray::registry::Running;
+use ray_relay_session::context::Context;
+
+/// How long one agent may take, and all of them.
+const PATIENCE: Duration = Duration::from_secs(3);
+const ALL: Duration = Duration::from_secs(10);
+
+/// Agents that are asked at a time.
+const AT_ONCE: usize = 32;
+
+/// The workers of one node that have it, or why that is not known.
+type OfNode = Result<HashSet<u32>, String>;
+
+/// Writes into each of `rows`, which are those of `running`, whether its worker has the hook, and where that is not known why.
+pub(super) async fn tell(ctx: &Context, running: &[&Running], rows: &mut [Value]) {
+    let of_nodes = ask(ctx, running).await;
+    for (one, row) in running.iter().zip(rows) {
+        let of_node = of_nodes.get(&(&*one.cluster, &*one.node_id));
+        let known = match (of_node, one.pid) {
+            (Some(Ok(pids)), Some(pid)) => Ok(pids.contains(&pid)),
+            (Some(Err(why)), _) => Err(&**why),
+            (_, None) | (None, _) => Err("Ray does not say which process it is"),
+        };
+        match known {
+            Ok(has) => put(row, "hook", has),
+            Err(why) => {
+                put(row, "hook", Value::Null);
+                put(row, "hook_unknown", why);
+            }
+        }
+    }
+}
+
+async fn ask<'a>(ctx: &Context, running: &[&'a Running]) -> HashMap<(&'a str, &'a str), OfNode> {
+    let nodes: BTreeSet<(&str, &str)> = running
+        .iter()
+        .map(|one| (&*one.cluster, &*one.node_id))
+        .collect();
+    let until = Instant::now() + ALL;
+    // Boxed where they are made: as a closure of a stream's they would have to be for every lifetime.
+    let asked = nodes.into_iter().map(|(cluster, node_id)| {
+        async move {
+            let hooked = ctx.peers.agents.hooked(cluster, node_id, PATIENCE);
+            let told = match timeout_at(until, hooked).await {
+                Ok(told) => told.map_err(|why| why.to_string()),
+                Err(_) => Err("there was no time left to ask the agent of its node".to_owned()),
+            };
+            ((cluster, node_id), told)
+        }
+        .boxed()
+    });
+    let asked: Vec<_> = asked.collect();
+    stream::iter(asked)
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await
+}

@@ -1,0 +1,60 @@
+//! Actors that run nothing while others of their class and job are looked at: one that has returned is what those may wait for.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::may;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
+use ray_relay_ray::ray::registry::{Running, RunningIn};
+use ray_relay_session::context::Context;
+use ray_relay_view::listing::running::IdleRow;
+
+/// Actors that are reported, and those of which Ray is asked what they ran last.
+const MAX_ROWS: usize = 256;
+const MAX_ASKED: usize = 8;
+
+/// How long Ray may take for that.
+const LAST_METHOD_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A class of actors: its cluster, job and name.
+pub(super) type Class<'a> = (&'a str, Option<&'a str>, &'a str);
+
+/// The class of `running`.
+pub(super) fn class(running: &Running) -> Class<'_> {
+    let job = running.names.job_id.as_deref();
+    (&running.cluster, job, &running.group)
+}
+
+/// The idle actors of `classes` that `principal` may know of, as JSON.
+pub(super) async fn rows(
+    ctx: &Context,
+    principal: &Principal,
+    found: &[RunningIn],
+    classes: &BTreeSet<Class<'_>>,
+) -> Vec<Value> {
+    let idle = found.iter().flat_map(|one| &one.idle);
+    let idle = idle.filter(|one| classes.contains(&class(one)));
+    let may_know = |one: &&Running| {
+        [Scope::List, Scope::View]
+            .into_iter()
+            .any(|scope| may(principal, scope, one))
+    };
+    let idle: Vec<&Running> = idle.filter(may_know).take(MAX_ROWS).collect();
+    let asked = idle.iter().take(MAX_ASKED).map(|one| {
+        let asked = timeout(LAST_METHOD_TIMEOUT, ctx.registry.last_method(one));
+        async { asked.await.ok().flatten() }
+    });
+    let asked: Vec<_> = asked.collect();
+    let last = join_all(asked)
+        .await
+        .into_iter()
+        .chain(std::iter::repeat(None));
+    let rows = idle.iter().zip(last);
+    rows.map(|(one, last)| json!(IdleRow::new(one, last)))
+        .collect()
+}

@@ -1,0 +1,159 @@
+//! `GET /relay/v1/tasks`: what runs, a page at a time.
+//!
+//! The answer has `{"tasks": [ROW], "total", "next", "clusters": [{"name", "trouble", "complete"}], "jobs": [JOB]}`. A job is there when tasks
+//! of it stand ([`standing`]). The rows are those of
+//! this moment by Ray's last word, which is a second old; pages are in an order in which a row keeps its place. With
+//! `hook=true` each row says whether its worker has the [hook](super::hooked). With `state=failed` the answer has what agents keep of tasks that have failed, the latest first and in one page.
+
+use std::time::SystemTime;
+
+use hyper::http::request::Parts;
+use hyper::{Response, StatusCode};
+use serde_json::json;
+
+use super::choice::TaskChoice;
+use super::shown::held;
+use super::{SLOW, clusters, failed, hooked, may, row, running};
+use crate::http::answer::{self, Body};
+use crate::http::exchange::Exchange;
+use crate::http::query;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::Running;
+use ray_relay_session::session::within;
+use ray_relay_view::listing::standing;
+
+/// Rows of a page, where no number is asked for, and at most.
+const PAGE: usize = 1000;
+const MOST: usize = 10_000;
+
+const PARAMETERS: &str = "the parameters of /relay/v1/tasks are cluster and name (patterns such as train*), job (its id or \
+    submission id), older_than (seconds), filter (as `ray-relay tasks --filter` takes it, again and again), state (running, or \
+    failed: what is kept of those), hook (true: whether each has the hook), limit (rows of a page) and after (`next` of the page before)";
+
+/// What a page is asked for with.
+struct Wanted {
+    choice: TaskChoice,
+    failed: bool,
+    hook: bool,
+    limit: usize,
+    after: Option<[String; 3]>,
+}
+
+impl Wanted {
+    fn read(query: Option<&str>) -> Result<Self, String> {
+        let mut wanted = Self {
+            choice: TaskChoice::default(),
+            failed: false,
+            hook: false,
+            limit: PAGE,
+            after: None,
+        };
+        for (name, value) in query::pairs(query)? {
+            match &*name {
+                "limit" => {
+                    let limit = value.parse().ok().filter(|n| (1..=MOST).contains(n));
+                    let bounds = || format!("limit is a number of rows from 1 to {MOST}");
+                    wanted.limit = limit.ok_or_else(bounds)?;
+                }
+                "after" => {
+                    let key = serde_json::from_str(&value).ok();
+                    let key = key.ok_or("after is `next` of the page before")?;
+                    wanted.after = Some(key);
+                }
+                "state" => {
+                    wanted.failed = match &*value {
+                        "running" => false,
+                        "failed" => true,
+                        _ => return Err("state is running or failed".to_owned()),
+                    };
+                }
+                "hook" => {
+                    wanted.hook = match &*value {
+                        "true" => true,
+                        "false" => false,
+                        _ => return Err("hook is true or false".to_owned()),
+                    };
+                }
+                _ if wanted.choice.take(&name, &value)? => {}
+                _ => return Err(PARAMETERS.to_owned()),
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn is_behind(&self, running: &Running) -> bool {
+        let after = self.after.as_ref();
+        after.is_none_or(|[cluster, worker, task]| {
+            running.key() > (cluster.as_str(), worker.as_str(), task.as_str())
+        })
+    }
+}
+
+/// Answers with those that `principal` may list.
+pub(in crate::http) async fn list(
+    exchange: &Exchange<'_>,
+    parts: &Parts,
+    principal: &Principal,
+) -> Response<Body> {
+    let ctx = exchange.ctx;
+    let wanted = match Wanted::read(parts.uri.query()) {
+        Ok(wanted) => wanted,
+        Err(sentence) => return answer::error(StatusCode::BAD_REQUEST, sentence),
+    };
+    if wanted.failed {
+        let rows = failed::rows(ctx, principal, &wanted.choice);
+        let (total, keeps) = (rows.len(), ctx.config.post_mortem.enabled);
+        let told =
+            json!({ "tasks": rows, "total": total, "next": null, "clusters": [], "kept": keeps });
+        return held(exchange, principal, &told);
+    }
+    let _share = match ctx.snapshots.take(principal) {
+        Ok(share) => share,
+        Err(_) => {
+            let sentence =
+                "too many of these requests run at a time, yours or all together: try again";
+            return answer::error(StatusCode::TOO_MANY_REQUESTS, sentence);
+        }
+    };
+    let Some(mut found) = running(ctx, principal, Scope::List, &wanted.choice).await else {
+        return answer::error(StatusCode::SERVICE_UNAVAILABLE, SLOW);
+    };
+    let now = SystemTime::now();
+    let (mut total, mut rows, mut told) = (0, Vec::new(), Vec::new());
+    let mut next = None;
+    found.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+    for one in found.iter().flat_map(|found| &found.rows) {
+        if !may(principal, Scope::List, one) {
+            continue;
+        }
+        let json = row(ctx, principal, one, now);
+        if !wanted.choice.fits(one, &json, now) {
+            continue;
+        }
+        total += 1;
+        match (wanted.is_behind(one), rows.len() < wanted.limit) {
+            (false, _) => {}
+            (true, true) => {
+                rows.push(json);
+                told.push(one);
+            }
+            (true, false) => next = told.last().copied(),
+        }
+    }
+    let next = next.map(|last: &Running| json!(last.key()).to_string());
+    if wanted.hook {
+        hooked::tell(ctx, &told, &mut rows).await;
+    }
+    let listed = within(principal, Scope::List, &ctx.registry.snapshot());
+    let all = found.iter().flat_map(|found| &found.rows);
+    let seen = all.filter(|one| may(principal, Scope::List, one));
+    let jobs = standing::jobs(&listed, seen, Timestamp::now());
+    // A person who may not look any more sees nothing of what was asked before.
+    if let Some(ended) = principal.is_over() {
+        return answer::error(StatusCode::UNAUTHORIZED, ended);
+    }
+    let told = json!({ "tasks": rows, "total": total, "next": next, "clusters": clusters(&found), "jobs": jobs });
+    held(exchange, principal, &told)
+}

@@ -1,0 +1,81 @@
+//! Tasks that run and wait at no breakpoint, and those that have failed: the list of them, and looks at them.
+//!
+//! Ray is asked when a client asks, and never otherwise. What a principal may not see does not exist, by the same rules as of
+//! breakpoints (`clusters`, `jobs`, `namespaces`, `tasks`, `nodes`).
+
+mod choice;
+mod failed;
+mod hooked;
+mod idle;
+mod list;
+pub(super) mod looks;
+pub(in crate::http) mod objects;
+mod shown;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+pub(super) use self::list::list;
+pub(super) use self::shown::held;
+use choice::TaskChoice;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
+use ray_relay_ray::ray::registry::{BreakpointId, Running, RunningIn, RunningQuery};
+use ray_relay_session::context::Context;
+use ray_relay_view::listing::running::RunningRow;
+
+/// How long the heads may take to say what runs, those who asked before included.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is said where they take longer.
+const SLOW: &str = "the Ray heads do not say in time what runs; ask again in a moment, or for one cluster or job alone";
+
+/// What runs in the clusters in which `principal` may do `scope` somewhere, of those that `choice` means; nothing is left out
+/// by its rights yet. `None`: the heads take too long.
+async fn running(
+    ctx: &Context,
+    principal: &Principal,
+    scope: Scope,
+    choice: &TaskChoice,
+) -> Option<Vec<RunningIn>> {
+    let access = principal.access();
+    let on =
+        |cluster: &str| choice.fits_cluster(cluster) && access.may_somewhere_on(scope, cluster);
+    let asked = RunningQuery {
+        on: &on,
+        job: choice.job.as_deref(),
+    };
+    timeout(PATIENCE, ctx.registry.running(&asked)).await.ok()
+}
+
+/// Whether `principal` may do `scope` with `running`.
+fn may(principal: &Principal, scope: Scope, running: &Running) -> bool {
+    let rights = principal.access().rights_on_running(running);
+    rights.scopes.contains(scope)
+}
+
+/// The JSON of `running`, for `principal`.
+fn row(ctx: &Context, principal: &Principal, running: &Running, now: SystemTime) -> Value {
+    let id = BreakpointId::derive(&running.cluster, &running.worker_id);
+    let list = ctx.registry.snapshot();
+    let waits = list.find(id).filter(|waits| {
+        *waits.worker_id == *running.worker_id
+            && ray_relay_session::session::may(principal, Scope::List, waits)
+    });
+    json!(RunningRow::new(
+        running,
+        now,
+        waits.map(Arc::as_ref).map(|waits| waits.id)
+    ))
+}
+
+/// What was found of each cluster.
+fn clusters(found: &[RunningIn]) -> Value {
+    let told = found.iter().map(
+        |one| json!({ "name": *one.cluster, "trouble": one.trouble, "complete": one.complete }),
+    );
+    told.collect()
+}

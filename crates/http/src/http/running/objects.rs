@@ -1,0 +1,216 @@
+//! Whose objects running tasks wait for in `ray.get`: asked of Ray where a look wants that (`"objects": true`).
+//!
+//! Which objects they are stands in the variables of Ray's own frames, as the principal may see them. What makes or owns one is
+//! told to people who may list or look at that.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::may;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
+use ray_relay_ray::ray::look::{Frame, Look, Source};
+use ray_relay_ray::ray::registry::{ObjectState, OwnedBy, Running, RunningIn};
+use ray_relay_session::context::Context;
+
+/// Objects of one cluster that Ray is asked for: the head asks all of its workers for each.
+const MOST: usize = 4;
+
+/// How long Ray may take for all of a request.
+const PATIENCE: Duration = Duration::from_secs(6);
+
+/// Objects of one process that are told of.
+const MOST_OF_ONE: usize = 4;
+
+/// As the hook writes one, with the digits of its id between them.
+const REF: [&str; 2] = ["ObjectRef(", ")"];
+const DIGITS: usize = 56;
+
+/// Which objects a process waits for, in `ray.get`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::http) struct Awaits {
+    ids: Vec<String>,
+    /// Why it is not known of those of a thread.
+    unknown: Option<&'static str>,
+}
+
+impl Awaits {
+    /// Those of `look`, which is as the principal may see it.
+    pub(in crate::http) fn of(look: &Look) -> Self {
+        let mut awaits = Self::default();
+        for thread in &look.threads {
+            let Some(frame) = thread.frames.iter().find(|frame| is_get(frame)) else {
+                continue;
+            };
+            let ids = awaited(frame);
+            awaits.unknown = awaits.unknown.or(match (look.source, ids.is_empty()) {
+                (_, false) => None,
+                (Source::Hook, true) => {
+                    Some("the variables of ray.get are not shown, which say it")
+                }
+                (Source::PySpy | Source::Traceback, true) => {
+                    Some("only the hook in the worker (`ray-relay hook`) tells it")
+                }
+            });
+            for id in ids {
+                if !awaits.ids.contains(&id) && awaits.ids.len() < MOST_OF_ONE {
+                    awaits.ids.push(id);
+                }
+            }
+        }
+        awaits
+    }
+}
+
+fn is_get(frame: &Frame) -> bool {
+    let function = frame.function.rsplit('.').next().unwrap_or_default();
+    frame.file.ends_with("ray/_private/worker.py") && ["get", "get_objects"].contains(&function)
+}
+
+fn awaited(frame: &Frame) -> Vec<String> {
+    let locals = frame.locals.as_deref().unwrap_or_default();
+    let refs = locals.iter().find(|local| local.name == "object_refs");
+    let value = refs.map_or("", |local| &local.value);
+    let id = |piece: &str| {
+        let (id, _) = piece.split_once(REF[1])?;
+        let is_id = id.len() == DIGITS && id.bytes().all(|digit| digit.is_ascii_hexdigit());
+        is_id.then(|| id.to_owned())
+    };
+    value.split(REF[0]).skip(1).filter_map(id).collect()
+}
+
+/// What `awaits`, each of a process of the cluster beside it, come to, as JSON for the answer: a list for each.
+pub(in crate::http) async fn told(
+    ctx: &Context,
+    principal: &Principal,
+    found: &[RunningIn],
+    awaits: &[(&str, &Awaits)],
+) -> Vec<Vec<Value>> {
+    let mut wanted: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (cluster, awaits) in awaits {
+        let of_cluster = wanted.entry(cluster).or_default();
+        for id in &awaits.ids {
+            if !of_cluster.contains(id) && of_cluster.len() < MOST {
+                of_cluster.push(id.clone());
+            }
+        }
+    }
+    let mut known: BTreeMap<(&str, String), Value> = BTreeMap::new();
+    let asking = async {
+        for (cluster, ids) in &wanted {
+            if ids.is_empty() {
+                continue;
+            }
+            let objects = ctx.registry.objects(cluster, ids).await;
+            for (id, object) in ids.iter().zip(objects) {
+                let told = match object {
+                    Ok(object) => shown(principal, found, cluster, &object),
+                    Err(why) => json!({ "object_id": id, "unknown": why }),
+                };
+                known.insert((cluster, id.clone()), told);
+            }
+        }
+    };
+    let late = match timeout(PATIENCE, asking).await {
+        Ok(()) => "Ray was asked for as many as it is at a time: look at fewer",
+        Err(_) => "the Ray head does not tell of its objects in time",
+    };
+    let of_one = |(cluster, awaits): &(&str, &Awaits)| {
+        let told = awaits.ids.iter().map(|id| {
+            let told = known.get(&(*cluster, id.clone())).cloned();
+            told.unwrap_or_else(|| json!({ "object_id": id, "unknown": late }))
+        });
+        let unknown = awaits
+            .unknown
+            .map(|why| json!({ "object_id": null, "unknown": why }));
+        told.chain(unknown).collect()
+    };
+    awaits.iter().map(of_one).collect()
+}
+
+/// `object` of `cluster`, as far as `principal` may know of what makes and what owns it.
+fn shown(principal: &Principal, found: &[RunningIn], cluster: &str, object: &ObjectState) -> Value {
+    let may_know = |one: &Running| {
+        [Scope::List, Scope::View]
+            .into_iter()
+            .any(|scope| may(principal, scope, one))
+    };
+    let task = object.task.as_ref();
+    let hidden = task.is_some_and(|(task, _)| !may_know(task));
+    let owner = object.owner.as_ref();
+    let owning = owner.and_then(|(owner, _)| {
+        let mut all = found
+            .iter()
+            .filter(|one| *one.cluster == *cluster)
+            .flat_map(|one| &one.rows);
+        all.find(|one| is_at(one, *owner) && may_know(one))
+    });
+    if hidden || (task.is_none() && owning.is_none()) {
+        let unknown = match (hidden, object.complete) {
+            (false, false) => "Ray lists more objects than it tells at once",
+            _ => "Ray lists nothing that makes or owns it, of what you may see",
+        };
+        return json!({ "object_id": object.object_id, "unknown": unknown });
+    }
+    let makes = task.map(|(task, state)| {
+        json!({ "name": task.name(), "task_id": task.names.task_id, "state": state, "node_id": task.node_id,
+            "worker_id": task.worker_id, "pid": task.pid })
+    });
+    let owns = owning.map(|one| {
+        json!({ "name": one.name(), "worker_id": one.worker_id, "node_ip": one.node_ip, "pid": one.pid })
+    });
+    json!({
+        "object_id": object.object_id,
+        "task": makes,
+        "owner": owns,
+        "state": owner.map(|(_, state)| state),
+        "owner_gone": owner.is_none() && object.complete,
+    })
+}
+
+fn is_at(running: &Running, owner: OwnedBy) -> bool {
+    running.pid.is_some() && running.pid == owner.pid && running.node_ip == owner.ip
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn look(source: &str, function: &str, value: Option<&str>) -> Look {
+        let locals = value.map(|value| json!([{ "name": "object_refs", "value": value }]));
+        let frame = json!({ "file": "/v/site-packages/ray/_private/worker.py", "line": 3, "function": function, "locals": locals });
+        let mut own = json!({ "file": "a.py", "line": 7, "function": "f" });
+        own["locals"] =
+            json!([{ "name": "object_refs", "value": format!("ObjectRef({})", "9".repeat(56)) }]);
+        let look = json!({ "pid": 1, "source": source, "threads": [{ "id": 1, "frames": [frame, own] }, { "id": 2, "frames": [] }] });
+        Look::read(look.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn the_ids_are_those_of_rays_own_frame() {
+        let (a, b) = ("a".repeat(56), "0".repeat(56));
+        let one = look(
+            "hook",
+            "Worker.get_objects",
+            Some(&format!("[ObjectRef({a})]")),
+        );
+        assert_eq!(Awaits::of(&one).ids, std::slice::from_ref(&a));
+        let several = format!("[ObjectRef({a}), ObjectRef({b}), ObjectRef({a}), ObjectRef(abc");
+        let several = Awaits::of(&look("hook", "get", Some(&several)));
+        assert_eq!((several.ids, several.unknown), (vec![a, b], None));
+    }
+
+    #[test]
+    fn where_the_ids_are_not_known_it_is_said_why() {
+        let hidden = Awaits::of(&look("hook", "get", None));
+        assert!(hidden.unknown.unwrap().contains("not shown"));
+        let outside = Awaits::of(&look("py-spy", "get", Some("<ObjectRef at 0x7f>")));
+        assert!(outside.unknown.unwrap().contains("hook"));
+        let elsewhere = look("hook", "main_loop", Some("1"));
+        assert_eq!(Awaits::of(&elsewhere), Awaits::default());
+    }
+}

@@ -1,0 +1,297 @@
+//! A look as a client sees it, of a task that runs or of one that has failed: on record, without what its reader may not see, and answered in one form.
+
+use std::time::SystemTime;
+
+use http_body_util::BodyExt;
+use hyper::{Response, StatusCode};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use crate::http::answer::{self, Body};
+use crate::http::audit;
+use crate::http::exchange::Exchange;
+use ray_relay_access::audit::Unavailable;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::visibility::{
+    Visibility, hidden, is_identifier, thread_name, type_name, written,
+};
+use ray_relay_base::memory::MemoryUse;
+use ray_relay_ray::ray::look::{Local, LocalStructure, Look};
+use ray_relay_ray::ray::registry::Running;
+use ray_relay_view::listing::json::seconds;
+
+/// What is answered.
+#[derive(Serialize)]
+pub(super) struct LooksAnswer {
+    looks: Vec<Looked>,
+    pub(super) left_out: usize,
+    /// Actors of the same classes that run nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) idle: Vec<Value>,
+    /// Unix time, in seconds.
+    taken: f64,
+    pub(super) clusters: Value,
+}
+
+/// What was seen of one process, written once; or why nothing was.
+#[derive(Serialize)]
+pub(super) struct Looked {
+    tasks: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    look: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// The objects that it waits for in `ray.get`, where that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) waits_for: Vec<Value>,
+}
+
+impl LooksAnswer {
+    /// Of `looks` that were taken `at`.
+    pub(super) fn new(looks: Vec<Looked>, at: SystemTime) -> Self {
+        let since = at.duration_since(SystemTime::UNIX_EPOCH);
+        Self {
+            looks,
+            left_out: 0,
+            idle: Vec::new(),
+            taken: seconds(since.unwrap_or_default()),
+            clusters: json!([]),
+        }
+    }
+}
+
+impl Looked {
+    /// What was seen of `tasks`, or why nothing was.
+    pub(super) fn new(tasks: Vec<Value>, look: Result<Look, String>) -> Self {
+        Self::of_text(tasks, look.and_then(|look| text_of(&look)))
+    }
+
+    /// The same of what is written already.
+    pub(super) fn of_text(tasks: Vec<Value>, look: Result<Box<RawValue>, String>) -> Self {
+        let (look, error) = match look {
+            Ok(look) => (Some(look), None),
+            Err(why) => (None, Some(why)),
+        };
+        Self {
+            tasks,
+            look,
+            error,
+            waits_for: Vec::new(),
+        }
+    }
+}
+
+/// `look` as it is answered.
+pub(super) fn text_of(look: &Look) -> Result<Box<RawValue>, String> {
+    to_raw_value(look).map_err(|why| why.to_string())
+}
+
+/// Puts a look at `first` on record, or at what was kept of it as `failed`: what is not on record does not happen.
+pub(super) async fn on_record(
+    exchange: &Exchange<'_>,
+    principal: &Principal,
+    first: &Running,
+    (locals, failed): (bool, Option<&str>),
+) -> Result<(), Unavailable> {
+    let mut entry = audit::command(exchange, principal, "look")
+        .with("cluster", &*first.cluster)
+        .with("worker_id", &*first.worker_id)
+        .with("node_id", &*first.node_id)
+        .with("name", first.name())
+        .with("locals", locals);
+    let known = [
+        ("job_id", &first.names.job_id),
+        ("task_id", &first.names.task_id),
+        ("actor_id", &first.names.actor_id),
+    ];
+    for (key, value) in known {
+        if let Some(value) = value {
+            entry = entry.with(key, &**value);
+        }
+    }
+    if let Some(pid) = first.pid {
+        entry = entry.with("pid", pid);
+    }
+    if let Some(id) = failed {
+        entry = entry.with("failed", id);
+    }
+    audit::on_record(exchange.ctx, entry).await
+}
+
+/// `look` as `principal` may see it, by the least that it may of all that is `running` there.
+pub(super) fn shown(
+    principal: &Principal,
+    running: &[&Running],
+    mut look: Look,
+    locals: bool,
+) -> Look {
+    let rights = running
+        .iter()
+        .map(|one| principal.access().rights_on_running(one));
+    let rights: Vec<_> = rights.collect();
+    // Nothing records a look, so where a rule wants values on record none are shown.
+    let locals = locals && !rights.iter().any(|rights| rights.obligations.record);
+    let visible: Vec<_> = rights.iter().map(Visibility::of).collect();
+    let hides = visible.iter().any(Visibility::hides);
+    let shows = |name: &str| visible.iter().all(|visible| visible.shows(name));
+    for thread in &mut look.threads {
+        for frame in &mut thread.frames {
+            if !locals {
+                (frame.locals, frame.locals_cut) = (None, 0);
+            }
+            for local in frame.locals.iter_mut().flatten() {
+                let structure = local.structure.take();
+                if hides && !shows(&local.name) {
+                    hide(local, structure);
+                }
+            }
+        }
+        let structure = thread.structure.take();
+        if hides {
+            thread.name = thread_name(&thread.name);
+            thread.task = thread.task.take().map(|name| thread_name(&name));
+            thread.call = thread.call.take().filter(|call| is_call(call));
+        }
+        if let Some(raised) = &mut thread.raised {
+            // It may have been made of variables.
+            let kind = raised.split('(').next().and_then(type_name);
+            let kind = kind.unwrap_or("exception").to_owned();
+            match structure.filter(|_| locals) {
+                _ if locals && !hides => {}
+                Some(structure) => *raised = structure,
+                None => *raised = kind,
+            }
+        }
+    }
+    look
+}
+
+/// Whether `call` can be what the hook calls a call of the system, or a type.
+fn is_call(call: &str) -> bool {
+    const MAX_CHARS: usize = 40;
+    call.len() <= MAX_CHARS
+        && call
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "._ ".contains(c))
+}
+
+/// Leaves of a variable its structure, as the hook renders it; else its type.
+fn hide(local: &mut Local, structure: Option<LocalStructure>) {
+    if let Some(LocalStructure {
+        name,
+        kind,
+        value,
+        cut,
+    }) = structure
+    {
+        (local.name, local.kind, local.value, local.cut) = (name, kind, value, cut);
+        return;
+    }
+    if !is_identifier(&local.name) {
+        local.name = hidden(&local.name);
+    }
+    let kind = type_name(&local.kind).unwrap_or_default().to_owned();
+    local.value = match kind.is_empty() {
+        true => written(&local.value),
+        false => kind.clone(),
+    };
+    (local.kind, local.cut) = (kind, false);
+}
+
+/// The answer `told`, for whose text there has to be memory until it has gone out.
+pub(in crate::http) fn held(
+    exchange: &Exchange<'_>,
+    principal: &Principal,
+    told: &impl Serialize,
+) -> Response<Body> {
+    // Strings and numbers: that does not fail.
+    let text = serde_json::to_string(told).unwrap_or_default();
+    let account = exchange.ctx.account(principal);
+    match account.take(MemoryUse::Answers, text.len()) {
+        Ok(taken) => {
+            let body = answer::full(text);
+            let answer = answer::own(StatusCode::OK, "application/json", body);
+            answer.map(|body| answer::held(body, taken).boxed_unsync())
+        }
+        Err(short) => answer::error(StatusCode::SERVICE_UNAVAILABLE, short),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use ray_relay_access::identity::testing::{authenticator, principal};
+    use ray_relay_debugger::pdb::testing::{PLANTED, printed};
+    use ray_relay_ray::ray::registry::{Names, What};
+
+    /// Prints what the hook tells of each planted value: of a task that runs, and of one that has failed.
+    const TOLD: &str = r#"
+hook = {"__name__": "ray_relay_hook"}
+exec(HOOK, hook)
+hook["_defined"]("_look")
+def tells(thread):
+    print(json.dumps(hook["_seen"]([thread], 0)))
+for value in each():
+    try:
+        holds(value)
+    except Failed as error:
+        failed = hook["_post_mortem"](error)
+        print(json.dumps(failed))
+        about = {"id": 1, "name": SECRET, "native_id": None, "is_main": True, "task": SECRET, "call": SECRET}
+        frame = error.__traceback__.tb_next.tb_frame
+        tells(hook["_Room"](False).thread(about, [(frame, 1)]))
+"#;
+
+    #[tokio::test]
+    async fn no_secret_is_shown_of_what_the_hook_tells_of_any_value() {
+        let policy =
+            "[[rule]]\nsubjects = [\"ann\"]\nclusters = [\"*\"]\nscopes = [\"list\", \"view\"]\n";
+        let ann = principal(&authenticator(policy), "ann").await;
+        let running = Running {
+            cluster: "default".into(),
+            what: What::Task,
+            group: "train".to_owned(),
+            names: Names::default(),
+            node_id: "0a".to_owned(),
+            node_ip: None,
+            worker_id: "0c".to_owned(),
+            pid: Some(41),
+            started: None,
+        };
+        let hook = Value::from(include_str!(
+            "../../../../../src/python/ray_relay/__init__.py"
+        ))
+        .to_string();
+        let Some(told) = printed(&format!("HOOK = {hook}\n{PLANTED}{TOLD}")) else {
+            return;
+        };
+        let told = String::from_utf8(told).unwrap();
+        let mut values = 0;
+        for line in told.lines() {
+            assert!(line.contains("hunter2") || line.contains("104"), "{line}");
+            let look = Look::read(line.as_bytes()).unwrap();
+            let seen = shown(&ann, &[&running], look, true);
+            let locals = seen.threads.iter().flat_map(|thread| &thread.frames);
+            values += locals
+                .flat_map(|frame| frame.locals.iter().flatten())
+                .count();
+            let seen = serde_json::to_string(&seen).unwrap();
+            for secret in [
+                "hunter2",
+                "unter2-",
+                "68756e74657232",
+                "104, 117",
+                "Tr0ub4dor",
+            ] {
+                assert!(!seen.contains(secret), "{secret} in {seen}");
+            }
+        }
+        assert!(
+            values > 20_000,
+            "{values} of {} looks",
+            told.lines().count()
+        );
+    }
+}

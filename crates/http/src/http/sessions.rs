@@ -1,0 +1,61 @@
+//! `POST /relay/v1/sessions/end`: `{"id": 4}` ends a live session with a worker, whose task runs on. With `"replica"` as in the
+//! list it is the session 4 of that relay and of no other that answers to the same name.
+//!
+//! One's own, and with `admin` at the place of its breakpoint any user's. What the caller may not end, other relays' sessions and those without a worker among
+//! it, is answered like what does not exist.
+
+use std::sync::Arc;
+
+use hyper::{Response, StatusCode};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::answer::{self, Body};
+use super::exchange::Post;
+use super::refusal::HttpRefusal;
+use super::{audit, body};
+use ray_relay_access::identity::Principal;
+use ray_relay_base::wire::tunnel::messages::Replica;
+use ray_relay_ray::ray::registry::Breakpoint;
+use ray_relay_session::session::newer;
+
+/// Largest body of a request, in bytes.
+const LARGEST: usize = 1024;
+
+/// What is wrong with a body.
+const WANTED: &str = "the body has to be {\"id\": NUMBER}, with an id as in /relay/v1/sessions, and maybe its \"replica\"";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndRequest {
+    id: u64,
+    #[serde(default)]
+    replica: Option<Replica>,
+}
+
+/// Ends the session that the body names.
+pub(super) async fn end(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
+    let (ctx, principal) = (post.exchange.ctx, post.principal);
+    let wanted = body::json(post.body, LARGEST).await;
+    let EndRequest { id, replica } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let may = |owner: Option<&Principal>, held: &Arc<Breakpoint>| {
+        let list = ctx.registry.snapshot();
+        let access = principal.access();
+        owner.is_some_and(|owner| owner.is_same_person(principal))
+            || access.administers(Some(newer(held, list.find(held.id))))
+    };
+    let mut entry =
+        audit::command(post.exchange, principal, "end_session").with("ended_session", id);
+    let is_here = replica.is_none_or(|replica| replica == ctx.peers.agents.replica());
+    entry.breakpoint = is_here
+        .then(|| ctx.sessions.table.with_worker(id, may))
+        .flatten();
+    if entry.breakpoint.is_none() {
+        let sentence = "there is no session of that id here that you may end";
+        return Ok(answer::error(StatusCode::NOT_FOUND, sentence));
+    }
+    // What is not on record does not happen.
+    audit::on_record(ctx, entry).await?;
+    ctx.sessions.table.end(id);
+    Ok(answer::json(StatusCode::OK, &json!({ "ended": id })))
+}

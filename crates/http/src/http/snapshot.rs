@@ -1,0 +1,430 @@
+//! `POST /relay/v1/snapshot`: `{"id": "3kfz0q8m"}` looks at a task that waits, which stays as it is; with `"locals": false` at
+//! no variable, with `"limit": 1000` at so many characters of a value, with `"process": true` also at what may differ between
+//! processes: a thread more, with `"process": true` and a frame for each of the environment, packages and random numbers.
+//!
+//! The answer has `{"threads": [{"name", "frames": [{"file", "line", "function", "first", "lines", "variables": [{"name", "type",
+//! "value"}]}]}]}`, oldest frame first; with `exception` and `raised` (frames too) where a post-mortem waits. It is a session
+//! like every other one, on record and for a permit, by the permission `view`: what is run in the worker is the relay's own
+//! probe and no text of a client's. Without the permission `debug` none of the program's code runs, and text is hidden ([`ray_relay_access::visibility`]). A park of
+//! the person who asks is its owner, and stays as it is; one that the agent of its node keeps comes to this relay first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::{Response, StatusCode};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::time::timeout;
+use tracing::Instrument as _;
+
+use super::answer::{self, Body};
+use super::exchange::{Exchange, Post};
+use super::refusal::HttpRefusal;
+use super::{audit, body, own_connection};
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
+use ray_relay_access::recording::{Direction, Protocol};
+use ray_relay_access::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
+use ray_relay_access::visibility::{Visibility, thread_name};
+use ray_relay_base::memory::{self, Account, Taken};
+use ray_relay_base::wire::dap::codec::weight;
+use ray_relay_base::wire::prefixed::Prefixed;
+use ray_relay_debugger::pdb::{
+    PromptError, Rendering, SnapshotLimits, Visible, read_snapshot, snapshot, snapshot_expression,
+    visit,
+};
+use ray_relay_ray::hold::LOOK_CLIENT;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, Kind, Location, Snapshot};
+use ray_relay_session::context::Context;
+use ray_relay_session::session::live::Begun;
+use ray_relay_session::session::refusal::SessionRefusal;
+use ray_relay_session::session::shares::QuotaPermit;
+use ray_relay_session::session::state::SessionState;
+use ray_relay_session::session::{Authorized, Denied, Permit, authorise, leaving, parks};
+use ray_relay_session::upstream::park::takes_in;
+use ray_relay_session::upstream::{self, MAX_HANDSHAKE_FRAME};
+
+/// Largest body of a request, in bytes.
+const LARGEST: usize = 1024;
+/// What is wrong with a body.
+const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false, \"process\": true and \"limit\": 1000, up to 100000";
+/// Longest value that may be asked for, in characters.
+pub(super) const LONGEST_VALUE: usize = 100_000;
+/// Lines of source around the place where a frame stands.
+const AROUND: usize = 8;
+/// How long the worker is waited for when the session is over.
+const GIVEN_BACK: Duration = Duration::from_secs(3);
+/// How long the list may take to show a park that has come to this relay.
+const SHOWN: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SnapshotRequest {
+    id: String,
+    /// Whether values of variables are looked at.
+    #[serde(default = "body::yes")]
+    locals: bool,
+    /// Longest value, in characters.
+    limit: Option<usize>,
+    /// Whether the process is looked at as well, as far as it may differ from others.
+    #[serde(default)]
+    process: bool,
+}
+
+impl SnapshotRequest {
+    fn is_bounded(&self) -> bool {
+        self.limit
+            .is_none_or(|limit| (1..=LONGEST_VALUE).contains(&limit))
+    }
+
+    /// What is held of it is taken from `account`.
+    fn limits(&self, account: Account) -> SnapshotLimits {
+        let usual = SnapshotLimits::default();
+        SnapshotLimits {
+            value: self.limit.unwrap_or(usual.value),
+            locals: self.locals,
+            process: self.process,
+            around: AROUND,
+            account,
+            ..usual
+        }
+    }
+}
+
+/// Why there is no snapshot. `Display` is a sentence for the client.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoSnapshot {
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error(transparent)]
+    Refused(#[from] SessionRefusal),
+    #[error(transparent)]
+    NotTaken(#[from] PromptError),
+    #[error("a breakpoint of Ray's legacy debugger shows nothing but its prompt")]
+    Legacy,
+    #[error("{0}")]
+    Failed(String),
+    #[error("the relay is ending; try again when it is back")]
+    Ending,
+}
+
+impl NoSnapshot {
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            Self::Denied(Denied::Missing { .. }) => StatusCode::FORBIDDEN,
+            Self::Denied(Denied::Hidden) => StatusCode::NOT_FOUND,
+            Self::Refused(why) => match why.kind() {
+                RefusalKind::InUse => StatusCode::CONFLICT,
+                RefusalKind::NotFound => StatusCode::NOT_FOUND,
+                RefusalKind::Forbidden => StatusCode::FORBIDDEN,
+                _ => StatusCode::SERVICE_UNAVAILABLE,
+            },
+            Self::NotTaken(why) => own_connection::status(why),
+            Self::Legacy => StatusCode::CONFLICT,
+            Self::Failed(_) => StatusCode::BAD_GATEWAY,
+            Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+/// Looks at the task that the body names.
+pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
+    let (exchange, principal) = (post.exchange, post.principal);
+    let ctx = exchange.ctx;
+    let wanted: Option<SnapshotRequest> = body::json(post.body, LARGEST).await;
+    let wanted = wanted.filter(SnapshotRequest::is_bounded);
+    let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
+    let limits = wanted.limits(ctx.account(principal));
+    let shot = look(exchange, principal, &wanted.id, limits, Arc::new(share)).await;
+    // A person who may not look any more sees nothing of what was looked at before.
+    if let Some(ended) = principal.is_over() {
+        return Err(HttpRefusal::Ended(ended));
+    }
+    Ok(match shot {
+        Ok((threads, taken)) => {
+            let answer = answer::json(StatusCode::OK, &json!({ "threads": threads }));
+            answer.map(|body| answer::held(body, taken).boxed_unsync())
+        }
+        Err(why) => answer::error(why.status(), why),
+    })
+}
+
+/// What `id` shows of itself within `limits`, and the memory for it; it may go on for as long as `share` is had.
+pub(super) async fn look(
+    exchange: &Exchange<'_>,
+    principal: &Principal,
+    id: &str,
+    mut limits: SnapshotLimits,
+    share: Arc<QuotaPermit>,
+) -> Result<(Value, Taken), NoSnapshot> {
+    let ctx = exchange.ctx;
+    let id: Option<BreakpointId> = id.parse().ok();
+    let breakpoint = id.and_then(|id| ctx.registry.snapshot().find(id).cloned());
+    let authorized = match breakpoint {
+        Some(breakpoint) => authorise(principal, &breakpoint, Scope::View),
+        None => Err(Denied::Hidden),
+    };
+    if let Ok(authorized) = &authorized {
+        limits.rendering = Visibility::of(authorized.rights()).rendering(limits.rendering.key);
+    }
+    let shot = match authorized {
+        Ok(authorized) if parks::is_own(authorized.principal(), authorized.breakpoint()) => {
+            Box::pin(look_at_park(exchange, authorized, &limits)).await
+        }
+        Ok(authorized) => {
+            // A debugger that is asked and not heard out is hurt by it: the client may go, this stays.
+            let looked = looked(
+                Arc::clone(ctx),
+                exchange.connection.info.summary.clone(),
+                (authorized, limits),
+                share,
+            );
+            let done = ctx.shutdown.tasks.spawn(looked.in_current_span());
+            done.await.unwrap_or(Err(NoSnapshot::Ending))
+        }
+        Err(why) => {
+            audit::deny_on(exchange, principal, Scope::View, id).await;
+            Err(why.into())
+        }
+    };
+    if let Err(NoSnapshot::Refused(why)) = &shot {
+        ctx.metrics.refused(why.kind());
+    }
+    shot
+}
+
+/// Whether this relay has it, or, where it is parked, the agent of its node.
+fn is_here(breakpoint: &Breakpoint) -> bool {
+    breakpoint.holder().is_some_and(Holder::is_here)
+}
+
+/// The park of `authorized` at this relay, as the agent of its node has kept it: a session goes on with it, and leaves it at
+/// once.
+async fn brought_here(
+    exchange: &Exchange<'_>,
+    authorized: &Authorized,
+) -> Result<Authorized, NoSnapshot> {
+    let ctx = exchange.ctx;
+    let (principal, id) = (authorized.principal(), authorized.breakpoint().id);
+    // Who goes on with what cannot be left again would have it run.
+    takes_in(ctx, authorized).map_err(|why| {
+        SessionRefusal::Unable(format!(
+            "the task stays parked at the agent of its node, and is not looked at, because {why}"
+        ))
+    })?;
+    let dialled = own_connection::dial(exchange, principal).await;
+    let near = dialled.ok_or(NoSnapshot::Ending)?;
+    let account = ctx.account(principal);
+    let relay = json!({"breakpoint": id, "visit": true});
+    visit(near, LOOK_CLIENT, relay, &account).await?;
+    let mut lists = ctx.registry.watch();
+    let parked = |list: &Snapshot| {
+        let row = list.find(id).filter(|row| is_here(row))?;
+        row.holder()?.parked_until.map(|_| Arc::clone(row))
+    };
+    let shown = timeout(SHOWN, lists.wait_for(|list| parked(list).is_some())).await;
+    let held = shown.ok().and_then(|list| parked(&*list.ok()?));
+    let held = held.ok_or_else(|| parks::over(authorized.breakpoint()))?;
+    Ok(authorise(principal, &held, Scope::View)?)
+}
+
+/// The threads of a park that stays as it is, on record before it is looked at.
+async fn look_at_park(
+    exchange: &Exchange<'_>,
+    authorized: Authorized,
+    limits: &SnapshotLimits,
+) -> Result<(Value, Taken), NoSnapshot> {
+    let ctx = exchange.ctx;
+    shows_threads(authorized.breakpoint())?;
+    let authorized = match is_here(authorized.breakpoint()) {
+        true => authorized,
+        false => brought_here(exchange, &authorized).await?,
+    };
+    let breakpoint = authorized.breakpoint();
+    let mut entry = audit::command(exchange, authorized.principal(), "snapshot");
+    entry.breakpoint = Some(breakpoint.clone());
+    let recorded = audit::on_record(ctx, entry).await;
+    recorded.map_err(|why| SessionRefusal::Unable(why.to_string()))?;
+    let looked = ctx
+        .sessions
+        .parks
+        .look(&authorized, snapshot_expression(limits));
+    let looked = looked.await?;
+    let taken = limits
+        .account
+        .take(memory::MemoryUse::Messages, weight(looked.as_bytes()));
+    let taken = taken.map_err(|short| SessionRefusal::Throttled(short.to_string()))?;
+    let threads = read_snapshot(&looked).map_err(|why| NoSnapshot::Failed(why.to_string()))?;
+    Ok((shown(threads, &limits.rendering), taken))
+}
+
+fn shows_threads(breakpoint: &Breakpoint) -> Result<(), NoSnapshot> {
+    match breakpoint.kind {
+        Kind::Debugpy => Ok(()),
+        Kind::Pdb => Err(NoSnapshot::Legacy),
+    }
+}
+
+/// One session for no other purpose, from its permit to its end on record.
+async fn looked(
+    ctx: Arc<Context>,
+    summary: Summary,
+    (authorized, limits): (Authorized, SnapshotLimits),
+    _share: Arc<QuotaPermit>,
+) -> Result<(Value, Taken), NoSnapshot> {
+    let (principal, breakpoint) = (
+        authorized.principal().clone(),
+        authorized.breakpoint().clone(),
+    );
+    shows_threads(&breakpoint)?;
+    let session = ctx.sessions.table.open(&summary);
+    session.set_state(SessionProtocol::Dap, SessionState::Looking);
+    session.set_client(LOOK_CLIENT.to_owned());
+    session.set_principal(principal.clone());
+    let wanted = |b: &Breakpoint| b.id == breakpoint.id;
+    leaving::given_back(&ctx.registry, &ctx.sessions.table, wanted).await;
+    let holder = session.holder(&principal, LOOK_CLIENT);
+    let unknown = || SessionRefusal::Nothing(Denied::Hidden.to_string());
+    let permit = Permit::acquire(&ctx.registry, authorized, holder)
+        .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, unknown))?;
+    let span = permit.span();
+    let mut details: Map<String, Value> = Map::new();
+    details.insert("protocol".into(), "http".into());
+    details.insert("client".into(), LOOK_CLIENT.into());
+    details.insert("scope".into(), Scope::View.word().into());
+    let services = ctx.services();
+    let begun = Begun::begin(
+        services,
+        &session,
+        permit,
+        Protocol::Terminal,
+        LOOK_CLIENT,
+        details,
+    )
+    .instrument(span.clone())
+    .await?;
+    let connected = upstream::connect(&ctx, &begun.permit, MAX_HANDSHAKE_FRAME);
+    let worker = match connected.instrument(span.clone()).await {
+        Ok(worker) => worker,
+        Err(why) => {
+            let (permit, closing) = begun.part();
+            permit.end(GIVEN_BACK).await;
+            closing.end(Outcome::Refused).await;
+            let name = breakpoint.title();
+            return Err(NoSnapshot::Failed(format!("cannot reach {name}: {why}")));
+        }
+    };
+    let live = begun.attached();
+    let (stream, read) = worker.into_parts();
+    let stream = Prefixed::new(read.into(), stream);
+    let shot = snapshot(stream, LOOK_CLIENT, &limits);
+    let shot = shot.instrument(span).await.map(|(threads, taken)| {
+        if let Some(place) = place_in(&threads) {
+            live.worker.stands_at(Some(place));
+        }
+        (shown(threads, &limits.rendering), taken)
+    });
+    let outcome = match &shot {
+        Ok((threads, _)) => {
+            // Where it has to be recorded and cannot be, it is not shown.
+            let taken = live
+                .capture
+                .take(Direction::Down, threads.to_string().as_bytes());
+            taken
+                .map_err(|why| why.to_string())
+                .map(|()| Outcome::Client)
+        }
+        Err(_) => Ok(Outcome::Upstream),
+    };
+    let (attached, closing) = live.part();
+    attached.end(GIVEN_BACK).await;
+    closing
+        .end(*outcome.as_ref().unwrap_or(&Outcome::Failed))
+        .await;
+    session.ended(*outcome.as_ref().unwrap_or(&Outcome::Failed));
+    outcome.map_err(NoSnapshot::Failed)?;
+    shot.map_err(|why| NoSnapshot::Failed(why.to_string()))
+}
+
+/// Where the first of `threads` stands, of whose frames the last is the innermost.
+fn place_in(threads: &Value) -> Option<Location> {
+    let thread = threads.get(0)?;
+    let frames = thread.get("raised").or_else(|| thread.get("frames"))?;
+    let frame = frames.as_array()?.last()?;
+    let text = |key: &str| frame[key].as_str().unwrap_or_default();
+    Location::told(text("file"), frame["line"].as_u64()?, text("function"))
+}
+
+/// `threads` as they are shown: of each frame the variables as a list, as a debugger would have them.
+fn shown(mut threads: Value, rendering: &Rendering) -> Value {
+    let hides = rendering.visible == Visible::Structure;
+    for thread in threads.as_array_mut().into_iter().flatten() {
+        if hides && let Some(Value::String(name)) = thread.get_mut("name") {
+            *name = thread_name(name);
+        }
+        for key in ["frames", "raised"] {
+            let frames = thread.get_mut(key).and_then(Value::as_array_mut);
+            for frame in frames
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_object_mut)
+            {
+                let types = frame.shift_remove("types").unwrap_or_default();
+                let digests = frame.shift_remove("digests").unwrap_or_default();
+                let locals = frame.shift_remove("locals").unwrap_or_default();
+                if rendering.visible != Visible::Full {
+                    frame.entry("variables").or_insert_with(|| json!([]));
+                    continue;
+                }
+                let locals = locals.as_object().into_iter().flatten();
+                let variables: Vec<Value> = locals
+                    .map(|(name, value)| {
+                        let mut variable =
+                            json!({"name": name, "type": types.get(name), "value": value});
+                        let digest = digests.get(name).and_then(Value::as_object);
+                        if let (Some(digest), Value::Object(variable)) = (digest, &mut variable) {
+                            variable.extend(digest.clone());
+                        }
+                        variable
+                    })
+                    .collect();
+                frame.insert("variables".to_owned(), variables.into());
+            }
+        }
+    }
+    threads
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_come_as_the_worker_renders_them_where_text_is_hidden() {
+        let threads = json!([{"name": "hunter2", "frames": [
+            {"file": "a.py", "line": 2, "function": "f", "locals": {"x": "'hunter2'"}, "types": {"x": "str"}},
+            {"file": "b.py", "line": 2, "function": "g", "variables": [{"name": "y", "type": "str", "value": "str, 7 characters"}]},
+        ]}]);
+        let hidden = Rendering {
+            visible: Visible::Structure,
+            ..Rendering::default()
+        };
+        let seen = shown(threads.clone(), &hidden);
+        assert!(!seen.to_string().contains("hunter2"), "{seen}");
+        assert_eq!(seen[0]["name"], "str, 7 characters");
+        assert_eq!(seen[0]["frames"][0]["variables"], json!([]));
+        assert_eq!(
+            seen[0]["frames"][1]["variables"][0]["value"],
+            "str, 7 characters"
+        );
+        let open = shown(threads, &Rendering::default());
+        let variables = &open[0]["frames"][0]["variables"];
+        assert_eq!(
+            variables,
+            &json!([{"name": "x", "type": "str", "value": "'hunter2'"}])
+        );
+    }
+}

@@ -1,0 +1,424 @@
+//! A relay's HTTP side between real sockets: a fake head behind it, hyper clients in front.
+#![allow(clippy::unwrap_used)]
+
+mod agents;
+mod api;
+mod authentication;
+mod authorisation;
+mod compare;
+mod described;
+mod endings;
+mod lifecycle;
+mod list;
+mod narrowed_admin;
+mod origins;
+mod page;
+mod park;
+mod proxy;
+mod release;
+mod running;
+mod sessions;
+mod smuggling;
+mod snapshot;
+mod terminal;
+mod websocket;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::header::HOST;
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::answer::{self, Body};
+use super::serve_connection;
+use ray_relay_access::audit::testing::{AuditLine, AuditSpy, spied};
+use ray_relay_view::advertise;
+
+use ray_relay_access::connection::ConnectionInfo;
+use ray_relay_access::identity::testing::{
+    authenticator, principal, revoke, token_of, token_until,
+};
+use ray_relay_access::identity::{Authenticator, Principal};
+use ray_relay_base::config::{self, Config};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Registry};
+use ray_relay_ray::ray::testing::paused;
+use ray_relay_session::context::Context;
+use ray_relay_session::session::SessionRow;
+
+/// A paused worker of the cluster `default`.
+pub fn breakpoint(worker_id: &str) -> Breakpoint {
+    let mut breakpoint = Breakpoint {
+        id: BreakpointId::derive("default", worker_id),
+        node_ip: [10, 88, 0, 10].into(),
+        worker_id: worker_id.into(),
+        pid: 495,
+        port: 38645,
+        first_seen: Timestamp::now(),
+        ..paused("square", 1)
+    };
+    breakpoint.names_mut().job_id = Some("01000000".to_owned());
+    breakpoint
+}
+
+pub fn config() -> Config {
+    let second = Duration::from_secs(1);
+    Config {
+        auth: ray_relay_base::config::Auth::default(),
+        listen: config::Listen {
+            address: ([127, 0, 0, 1], 0).into(),
+            insecure_no_auth: false,
+            max_connections: 16,
+            memory: None,
+            handshake_timeout: 10 * second,
+            keepalive: 15 * second,
+            drain_timeout: 30 * second,
+            keeper: None,
+        },
+        clusters: Vec::new(),
+        registry: config::Registry {
+            poll_interval: second,
+            request_timeout: 5 * second,
+            backoff_max: 30 * second,
+            node_interval: 10 * second,
+            locations: true,
+        },
+        dap: config::Dap {
+            connect_timeout: 5 * second,
+            max_frame: 1 << 26,
+            allow_terminate: false,
+            allow_attach: false,
+        },
+        http: config::Http {
+            max_event_streams: 2,
+            allowed_hosts: vec!["relay.example.com".to_owned()],
+            dashboard_hosts: None,
+            metrics_open: false,
+        },
+        advertise: config::Advertise::Single,
+        log: config::Log {
+            level: "info".to_owned(),
+            format: config::LogFormat::Text,
+        },
+        ..Config::default()
+    }
+}
+
+/// Action, outcome, subject and path of each entry of the audit log.
+fn lines(entries: &[AuditLine]) -> Vec<String> {
+    let line = |entry: &AuditLine| {
+        let of = |key: &str| {
+            entry
+                .details
+                .get(key)
+                .and_then(|v| v.as_str())
+                .unwrap_or("-")
+        };
+        let subject = entry.subject.as_deref().unwrap_or("-");
+        format!(
+            "{:?} {} {subject} {}",
+            entry.action,
+            of("outcome"),
+            of("path")
+        )
+    };
+    entries.iter().map(line).collect()
+}
+
+/// A principal that may do what `rules` says, as a policy file says it. The token is that of [`token_of`].
+pub(super) struct Person {
+    rules: String,
+}
+
+impl Person {
+    /// A principal with `scopes` (words in quotes) on what `narrowing` (lines of TOML) says.
+    pub(super) fn new(subject: &str, scopes: &str, narrowing: &str) -> Self {
+        let rules =
+            format!("[[rule]]\nsubjects = [{subject:?}]\nscopes = [{scopes}]\n{narrowing}\n");
+        Self { rules }
+    }
+}
+
+/// The header's value with the token of `subject`.
+fn bearer(subject: &str) -> String {
+    format!("Bearer {}", token_of(subject))
+}
+
+/// A head that no client may knock at: tells of every connection and keeps silent.
+struct Untouched {
+    address: SocketAddr,
+    listener: TcpListener,
+}
+
+impl Untouched {
+    async fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self {
+            address: listener.local_addr().unwrap(),
+            listener,
+        }
+    }
+
+    /// Fails if a client has connected.
+    async fn check(&self) {
+        // A connection of this test's own is behind all others in the queue.
+        let own = TcpStream::connect(self.address).await.unwrap();
+        let (_, first) = self.listener.accept().await.unwrap();
+        assert_eq!(
+            first,
+            own.local_addr().unwrap(),
+            "somebody reached the head"
+        );
+    }
+}
+
+/// A relay on a port of its own, with its heads. Everything ends when it is dropped.
+struct Relay {
+    address: SocketAddr,
+    registry: Registry,
+    ctx: Arc<Context>,
+    /// Its audit log.
+    heard: AuditSpy,
+    shutdown: CancellationToken,
+    connections: tokio::sync::watch::Receiver<usize>,
+    _tasks: JoinSet<()>,
+}
+
+impl Relay {
+    /// A relay in front of `heads`, given as name and address.
+    async fn start(heads: &[(&str, SocketAddr)], change: impl FnOnce(&mut Config)) -> Self {
+        Self::with_auth(heads, Authenticator::open(), change).await
+    }
+
+    /// The same, and `people` are known by the tokens of [`token_of`].
+    async fn guarded(heads: &[(&str, SocketAddr)], people: &[&Person]) -> Self {
+        let policy: String = people.iter().map(|person| &*person.rules).collect();
+        Self::with_auth(heads, authenticator(&policy), |_| {}).await
+    }
+
+    async fn with_auth(
+        heads: &[(&str, SocketAddr)],
+        auth: Arc<Authenticator>,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        let mut config = config();
+        for (name, address) in heads {
+            config.clusters.push(config::Cluster {
+                name: (*name).to_owned(),
+                ray_address: format!("http://{address}"),
+                token_file: None,
+                gcs_address: config::Gcs::Off,
+                ..config::Cluster::default()
+            });
+        }
+        change(&mut config);
+        let registry = match config.clusters.is_empty() {
+            true => Registry::offline(&["default"], &config.registry),
+            false => Registry::new(&config.clusters, &config.registry).unwrap(),
+        };
+        let (audit, heard) = spied(false);
+        let ctx = Context::watching(registry.clone(), config, auth, audit);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let (count, connections) = tokio::sync::watch::channel(0);
+        let mut tasks = JoinSet::new();
+        let (served, stop) = (Arc::clone(&ctx), shutdown.clone());
+        tasks.spawn(async move {
+            let mut open = JoinSet::new();
+            loop {
+                tokio::select! {
+                    accepted = listener.accept() => {
+                        let (stream, peer) = accepted.unwrap();
+                        open.spawn(serve_connection(stream, ConnectionInfo::plain(peer), Arc::clone(&served), stop.clone()));
+                    }
+                    Some(ended) = open.join_next() => ended.unwrap(),
+                }
+                count.send_replace(open.len());
+            }
+        });
+        Self {
+            address,
+            registry,
+            ctx,
+            heard,
+            shutdown,
+            connections,
+            _tasks: tasks,
+        }
+    }
+
+    async fn client(&self) -> Client {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let (send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { _ = connection.with_upgrades().await });
+        Client {
+            send,
+            _tasks: tasks,
+        }
+    }
+
+    /// GETs as a client that knows the relay by its address.
+    async fn get(&self, path: &str) -> Response<Incoming> {
+        let request = self.request("GET", path).body(answer::empty()).unwrap();
+        self.client().await.send(request).await
+    }
+
+    /// The same with `token`.
+    async fn get_as(&self, token: &str, path: &str) -> Response<Incoming> {
+        self.ask_as(token, "GET", path).await
+    }
+
+    async fn ask_as(&self, token: &str, method: &str, path: &str) -> Response<Incoming> {
+        let request = self
+            .request(method, path)
+            .header("authorization", format!("Bearer {token}"));
+        self.client()
+            .await
+            .send(request.body(answer::empty()).unwrap())
+            .await
+    }
+
+    fn request(&self, method: &str, path: &str) -> hyper::http::request::Builder {
+        Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, self.address.to_string())
+    }
+
+    /// Until no connection is left.
+    async fn quiet(&mut self) {
+        self.connections.wait_for(|open| *open == 0).await.unwrap();
+    }
+}
+
+/// One HTTP/1.1 connection.
+struct Client {
+    send: hyper::client::conn::http1::SendRequest<Body>,
+    _tasks: JoinSet<()>,
+}
+
+impl Client {
+    async fn send(mut self, request: Request<Body>) -> Response<Incoming> {
+        let response = self.send.send_request(request).await.unwrap();
+        // The connection must outlive the answer's body.
+        tokio::spawn(async move {
+            let mut this = self;
+            while this._tasks.join_next().await.is_some() {}
+        });
+        response
+    }
+}
+
+async fn text(response: Response<Incoming>) -> String {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+async fn json(response: Response<Incoming>) -> serde_json::Value {
+    serde_json::from_str(&text(response).await).unwrap()
+}
+
+/// A head that answers as `handler` says.
+/// What `subject` is answered who sends `body` to `path`: the status, and what it says.
+async fn posted(relay: &Relay, path: &str, subject: &str, body: &str) -> (u16, serde_json::Value) {
+    let request = relay
+        .request("POST", path)
+        .header("authorization", bearer(subject));
+    let request = request.body(answer::full(body.to_owned())).unwrap();
+    let response = relay.client().await.send(request).await;
+    (response.status().as_u16(), json(response).await)
+}
+
+/// The same with the sentence of a refusal.
+async fn refused(relay: &Relay, path: &str, subject: &str, body: &str) -> (u16, String) {
+    let (status, answer) = posted(relay, path, subject, body).await;
+    let why = answer["error"].as_str().unwrap_or_default();
+    (status, why.to_owned())
+}
+
+async fn head<H, F>(handler: H) -> (SocketAddr, JoinSet<()>)
+where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut open = JoinSet::new();
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let handler = handler.clone();
+            open.spawn(async move {
+                let service = service_fn(|request| {
+                    let answered = handler(request);
+                    async move { Ok::<_, Infallible>(answered.await) }
+                });
+                let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                _ = builder
+                    .serve_connection_with_upgrades(TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    });
+    (address, tasks)
+}
+
+/// What the head saw of a request.
+#[derive(Debug)]
+struct Seen {
+    method: Method,
+    uri: String,
+    headers: HeaderMap,
+}
+
+/// A head that tells what it is asked, and answers with `answered`.
+async fn telling(
+    answered: fn() -> Response<Body>,
+) -> (SocketAddr, mpsc::UnboundedReceiver<Seen>, JoinSet<()>) {
+    let (tell, seen) = mpsc::unbounded_channel();
+    let (address, tasks) = head(move |request: Request<Incoming>| {
+        let (parts, _) = request.into_parts();
+        _ = tell.send(Seen {
+            method: parts.method,
+            uri: parts.uri.to_string(),
+            headers: parts.headers,
+        });
+        async move { answered() }
+    })
+    .await;
+    (address, seen, tasks)
+}
+
+fn ok(body: impl Into<Bytes>) -> Response<Body> {
+    Response::new(answer::full(body))
+}
+
+fn with(mut response: Response<Body>, headers: &[(&'static str, &'static str)]) -> Response<Body> {
+    for (name, value) in headers {
+        response.headers_mut().append(*name, value.parse().unwrap());
+    }
+    response
+}
+
+fn status(code: u16) -> Response<Body> {
+    let mut response = ok("");
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response
+}

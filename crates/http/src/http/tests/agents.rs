@@ -1,0 +1,32 @@
+//! The agents of Ray nodes, as a relay takes them in.
+
+mod failing;
+mod inspecting;
+mod linking;
+mod reverse;
+mod running;
+mod sharing;
+mod streams;
+mod trouble;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use hyper::StatusCode;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::{Bytes, Message};
+
+use crate::http::testing::*;
+use ray_relay_access::audit::testing::spied;
+use ray_relay_access::connection::ConnectionInfo;
+use ray_relay_access::identity::testing::{authenticator, token_of};
+use ray_relay_base::config::Config;
+use ray_relay_base::wire::tunnel::messages::{Announce, FromAgent, FromRelay};
+use ray_relay_base::wire::tunnel::text::Hex;
+use ray_relay_base::wire::tunnel::{self, LINK_PATH, LINK_PROTOCOL, SECRET_HEADER, STREAM_PATH};
+use ray_relay_session::agents::testing::*;
+use ray_relay_session::context::Context;

@@ -1,0 +1,317 @@
+//! Streams to debuggers, and who gets none.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+use ray_relay_access::identity::testing::revoke;
+use ray_relay_base::wire::tunnel::messages::{self, HoldRow, Parked, Refusal};
+use ray_relay_ray::ray::registry::Breakpoint;
+use ray_relay_ray::ray::testing::paused;
+use ray_relay_session::agents::end::AgentLinkEnd;
+use ray_relay_session::agents::{NoStream, OpenRequest, Tunnel, WorkerRoute};
+
+fn breakpoint() -> Breakpoint {
+    let mut breakpoint = paused("square", 1);
+    (breakpoint.node_id, breakpoint.node_ip) = ("a1".into(), [10, 0, 0, 1].into());
+    breakpoint
+}
+
+/// Asks for a stream, as a session does.
+fn asking(scene: &Scene, patience: Duration) -> tokio::task::JoinHandle<Result<Tunnel, NoStream>> {
+    asking_for(scene, None, patience)
+}
+
+/// The same for the session `holder`.
+fn asking_for(
+    scene: &Scene,
+    holder: Option<messages::WorkerTaker>,
+    patience: Duration,
+) -> tokio::task::JoinHandle<Result<Tunnel, NoStream>> {
+    let agents = Arc::clone(&scene.context.peers.agents);
+    tokio::spawn(async move {
+        let breakpoint = breakpoint();
+        let Ok(WorkerRoute::Agent { link, node_id }) = agents.way(&breakpoint).await else {
+            panic!("no agent");
+        };
+        let wanted = OpenRequest {
+            breakpoint: &breakpoint,
+            node_id: &node_id,
+            holder,
+            resume: None,
+            process: None,
+            keep: None,
+        };
+        agents.open(&link, wanted, patience).await
+    })
+}
+
+#[tokio::test]
+async fn bytes_pass_both_ways_and_either_end_ends_the_other() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let asking = asking(&scene, PATIENCE);
+    let open = agent.asked().await;
+    assert_eq!((&*open.node_id, open.port), ("a1", breakpoint().port));
+    let mut stream = scene.stream("agent", &open).await.unwrap();
+    dialled(&mut stream).await;
+    let mut tunnel = asking.await.unwrap().unwrap();
+    tunnel.write_all(b"to the debugger").await.unwrap();
+    assert_eq!(bytes(&mut stream).await.unwrap(), "to the debugger");
+    let large = vec![7; 100_000];
+    for piece in large.chunks(50_000) {
+        let message = Message::Binary(Bytes::copy_from_slice(piece));
+        stream.send(message).await.unwrap();
+    }
+    let mut read = vec![0; large.len()];
+    tunnel.read_exact(&mut read).await.unwrap();
+    assert!(read == large);
+    let metrics = || scene.context.metrics.render(&Default::default());
+    assert!(
+        metrics().contains("ray_relay_agent_streams_open 1"),
+        "{}",
+        metrics()
+    );
+    drop(tunnel);
+    assert!(
+        bytes(&mut stream).await.is_none(),
+        "the agent learns of the end"
+    );
+    let closed = async {
+        while !metrics().contains("ray_relay_agent_streams_open 0") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, closed).await.expect("in time");
+    // The link is as it was.
+    drop(super::streams::asking(&scene, PATIENCE));
+    agent.asked().await;
+}
+
+/// An agent notices first that a stream is lost, and says so over a new link: the relay's end of it would look whole for long.
+#[tokio::test]
+async fn a_stream_is_broken_whose_worker_the_agent_keeps() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let holder = messages::WorkerTaker {
+        name: "ada".into(),
+        session: "7".into(),
+        client: Default::default(),
+        peer: None,
+    };
+    let asking = asking_for(&scene, Some(holder), PATIENCE);
+    let mut stream = scene.stream("agent", &agent.asked().await).await.unwrap();
+    dialled(&mut stream).await;
+    let mut tunnel = asking.await.unwrap().unwrap();
+    let parked = |session: &str, replica| HoldRow {
+        worker_id: (&*breakpoint().worker_id).into(),
+        kind: messages::Kind::Debugpy,
+        port: breakpoint().port,
+        name: "ada".into(),
+        session: session.into(),
+        client: Default::default(),
+        peer: None,
+        replica,
+        since_unix_ms: 0,
+        parked: Some(Parked {
+            owner: "ada".into(),
+            until_unix_ms: u64::MAX,
+            credential: None,
+            evaluates: false,
+            entered: None,
+        }),
+    };
+    let own = scene.context.peers.agents.replica();
+    let going_on = HoldRow {
+        parked: None,
+        ..parked("7", own)
+    };
+    // Nothing of these is that stream.
+    let others = vec![parked("8", own), parked("7", Hex([9; 8])), going_on];
+    agent.say(&FromAgent::Held { workers: others }).await;
+    let quiet = timeout(Duration::from_millis(200), tunnel.read_u8()).await;
+    assert!(quiet.is_err(), "{quiet:?}");
+    let workers = vec![parked("7", own)];
+    agent.say(&FromAgent::Held { workers }).await;
+    let broken = timeout(PATIENCE, tunnel.read_u8()).await.expect("in time");
+    assert!(broken.is_err());
+}
+
+#[tokio::test]
+async fn only_who_was_asked_gets_a_stream_and_once() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let asking = asking(&scene, PATIENCE);
+    let open = agent.asked().await;
+    let gone = Some(StatusCode::NOT_FOUND);
+    // A wrong secret, and one of the right beginning.
+    let mut wrong = open.clone();
+    wrong.secret.0[15] ^= 1;
+    assert_eq!(scene.stream("agent", &wrong).await.err(), gone);
+    // Another stream.
+    let mut other = open.clone();
+    other.stream.0[0] ^= 1;
+    assert_eq!(scene.stream("agent", &other).await.err(), gone);
+    // The right secret in other hands, and in hands that may not.
+    assert_eq!(scene.stream("local", &open).await.err(), gone);
+    let forbidden = Some(StatusCode::FORBIDDEN);
+    assert_eq!(scene.stream("person", &open).await.err(), forbidden);
+    assert!(!asking.is_finished(), "none of them has harmed it");
+    let mut stream = scene.stream("agent", &open).await.unwrap();
+    // Used up, also before the debugger is there.
+    assert_eq!(scene.stream("agent", &open).await.err(), gone);
+    dialled(&mut stream).await;
+    asking.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn who_no_longer_waits_is_not_served_and_the_agent_is_told() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let asking = asking(&scene, Duration::from_millis(300));
+    let open = agent.asked().await;
+    let late = asking.await.unwrap().unwrap_err();
+    assert!(matches!(late, NoStream::TimedOut(_)), "{late}");
+    match agent.hear().await {
+        Ok(FromRelay::Cancel { stream }) => assert_eq!(stream, open.stream),
+        other => panic!("{other:?}"),
+    }
+    let gone = Some(StatusCode::NOT_FOUND);
+    assert_eq!(scene.stream("agent", &open).await.err(), gone);
+}
+
+#[tokio::test]
+async fn a_refusal_reaches_who_asked_and_one_of_another_link_does_not() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let mut other = scene.linked("local", "c3", 2).await;
+    let asking = asking(&scene, PATIENCE);
+    let open = agent.asked().await;
+    let refused = |kind| FromAgent::Refused {
+        stream: open.stream,
+        kind,
+        detail: "bob holds it".into(),
+        holder: None,
+    };
+    other.say(&refused(Refusal::Busy)).await;
+    agent.say(&refused(Refusal::Held)).await;
+    let why = asking.await.unwrap().unwrap_err().to_string();
+    assert!(why.contains("another relay: bob holds it"), "{why}");
+}
+
+#[tokio::test]
+async fn a_debugger_that_is_not_reached_and_an_agent_that_babbles_are_told_apart() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    for (said, failed) in [
+        (
+            r#"{"type":"failed","kind":"refused","detail":"10.0.0.1"}"#,
+            true,
+        ),
+        (r#"{"type":"dance"}"#, false),
+    ] {
+        let asking = asking(&scene, PATIENCE);
+        let open = agent.asked().await;
+        let mut stream = scene.stream("agent", &open).await.unwrap();
+        stream.send(Message::text(said)).await.unwrap();
+        let why = asking.await.unwrap().unwrap_err();
+        assert_eq!(matches!(why, NoStream::Failed(_)), failed, "{why}");
+        assert!(!why.to_string().contains("10.0.0.1"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn revoking_the_agent_breaks_its_streams_within_a_second() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let asking = asking(&scene, PATIENCE);
+    let open = agent.asked().await;
+    let mut stream = scene.stream("agent", &open).await.unwrap();
+    dialled(&mut stream).await;
+    let mut tunnel = asking.await.unwrap().unwrap();
+    // The link alone may go: the stream stays.
+    drop(agent);
+    tunnel.write_all(b"x").await.unwrap();
+    assert_eq!(bytes(&mut stream).await.unwrap(), "x");
+    let began = tokio::time::Instant::now();
+    revoke(&scene.context.auth, "agent").await;
+    let read = timeout(PATIENCE, tunnel.read_u8()).await.expect("in time");
+    assert!(read.is_err());
+    assert!(
+        began.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+    assert!(tunnel.write_all(b"y").await.is_err());
+    drop(tunnel);
+    assert!(
+        bytes(&mut stream).await.is_none(),
+        "nothing more reaches the agent"
+    );
+}
+
+#[tokio::test]
+async fn an_agent_in_doubt_loses_its_streams() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let asking = asking(&scene, PATIENCE);
+    let open = agent.asked().await;
+    let mut stream = scene.stream("agent", &open).await.unwrap();
+    dialled(&mut stream).await;
+    let mut tunnel = asking.await.unwrap().unwrap();
+    let reading = tokio::spawn(async move { agent.refused().await });
+    let mut second = scene.dial("double").await.unwrap();
+    second.announce("a1", 2).await;
+    second.refused().await;
+    assert!(
+        timeout(PATIENCE, tunnel.read_u8())
+            .await
+            .expect("in time")
+            .is_err()
+    );
+    assert!(reading.await.unwrap().contains("two agents"));
+}
+
+#[tokio::test]
+async fn no_more_is_asked_of_an_agent_than_it_may_have() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let mut waiting = Vec::new();
+    for _ in 0..ray_relay_session::agents::WAITING {
+        waiting.push(asking(&scene, PATIENCE));
+        agent.asked().await;
+    }
+    let busy = asking(&scene, PATIENCE).await.unwrap().unwrap_err();
+    assert_eq!(busy, NoStream::Busy);
+    // When the link goes, no session waits for what cannot come.
+    drop(agent);
+    for one in waiting {
+        assert_eq!(one.await.unwrap().unwrap_err(), NoStream::LinkLost);
+    }
+}
+
+/// A cable is cut: what was said on a stream would be sent again and again, and its session hear nothing.
+#[tokio::test]
+async fn the_streams_of_an_agent_that_is_silent_break_and_those_of_one_that_left_stay() {
+    for (end, breaks) in [(AgentLinkEnd::Silent, true), (AgentLinkEnd::Left, false)] {
+        let scene = Scene::new().await;
+        let mut agent = scene.linked("agent", "a1", 1).await;
+        let asking = asking(&scene, PATIENCE);
+        let open = agent.asked().await;
+        let mut stream = scene.stream("agent", &open).await.unwrap();
+        dialled(&mut stream).await;
+        let mut tunnel = asking.await.unwrap().unwrap();
+        let Ok(WorkerRoute::Agent { link, .. }) =
+            scene.context.peers.agents.way(&breakpoint()).await
+        else {
+            panic!("no agent");
+        };
+        link.end(end);
+        link.closed().await;
+        let read = timeout(Duration::from_millis(300), tunnel.read(&mut [0; 8])).await;
+        assert_eq!(read.is_ok(), breaks, "{read:?}");
+        if let Ok(read) = read {
+            let kind = read.unwrap_err().kind();
+            assert_eq!(kind, std::io::ErrorKind::ConnectionAborted);
+        }
+    }
+}

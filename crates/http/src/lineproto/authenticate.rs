@@ -1,0 +1,180 @@
+//! Who a client is: before it is told anything.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::io::AsyncRead;
+use tokio::time::{Instant, timeout_at};
+
+use crate::lineproto::input::{ClientInput, Typed};
+use crate::lineproto::output::Out;
+use ray_relay_access::connection::ConnectionInfo;
+use ray_relay_access::identity::{AuthError, Secret};
+use ray_relay_session::context::Context;
+
+use ray_relay_access::telemetry::metrics::{Outcome, RefusalKind};
+use ray_relay_ray::ray::registry::names_worker;
+use ray_relay_session::session::Session;
+use ray_relay_session::session::authenticate::{
+    Authenticated, Authentication, NotAuthenticated, PresentedCredential, Purpose,
+};
+
+/// What a person is told first who has to show a token. `ray-relay debug` knows by it that it talks to a relay, and to
+/// no worker that wants to hear one.
+pub const TOKEN_NEEDED: &str = "ray-relay: a token is needed here.\n";
+/// What a token is asked for with, each time.
+pub const TOKEN_QUESTION: &str = "token: ";
+/// Wrong tokens, and then the connection is closed.
+const TRIES: usize = 3;
+/// Lines that are none, such as the Enter by which a person shows up.
+const LINES: usize = 10;
+/// How long a person may take to find a token.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What `enter ID` names: how a program says at once what it is here for. `enter ID take-over` is for what another person has
+/// parked there.
+pub struct Enter {
+    pub id: String,
+    pub take_over: bool,
+}
+
+impl Enter {
+    /// `None`: the line says something else.
+    fn read(line: &str) -> Option<Self> {
+        let mut words = line.strip_prefix("enter ")?.split_whitespace();
+        let id = words.next()?.to_owned();
+        let take_over = match words.next() {
+            None => false,
+            Some("take-over") => true,
+            Some(_) => return None,
+        };
+        words.next().is_none().then_some(Self { id, take_over })
+    }
+}
+
+/// The line that says it, without its end.
+impl fmt::Display for Enter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let takes_over = if self.take_over { " take-over" } else { "" };
+        write!(f, "enter {}{takes_over}", self.id)
+    }
+}
+
+/// What `running WORKER REASON` names: a worker whose task runs and is to be stopped, and why, for the record.
+pub(super) struct StopRunning {
+    pub(super) worker: String,
+    pub(super) reason: Option<String>,
+}
+
+impl StopRunning {
+    /// `None`: the line says something else.
+    fn read(line: &str) -> Option<Self> {
+        let said = line.strip_prefix("running ")?.trim();
+        let (worker, reason) = said.split_once(' ').unwrap_or((said, ""));
+        let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
+        names_worker(worker).then(|| Self {
+            worker: worker.to_owned(),
+            reason: reason.map(str::to_owned),
+        })
+    }
+}
+
+/// What `all WORDS` means: the words by which several tasks are meant, for one prompt on all of them; without any, all that wait.
+pub(super) fn words_of_all(line: &str) -> Option<&str> {
+    let words = line.trim().strip_prefix("all")?;
+    let is_word = words.is_empty() || words.starts_with(char::is_whitespace);
+    is_word.then(|| words.trim())
+}
+
+/// What a program says at once that it is here for, and wants no list.
+pub(super) enum Errand {
+    Enter(Enter),
+    Stop(StopRunning),
+    All(String),
+}
+
+impl Errand {
+    /// `None`: the line says something else.
+    pub(super) fn read(line: &str) -> Option<Self> {
+        let enter = Enter::read(line).map(Self::Enter);
+        let stop = || StopRunning::read(line).map(Self::Stop);
+        let all = || words_of_all(line).map(|words| Self::All(words.to_owned()));
+        enter.or_else(stop).or_else(all)
+    }
+}
+
+/// Who the client is, and its errand if it said one first. Asks for a token where one is needed. An
+/// error has been told to the client.
+pub(super) async fn authenticate<R: AsyncRead + Unpin>(
+    context: &Context,
+    session: &Session,
+    connection: &ConnectionInfo,
+    input: &mut ClientInput<R>,
+    out: &Out,
+) -> Result<(Authenticated, Option<Errand>), Outcome> {
+    let deadline = Instant::now() + PATIENCE;
+    let authentication = context.authentication(connection, Purpose::Session(session), deadline);
+    if authentication.needs_credential() {
+        let asked = timeout_at(deadline, ask(&authentication, input, out)).await;
+        return asked.unwrap_or_else(|_| {
+            context.metrics.refused(RefusalKind::Client);
+            out.farewell("this connection is closed, because no token came in time");
+            Err(Outcome::Refused)
+        });
+    }
+    match authentication
+        .authenticate(PresentedCredential::Nothing)
+        .await
+    {
+        Ok(who) => {
+            let errand = input.take_if(Errand::read).await;
+            Ok((who, errand))
+        }
+        Err(why) => {
+            out.notice(&connection.summary.refusal(&why.to_string()))
+                .await;
+            Err(Outcome::Refused)
+        }
+    }
+}
+
+async fn ask<R: AsyncRead + Unpin>(
+    authentication: &Authentication<'_>,
+    input: &mut ClientInput<R>,
+    out: &Out,
+) -> Result<(Authenticated, Option<Errand>), Outcome> {
+    input.glance().await;
+    out.text(TOKEN_NEEDED).await;
+    let mut errand = None;
+    let (mut tries, mut lines) = (0, 0);
+    while tries < TRIES && lines < LINES {
+        lines += 1;
+        out.text(TOKEN_QUESTION).await;
+        let line = match input.next().await {
+            Typed::Line(line) => Typed::text(&line).trim().to_owned(),
+            Typed::TooLong => "x".to_owned(),
+            Typed::Interrupt | Typed::End => return Err(Outcome::Client),
+        };
+        if line.is_empty() {
+            continue;
+        }
+        if let Some(said) = Errand::read(&line) {
+            errand = Some(said);
+            continue;
+        }
+        tries += 1;
+        let token = PresentedCredential::Token(Secret::new(line));
+        let why = match authentication.authenticate(token).await {
+            Ok(who) => return Ok((who, errand)),
+            Err(why) => why,
+        };
+        let summary = &authentication.connection.summary;
+        out.notice(&summary.refusal(&why.to_string())).await;
+        match why {
+            NotAuthenticated::Credential(AuthError::Throttled { .. }, _)
+            | NotAuthenticated::Crowded(_) => break,
+            NotAuthenticated::Credential(..) | NotAuthenticated::Ended(_) => {}
+        }
+    }
+    Err(Outcome::Refused)
+}

@@ -1,0 +1,124 @@
+//! Plain lines for a person with `nc` or `telnet`: the list of what waits, and a prompt on one of it.
+//!
+//! Called by the listener with a connection whose first bytes are text. In the order of its life: `authenticate` asks who
+//! that is, `session` shows the list and gets the permit, `session::attached` is a session with
+//! a worker, `prompt` runs [`ray_relay_debugger::pdb`] on a debugpy breakpoint, `legacy` relays the socket of a legacy one, after which
+//! `session::following` may wait for its next stop. `several` is one prompt for many. `input` reads lines, `output` writes.
+//!
+//! Invariants: nothing of any breakpoint is said, and no worker is reached, before a person is authenticated and has picked
+//! one; whatever ends a session, the task runs on, unless the session is parked.
+
+mod authenticate;
+mod input;
+pub mod legacy;
+mod output;
+mod prompt;
+mod session;
+mod several;
+
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+pub use self::authenticate::{Enter, TOKEN_NEEDED, TOKEN_QUESTION};
+use self::input::ClientInput;
+use self::output::{Out, pump};
+use self::session::{ClientEnding, TERMINAL, TerminalSession};
+use ray_relay_access::connection::ConnectionInfo;
+use ray_relay_access::telemetry::metrics::{Editor, Outcome, SessionProtocol};
+use ray_relay_base::shutdown::DRAINING;
+use ray_relay_session::context::Context;
+use ray_relay_session::session::Session;
+use ray_relay_session::session::state::SessionState;
+
+/// How long the last words may take to reach the client.
+const FLUSH: Duration = Duration::from_millis(700);
+
+/// How long a session may take to put its end on record when its client is gone.
+const LEAVE: Duration = Duration::from_secs(15);
+
+/// Serves one connection.
+pub async fn serve<S>(context: &Context, session: Session, stream: S, connection: ConnectionInfo)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    session.set_state(SessionProtocol::Terminal, SessionState::Handshake);
+    session.set_client(TERMINAL.to_owned());
+    session.set_editor(Editor::Terminal);
+    let (ending, _busy) = Box::pin(connected(context, &session, stream, &connection)).await;
+    let outcome = match ending {
+        ClientEnding::Over(outcome) => outcome,
+        ClientEnding::Parked(parked) => Box::pin(parked.wait()).await,
+    };
+    session.ended(outcome);
+}
+
+/// To the end of the connection.
+async fn connected<'a, S>(
+    context: &'a Context,
+    session: &'a Session,
+    stream: S,
+    connection: &ConnectionInfo,
+) -> (ClientEnding<'a>, Option<TaskTrackerToken>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (reader, writer) = tokio::io::split(stream);
+    let (out, pieces) = Out::new();
+    let mut input = ClientInput::new(reader);
+    let mut pumping = pin!(pump(pieces, writer, out.counts()));
+    let counts = out.counts();
+    let mut busy = None;
+    let (ending, reads) = {
+        let conversation = converse(context, session, connection, &mut input, out, &mut busy);
+        let mut conversation = pin!(conversation);
+        tokio::select! {
+            ending = &mut conversation => (ending, true),
+            // The reader is gone, which `Out::closed` says. Dropped late, the conversation lets the task go all the same.
+            () = &mut pumping => {
+                let ending = timeout(LEAVE, conversation).await;
+                (ending.unwrap_or(ClientEnding::Over(Outcome::Client)), false)
+            }
+        }
+    };
+    // What is unread when a socket is closed can cost the client the last words.
+    if reads {
+        let _ = timeout(FLUSH, pumping).await;
+    }
+    let _ = timeout(FLUSH, input.drain()).await;
+    session.set_bytes((input.bytes(), counts.written()));
+    (ending, busy)
+}
+
+async fn converse<'a, R: AsyncRead + Unpin>(
+    context: &'a Context,
+    session: &'a Session,
+    connection: &ConnectionInfo,
+    input: &mut ClientInput<R>,
+    out: Out,
+    busy: &mut Option<TaskTrackerToken>,
+) -> ClientEnding<'a> {
+    let known = tokio::select! {
+        known = authenticate::authenticate(context, session, connection, input, &out) => known,
+        () = context.shutdown.drain.cancelled() => {
+            out.notice(DRAINING).await;
+            return ClientEnding::Over(Outcome::Drained);
+        }
+    };
+    let (who, errand) = match known {
+        Ok(known) => known,
+        Err(outcome) => return ClientEnding::Over(outcome),
+    };
+    *busy = Some(context.shutdown.busy.token());
+    session.set_principal(who.principal.clone());
+    out.count(context.account(&who.principal));
+    TerminalSession::new(context, session, who, connection, input, out)
+        .serve(errand)
+        .await
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! One prompt for many tasks that wait.
+//!
+//! Each of them is a debugger's session of the relay's own, as `ray-relay debug --all` has them: what it takes, what goes on record,
+//! what is shown and what becomes of the task without its client is decided there. `terminal` is asked for here, as of one.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use tokio::io::AsyncRead;
+
+use super::TerminalSession;
+use crate::lineproto::prompt;
+use crate::lineproto::several::{GroupOutcome, converse};
+use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
+use ray_relay_base::memory::MemoryUse;
+use ray_relay_base::shutdown::DRAINING;
+use ray_relay_base::wire::text::replaced;
+use ray_relay_debugger::pdb::Options;
+use ray_relay_ray::ray::registry::BreakpointId;
+use ray_relay_session::session::state::SessionState;
+use ray_relay_session::session::{audit, visible};
+use ray_relay_view::group::live::open_all;
+use ray_relay_view::group::members::{Meant, MeantTasks};
+use ray_relay_view::group::prompt::PromptGroup;
+use ray_relay_view::listing::json;
+use ray_relay_view::listing::select::{ListSelection, arranged};
+
+/// Tasks that one prompt may be for.
+const MOST: usize = 256;
+
+/// Bytes of the output of one command that are kept of all together, and what it takes to put them together.
+const KEPT: usize = 2 << 20;
+const FOLDING: usize = 2 * KEPT;
+
+impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
+    /// Is one prompt for those of the list, as `choice` has it, that `words` mean, until none is left.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub(super) async fn all(&mut self, words: &str, choice: &ListSelection) -> Result<(), Outcome> {
+        let (mut members, group) = match self.meant(words, choice).await {
+            Ok(meant) => meant,
+            Err(why) => {
+                self.out.text(&format!("*** {}\n", replaced(&why))).await;
+                return Ok(());
+            }
+        };
+        let account = self.context.account(&self.principal);
+        let _folding = match account.take(MemoryUse::Messages, KEPT + FOLDING) {
+            Ok(taken) => taken,
+            Err(short) => {
+                self.out.text(&format!("*** {short}\n")).await;
+                return Ok(());
+            }
+        };
+        self.session
+            .set_state(SessionProtocol::Terminal, SessionState::Connecting);
+        self.out.text(&members.legend()).await;
+        let refused = self.not_permitted(&members).await;
+        let room = KEPT / members.len();
+        let (context, peer, out) = (self.context, self.connection.peer, &self.out);
+        let principal = &self.principal;
+        let dial = |at: usize, id: String| {
+            let (refused, account) = (refused.get(&at).cloned(), account.clone());
+            let (relay, principal) = (json!({"breakpoint": id, "group": group}), principal.clone());
+            async move {
+                if let Some(why) = refused {
+                    return Err(why);
+                }
+                let near = context.peers.links.dial(&principal, peer).await;
+                let options = Options {
+                    relay,
+                    ..prompt::options(true, account)
+                };
+                Ok((near.ok_or_else(|| DRAINING.to_owned())?, options))
+            }
+        };
+        let opened = tokio::select! {
+            opened = open_all(&members, room, dial) => opened,
+            // Before the first stop, a client that leaves lets the task wait on.
+            () = out.closed() => return Err(Outcome::Client),
+        };
+        let (mut group, arrived) = PromptGroup::gathered(&mut members, opened, room);
+        self.out.text(&arrived).await;
+        if group.is_over() {
+            self.out.notice("none of them can be debugged now").await;
+            return Ok(());
+        }
+        self.session
+            .set_state(SessionProtocol::Terminal, SessionState::Attached);
+        match Box::pin(converse(&mut group, self.input, &self.out)).await {
+            GroupOutcome::Over => Ok(()),
+            GroupOutcome::Lost => {
+                self.out.farewell("this connection was closed without a word about the tasks: each is parked for you, where sessions are kept, or runs on");
+                Err(Outcome::Client)
+            }
+        }
+    }
+
+    /// Those that `words` mean, and the id of the line that has them on record.
+    ///
+    /// # Errors
+    /// A sentence: there is none, there are too many, or they are not on record.
+    async fn meant(
+        &mut self,
+        words: &str,
+        choice: &ListSelection,
+    ) -> Result<(MeantTasks, String), String> {
+        let meant = Meant::read(words)?;
+        let seen = visible(&self.principal, &self.context.registry.snapshot());
+        let list = arranged(json::list(&seen), choice);
+        let members = MeantTasks::of(&list, &meant).map_err(|why| why.to_string())?;
+        if members.len() > MOST {
+            return Err(format!(
+                "{} tasks are too many for one prompt, which has room for {MOST}: `all job=ID` or `all ranks=0-{}` are some",
+                members.len(),
+                MOST - 1
+            ));
+        }
+        let ids: Vec<BreakpointId> = members
+            .ids()
+            .into_iter()
+            .filter_map(|id| id.parse().ok())
+            .collect();
+        self.groups = self.groups.saturating_add(1);
+        let request = self.session.summary().id().of_request(self.groups);
+        let (log, as_client) = (&self.context.audit, (prompt::CLIENT, request));
+        let on_record = audit::means_all(log, self.session, &self.principal, as_client, &ids);
+        Box::pin(on_record).await.map_err(|why| why.to_string())?;
+        Ok((members, request.to_string()))
+    }
+
+    /// Which of `members`, by their places, this person may have no prompt on, and why; that is on record.
+    async fn not_permitted(&self, members: &MeantTasks) -> BTreeMap<usize, String> {
+        let all = self.context.registry.snapshot();
+        let mut refused = BTreeMap::new();
+        for (at, id) in members.ids().into_iter().enumerate() {
+            let Some(breakpoint) = id.parse().ok().and_then(|id| all.find(id)) else {
+                continue;
+            };
+            if let Err(why) = self.authorised(breakpoint) {
+                self.denied(breakpoint.id, &why).await;
+                refused.insert(at, why.to_string());
+            }
+        }
+        refused
+    }
+}

@@ -1,0 +1,403 @@
+//! One session with a breakpoint: on record, within its limits, and with the task let go at its end.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tokio::io::AsyncRead;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::lineproto::legacy::{self, LegacyOutcome};
+use crate::lineproto::output::{Out, WorkerOutput};
+use crate::lineproto::prompt::{self, Opening};
+use crate::lineproto::session::log::Log;
+use crate::lineproto::session::reached::{ReachedWorker, SessionDebugger};
+use crate::lineproto::session::{NextPrompt, TerminalSession};
+use ray_relay_access::policy::Scope;
+use ray_relay_access::recording::Protocol;
+use ray_relay_access::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
+use ray_relay_base::wire::human_time::span;
+use ray_relay_debugger::pdb::{Lost, PromptEnd, PromptError};
+use ray_relay_ray::ray::registry::{Breakpoint, SERVE_NOTE};
+use ray_relay_session::session::live::{Begun, Live, SessionEnd, SessionEvent};
+use ray_relay_session::session::state::SessionState;
+use ray_relay_session::session::worker_end::{agent_lost, unexplained};
+use ray_relay_session::session::{Permit, WorkerEnd};
+use ray_relay_session::upstream;
+use ray_relay_session::upstream::park::{self, ResumeState, Resumed, Stay};
+
+/// How long the head is asked why a worker died.
+const WHY: Duration = Duration::from_secs(2);
+/// How long the worker is waited for when the session is over.
+const GIVEN_BACK: Duration = Duration::from_secs(3);
+
+/// What a person is told who leaves a task.
+pub(super) const RUNS_ON: &str = "The task runs on without a debugger.\n";
+
+/// What was done with a worker.
+enum WorkerOutcome {
+    Prompt(Result<PromptEnd, PromptError>),
+    Legacy(LegacyOutcome),
+    /// The client's connection broke before anything was shown.
+    Gone,
+    /// The client is gone, and the task stands at the prompt.
+    Lost,
+}
+
+/// What everything that is done in a session needs.
+struct Tools<'a> {
+    out: Out,
+    shown: WorkerOutput,
+    log: Log<'a>,
+    active: watch::Receiver<Instant>,
+}
+
+impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
+    /// One session, on record from its begin to its end, or until it is parked.
+    pub(super) async fn recorded(
+        &mut self,
+        permit: Permit,
+        resumed: Option<Resumed>,
+    ) -> NextPrompt {
+        let session = self.session;
+        let mut details: Map<String, Value> = Map::new();
+        details.insert("protocol".into(), "terminal".into());
+        details.insert("client".into(), "terminal".into());
+        details.insert("scope".into(), Scope::Terminal.word().into());
+        if let Some(resumed) = &resumed {
+            resumed.tell(&mut details);
+        }
+        let (services, protocol) = (self.context.services(), Protocol::Terminal);
+        let begun = Begun::begin(services, session, permit, protocol, "terminal", details);
+        let mut begun = match begun.await {
+            Ok(begun) => begun,
+            Err(refusal) => {
+                self.refuse(&refusal).await;
+                return NextPrompt::List;
+            }
+        };
+        session.set_state(SessionProtocol::Terminal, SessionState::Attached);
+        let keeps = park::keeps(self.context, &begun.permit, None);
+        let stay = keeps.map(|time| Stay {
+            time,
+            at_least: resumed.as_ref().and_then(Resumed::until),
+        });
+        let resumes = resumed.map(|resumed| {
+            let told = (resumed.whose(), resumed.origin.for_how_long());
+            (resumed.origin, told)
+        });
+        let (origin, told) = resumes.unzip();
+        // The breakpoint is given back before the list comes next, which is right then.
+        let reached = ReachedWorker::of(self.context, &mut begun.permit, origin, stay);
+        let reached = Box::pin(reached).await;
+        let (closing, outcome, next) = match reached {
+            Ok(reached) => {
+                if let Some((whose, for_how_long)) = told {
+                    let title = begun.permit.breakpoint().title();
+                    let text = reached.told(&whose, &title, &for_how_long);
+                    self.out.notice(&text).await;
+                }
+                if begun.permit.breakpoint().names.is_replica() {
+                    self.out.notice(SERVE_NOTE).await;
+                }
+                let ReachedWorker {
+                    mut line,
+                    mut memory,
+                    began,
+                } = reached;
+                let mut live = begun.attached_since(began);
+                let ran = self.run(&mut live, &mut line, (stay, &mut memory));
+                let (outcome, mut next) = Box::pin(ran).await;
+                session.set_bytes((self.input.bytes(), self.out.counts().written()));
+                if matches!(next, NextPrompt::Lost) {
+                    let kept = (stay, memory);
+                    (live, line) = match self.park(live, line, kept, outcome).await {
+                        Ok(()) => return NextPrompt::Lost,
+                        Err(ends) => ends,
+                    };
+                    if let SessionDebugger::Prompt(attached) = &mut line {
+                        attached.prompt.leave().await;
+                    }
+                    self.out.text(RUNS_ON).await;
+                    next = NextPrompt::Ended(outcome);
+                }
+                drop(line);
+                let (attached, closing) = live.part();
+                attached.end(GIVEN_BACK).await;
+                (closing, outcome, next)
+            }
+            Err(why) => {
+                self.not_reached(&mut begun.permit, &why).await;
+                let (permit, closing) = begun.part();
+                permit.end(GIVEN_BACK).await;
+                (closing, Outcome::Refused, NextPrompt::List)
+            }
+        };
+        session.set_bytes((self.input.bytes(), self.out.counts().written()));
+        closing.end(outcome).await;
+        next
+    }
+
+    async fn not_reached(&mut self, permit: &mut Permit, why: &upstream::ConnectError) {
+        self.context.metrics.refused(RefusalKind::Upstream);
+        let sentence = match permit.ask_why_died(WHY).await {
+            Some(death) => self.ended(permit.breakpoint(), &death),
+            None => format!("cannot reach {}: {why}", permit.breakpoint().title()),
+        };
+        let sentence = self.session.summary().refusal(&sentence);
+        self.out.notice(&sentence).await;
+    }
+
+    /// Why the worker is gone, in a sentence.
+    fn ended(&self, breakpoint: &Breakpoint, why: &str) -> String {
+        let list = self.context.registry.snapshot();
+        WorkerEnd::explained(&list, breakpoint, why).sentence
+    }
+
+    /// What is done with the debugger, unless the session is ended from elsewhere before.
+    async fn work(
+        &mut self,
+        live: &mut Live<'_>,
+        line: &mut SessionDebugger,
+        (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
+        tools: &mut Tools<'_>,
+    ) -> Result<WorkerOutcome, SessionEnd> {
+        let Tools {
+            out,
+            shown,
+            log,
+            active,
+        } = tools;
+        let may_kill = self.context.may_end_worker(live.worker.rights().scopes);
+        if let SessionDebugger::Opening(_) = line
+            && let SessionDebugger::Opening(opening) =
+                std::mem::replace(line, SessionDebugger::Gone)
+        {
+            // A person who goes on with a task that stands does not let it run by leaving at this moment.
+            let may_leave = matches!(opening, Opening::New(_));
+            let account = self.context.account(live.worker.principal());
+            let attach = async {
+                tokio::select! {
+                    attached = prompt::attach(opening, shown, (may_kill, account)) => Some(attached),
+                    () = out.closed(), if may_leave => None,
+                }
+            };
+            let mut attach = pin!(attach);
+            let attached = match watched(live, active, out, &mut attach).await {
+                // Half attached it cannot be parked. Once it stands, this end is looked at anew.
+                Err(SessionEnd::Quiet | SessionEnd::Aborted) if stay.is_some() => attach.await,
+                attached => attached?,
+            };
+            let (attached, over) = match attached {
+                None => return Ok(WorkerOutcome::Gone),
+                Some(Err(why)) => return Ok(WorkerOutcome::Prompt(Err(why))),
+                Some(Ok(opened)) => opened,
+            };
+            let before = memory.take();
+            let resumes = before.is_some();
+            let capabilities = match before {
+                Some(before) => serde_json::from_str(&before.capabilities).unwrap_or_default(),
+                None => attached.prompt.capabilities().clone(),
+            };
+            // No editor's `attach` is like that of a prompt.
+            let new = |stay| ResumeState::new(stay, &capabilities, 0);
+            let keep = match stay {
+                Some(stay) => memory.insert(new(stay)).keep(live, None),
+                // Not beyond this session.
+                None if resumes => new(Duration::ZERO.into()).keep(live, Some(Duration::ZERO)),
+                None => None,
+            };
+            *line = SessionDebugger::Prompt(attached);
+            if let (Some(keep), Some(worker)) = (keep, line.worker()) {
+                Box::pin(worker.keep_by(&keep)).await;
+            }
+            if let Some(end) = over {
+                return Ok(WorkerOutcome::Prompt(Ok(end)));
+            }
+        }
+        if let SessionDebugger::Legacy(entered) = line {
+            let before = memory.take().map(|_| Duration::ZERO.into());
+            // Where it is not to be kept, not beyond this session.
+            if let Some(stay) = stay.or(before) {
+                let own = ResumeState::of_prompt(stay);
+                if let Some(keep) = own.keep(live, None) {
+                    entered.keep_by(&keep).await;
+                }
+                *memory = Some(own);
+            }
+        }
+        let task = live.worker.task_end();
+        let input = &mut *self.input;
+        let work = async {
+            match line {
+                SessionDebugger::Prompt(attached) => {
+                    match prompt::converse(attached, task, input, out, shown, log).await {
+                        prompt::PromptOutcome::By(end) => WorkerOutcome::Prompt(Ok(end)),
+                        prompt::PromptOutcome::Lost => WorkerOutcome::Lost,
+                    }
+                }
+                SessionDebugger::Legacy(entered) => {
+                    legacy::show_missed(entered, out, shown).await;
+                    match legacy::relay(entered, input, out, shown, log).await {
+                        LegacyOutcome::Lost => WorkerOutcome::Lost,
+                        ended => WorkerOutcome::Legacy(ended),
+                    }
+                }
+                SessionDebugger::Opening(_) | SessionDebugger::Gone => WorkerOutcome::Gone,
+            }
+        };
+        watched(live, active, out, work).await
+    }
+
+    async fn run(
+        &mut self,
+        live: &mut Live<'_>,
+        line: &mut SessionDebugger,
+        (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
+    ) -> (Outcome, NextPrompt) {
+        let context = self.context;
+        let breakpoint = live.worker.breakpoint().clone();
+        let out = self.out.clone();
+        let mut tools = Tools {
+            out: out.clone(),
+            shown: WorkerOutput::new(out.clone(), live.capture.clone()),
+            log: Log::new(live.audit.clone(), live.capture.clone()),
+            active: self.input.active(),
+        };
+        let cut = Box::pin(self.work(live, line, (stay, memory), &mut tools)).await;
+        let done = match cut {
+            Ok(done) => done,
+            Err(end) => {
+                let outcome = end.outcome();
+                let (sentence, next) = match &end {
+                    SessionEnd::Died(why) => (self.ended(&breakpoint, why), NextPrompt::List),
+                    SessionEnd::Limit(_) => (because(&end), NextPrompt::List),
+                    SessionEnd::Revoked(_) | SessionEnd::CaptureFailed(_) | SessionEnd::Asked => {
+                        (because(&end), NextPrompt::Ended(outcome))
+                    }
+                    SessionEnd::Quiet | SessionEnd::Aborted => {
+                        let stays = line.abandon();
+                        if stays {
+                            live.worker.left();
+                        }
+                        let task = match stay.filter(|_| stays) {
+                            Some(stay) => stays_for(stay.left()),
+                            None => "the task runs on".to_owned(),
+                        };
+                        let sentence = format!("{}; {task}", SessionEnd::Aborted);
+                        (sentence, NextPrompt::Ended(outcome))
+                    }
+                };
+                out.farewell(&sentence);
+                return (outcome, next);
+            }
+        };
+        match done {
+            WorkerOutcome::Prompt(Ok(PromptEnd::Left)) => {
+                out.text(RUNS_ON).await;
+                (Outcome::Client, NextPrompt::List)
+            }
+            WorkerOutcome::Prompt(Ok(PromptEnd::TaskEnded)) => {
+                out.text("The task has ended.\n").await;
+                (Outcome::Client, NextPrompt::List)
+            }
+            WorkerOutcome::Prompt(Ok(PromptEnd::Killed)) => {
+                out.text("The worker process is killed.\n").await;
+                (Outcome::Client, NextPrompt::List)
+            }
+            WorkerOutcome::Prompt(Ok(end @ (PromptEnd::Terminated | PromptEnd::Lost(_)))) => {
+                let sentence = match live.worker.ask_why_died(WHY).await {
+                    Some(why) => self.ended(&breakpoint, &why),
+                    None => {
+                        if matches!(end, PromptEnd::Lost(Lost::Broken(_)))
+                            && let Some(mut told) =
+                                agent_lost(&context.peers.agents, &live.worker).await
+                        {
+                            if let Some(stay) = stay.filter(|_| line.was_kept()) {
+                                told = kept_there(&told, stay);
+                            }
+                            out.notice(&told).await;
+                            return (Outcome::Upstream, NextPrompt::List);
+                        }
+                        live.worker.unexplained();
+                        unexplained(&breakpoint)
+                    }
+                };
+                out.notice(&sentence).await;
+                (Outcome::Died, NextPrompt::List)
+            }
+            WorkerOutcome::Prompt(Err(why)) => {
+                out.notice(&why.to_string()).await;
+                (Outcome::Refused, NextPrompt::List)
+            }
+            WorkerOutcome::Gone => (Outcome::Client, NextPrompt::Ended(Outcome::Client)),
+            WorkerOutcome::Lost => (Outcome::Client, NextPrompt::Lost),
+            WorkerOutcome::Legacy(LegacyOutcome::Closed) => (Outcome::Upstream, NextPrompt::List),
+            WorkerOutcome::Legacy(LegacyOutcome::Broken) => {
+                if let Some(mut told) = agent_lost(&context.peers.agents, &live.worker).await {
+                    if let Some(stay) = stay.filter(|_| line.was_kept()) {
+                        told = kept_there(&told, stay);
+                    }
+                    out.notice(&told).await;
+                }
+                (Outcome::Upstream, NextPrompt::List)
+            }
+            WorkerOutcome::Legacy(LegacyOutcome::Left | LegacyOutcome::Lost) => {
+                (Outcome::Client, NextPrompt::Ended(Outcome::Client))
+            }
+            WorkerOutcome::Legacy(LegacyOutcome::Continues) => {
+                (Outcome::Upstream, NextPrompt::Follow(breakpoint))
+            }
+        }
+    }
+}
+
+/// The last words of a session that the relay ends, where they are the same for every cause.
+fn because(end: &SessionEnd) -> String {
+    format!("this session ends, because {end}; the task runs on")
+}
+
+/// What becomes of a task that another process keeps.
+pub(super) fn stays_for(keeps: Duration) -> String {
+    let keeps = span(keeps);
+    format!(
+        "the task stays parked for {keeps}: connect again within that time, at whatever relay there is then"
+    )
+}
+
+/// What was `told` of an agent that is lost, where that may keep the task.
+fn kept_there(told: &str, stay: Stay) -> String {
+    let stays = stays_for(stay.left());
+    format!("{told}; if that agent still runs, {stays}")
+}
+
+/// What comes of `work`, unless the session is ended from elsewhere before.
+async fn watched<T>(
+    live: &mut Live<'_>,
+    active: &watch::Receiver<Instant>,
+    out: &Out,
+    work: impl Future<Output = T>,
+) -> Result<T, SessionEnd> {
+    let mut work = pin!(work);
+    // Cancel safe: `work` is kept, and `Live::next` looks at everything anew.
+    loop {
+        let signal = tokio::select! {
+            done = &mut work => return Ok(done),
+            signal = live.next() => signal,
+        };
+        live.heard(*active.borrow());
+        match live.judge(signal) {
+            Some(SessionEvent::Warning(text)) => out.farewell(&text),
+            Some(SessionEvent::End(end)) => return Err(end),
+            // The prompt asks for these itself.
+            Some(
+                SessionEvent::TaskEnded
+                | SessionEvent::TaskLeft
+                | SessionEvent::Explained(_)
+                | SessionEvent::TimeIsUp,
+            )
+            | None => {}
+        }
+    }
+}

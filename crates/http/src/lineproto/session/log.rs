@@ -1,0 +1,48 @@
+//! What was typed in a session, for the record.
+
+use serde_json::Map;
+
+use ray_relay_access::audit::Unavailable;
+use ray_relay_access::recording::{CaptureTee, Direction};
+use ray_relay_session::session::audit::SessionAudit;
+
+/// What was typed, for the record.
+pub(in crate::lineproto) struct Log<'a> {
+    /// `None`: another session has it on record.
+    audit: Option<SessionAudit<'a>>,
+    capture: CaptureTee,
+}
+
+impl<'a> Log<'a> {
+    pub(in crate::lineproto) fn new(audit: SessionAudit<'a>, capture: CaptureTee) -> Self {
+        Self {
+            audit: Some(audit),
+            capture,
+        }
+    }
+
+    /// Of a prompt whose lines another session of the relay's has on record.
+    pub(in crate::lineproto) fn of_another() -> Self {
+        Self {
+            audit: None,
+            capture: CaptureTee::default(),
+        }
+    }
+
+    /// To be called before it is done.
+    pub(in crate::lineproto) async fn command(&self, line: &str) -> Result<(), Unavailable> {
+        let typed = format!("{}\n", line.trim_end_matches(['\r', '\n']));
+        let taken = self.capture.take(Direction::Up, typed.as_bytes());
+        taken.map_err(|why| Unavailable(why.to_string()))?;
+        let Some(audit) = self.audit.as_ref().filter(|audit| audit.wants_commands()) else {
+            return Ok(());
+        };
+        if line.trim().is_empty() {
+            return Ok(());
+        }
+        let mut details = Map::new();
+        details.insert("protocol".into(), "terminal".into());
+        details.insert("command".into(), line.trim().into());
+        audit.command(details).await
+    }
+}

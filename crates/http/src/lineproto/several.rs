@@ -1,0 +1,167 @@
+//! The prompt for many: [`ray_relay_view::group`], with a client's lines.
+//!
+//! What is typed while tasks run is done when they have stopped, as at the prompt of one, and a line that leaves does not wait for those
+//! that do not stop. A line is on record in the session of each.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep_until};
+
+use crate::lineproto::input::{ClientInput, TOO_LONG, Typed};
+use crate::lineproto::output::Out;
+use crate::lineproto::prompt::{AHEAD, HINT, INTERRUPT_TIMEOUT, leave_at, lets_run};
+use ray_relay_base::wire::text::replaced;
+use ray_relay_debugger::pdb::PromptEnd;
+use ray_relay_view::group::prompt::PromptGroup;
+
+/// What a client types that has no key for it.
+const INTERRUPT: &str = "interrupt";
+
+/// How the conversation ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum GroupOutcome {
+    /// None is left.
+    Over,
+    /// The client is gone without a word about tasks that stand.
+    Lost,
+}
+
+/// Runs the prompt until none is left at it, or until its client is lost.
+pub(super) async fn converse<S, R>(
+    group: &mut PromptGroup<'_, S>,
+    input: &mut ClientInput<R>,
+    out: &Out,
+) -> GroupOutcome
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+    R: AsyncRead + Unpin,
+{
+    let mut ahead = VecDeque::new();
+    while !group.is_over() {
+        out.text(&group.prompt()).await;
+        let typed = match ahead.pop_front() {
+            Some(typed) => typed,
+            None => match typed(group, input, out).await {
+                Ok(typed) => typed,
+                Err((at, end)) => {
+                    let lost = group.lost(at, &end);
+                    out.text(&format!("\n{lost}")).await;
+                    continue;
+                }
+            },
+        };
+        let line = match typed {
+            Typed::Line(line) => Typed::text(&line),
+            Typed::TooLong => {
+                out.notice(TOO_LONG).await;
+                continue;
+            }
+            Typed::Interrupt => INTERRUPT.to_owned(),
+            Typed::End => return GroupOutcome::Lost,
+        };
+        if line.trim() == INTERRUPT {
+            group.abort_definitions();
+            continue;
+        }
+        if let Some(focused) = group.take_focus(&line) {
+            if let Err(sentence) = focused {
+                out.text(&format!("*** {}\n", replaced(&sentence))).await;
+            }
+            continue;
+        }
+        let waited = Box::pin(ask(group, &line, input, out, &mut ahead)).await;
+        // Who had tasks run, and had nothing to say about what comes then, is done with them.
+        let is_done = ahead.front() == Some(&Typed::End) && lets_run(&line);
+        let left = match is_done {
+            true => group.leave_all().await,
+            false => group.leave(&waited).await,
+        };
+        out.text(&left).await;
+    }
+    GroupOutcome::Over
+}
+
+/// Has those in the focus do `line`, shows what they answer, and takes what is typed `ahead` meanwhile. Who has not done it is to be
+/// left.
+async fn ask<S, R>(
+    group: &mut PromptGroup<'_, S>,
+    line: &str,
+    input: &mut ClientInput<R>,
+    out: &Out,
+    ahead: &mut VecDeque<Typed>,
+) -> BTreeSet<usize>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+    R: AsyncRead + Unpin,
+{
+    let (began, may_leave) = (Instant::now(), lets_run(line));
+    let (mut last_words, mut hinted, mut gone) = (None, false, false);
+    let mut interrupted = false;
+    let mut asking = group.ask(line);
+    loop {
+        let leave_at = leave_at(ahead.front(), (began, may_leave), &mut last_words);
+        tokio::select! {
+            biased;
+            goes_on = asking.next() => if !goes_on {
+                break;
+            },
+            () = sleep_until(leave_at.unwrap_or(began)), if leave_at.is_some() => {
+                if may_leave || std::mem::replace(&mut interrupted, true) {
+                    break;
+                }
+                // Without their expressions the tasks can be parked.
+                asking.interrupt();
+                last_words = Some(Instant::now() + INTERRUPT_TIMEOUT);
+            }
+            () = sleep_until(began + HINT), if !hinted => {
+                hinted = true;
+                out.text(&asking.hint("`interrupt`")).await;
+            }
+            typed = input.next(), if ahead.len() < AHEAD && ahead.back() != Some(&Typed::End) => {
+                let is_interrupt = match &typed {
+                    Typed::Interrupt => true,
+                    Typed::Line(line) => Typed::text(line).trim() == INTERRUPT,
+                    Typed::TooLong | Typed::End => false,
+                };
+                if is_interrupt {
+                    // What was typed before is for a prompt that will be another one.
+                    ahead.clear();
+                    asking.interrupt();
+                } else {
+                    ahead.push_back(typed);
+                }
+            }
+            () = out.closed(), if !gone => {
+                gone = true;
+                ahead.clear();
+                ahead.push_back(Typed::End);
+                last_words = Some(Instant::now());
+                if may_leave {
+                    break;
+                }
+            }
+        }
+    }
+    let (said, waited) = asking.over();
+    let (text, _) = group.heard(said);
+    out.text(&text).await;
+    waited
+}
+
+/// What is typed next, or which session ended, and how, while that was awaited.
+async fn typed<S, R>(
+    group: &mut PromptGroup<'_, S>,
+    input: &mut ClientInput<R>,
+    out: &Out,
+) -> Result<Typed, (usize, PromptEnd)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+    R: AsyncRead + Unpin,
+{
+    tokio::select! {
+        typed = input.next() => Ok(typed),
+        () = out.closed() => Ok(Typed::End),
+        ended = group.idle() => Err(ended),
+    }
+}

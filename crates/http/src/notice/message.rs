@@ -1,0 +1,233 @@
+//! A notice in words: the sentence from the template, and the body that is posted.
+//!
+//! Names of tasks, files and people are foreign texts: they are cleaned, cut, and for Slack escaped. No value of a
+//! variable is in a notice, nor what Ray says of a death, which may quote one.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rand::RngExt as _;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use ray_relay_base::config::{self, NoticeEvent, NoticeForm, Placeholder};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::text::{hex, one_line, replaced};
+use ray_relay_ray::ray::registry::{Breakpoint, Holder, Location};
+use ray_relay_session::agents::Failed;
+
+/// One notice, as it is posted however often that is tried.
+#[derive(Debug, Clone)]
+pub(super) struct Notice {
+    /// Tells it from every other one.
+    pub(super) id: String,
+    pub(super) event: NoticeEvent,
+    /// What it is about, by its id.
+    pub(super) about: String,
+    /// When it happened.
+    pub(super) at: Instant,
+    /// JSON.
+    pub(super) body: Bytes,
+}
+
+impl Notice {
+    /// That `event` has befallen `breakpoint`, which `holder` has or had.
+    pub(super) fn new(
+        config: &config::Notice,
+        event: NoticeEvent,
+        breakpoint: &Breakpoint,
+        holder: Option<&Holder>,
+        now: Timestamp,
+    ) -> Self {
+        let id = hex(&rand::rng().random::<[u8; 16]>());
+        let said = NoticeContent {
+            config,
+            event,
+            breakpoint,
+            holder: holder.map(|holder| holder.subject.as_deref().map(line)),
+            now,
+        };
+        let body = match config.form {
+            NoticeForm::Json => said.json(&id),
+            NoticeForm::Slack => said.slack(),
+        };
+        Self {
+            id,
+            event,
+            about: breakpoint.id.to_string(),
+            at: now.instant,
+            body: body.to_string().into(),
+        }
+    }
+
+    /// That `failed` has.
+    pub(super) fn of_failed(config: &config::Notice, failed: &Failed, now: Timestamp) -> Self {
+        let id = hex(&rand::rng().random::<[u8; 16]>());
+        let task = &failed.task;
+        let at = failed.location.as_ref().map(ToString::to_string);
+        let at = line(at.as_deref().unwrap_or("an unknown line"));
+        let link = link(config, &failed.id);
+        let text = |form: fn(&str) -> String| {
+            let (name, cluster) = (form(&line(task.name())), form(&task.cluster));
+            let (exception, at) = (form(&line(&failed.exception)), form(&at));
+            let link = link.as_deref().unwrap_or_default();
+            let text = format!(
+                "{name} on {cluster} has failed with {exception} at {at}: ray-relay snapshot {}. {link}",
+                failed.id
+            );
+            text.trim().to_owned()
+        };
+        let body = match config.form {
+            NoticeForm::Json => json!({
+                "id": id, "event": NoticeEvent::Failed.word(), "time": now, "text": text(str::to_owned), "link": link,
+                "task": {
+                    "id": failed.id, "cluster": *task.cluster, "node_id": task.node_id, "node_ip": task.node_ip,
+                    "worker_id": task.worker_id, "job_id": task.names.job_id.as_deref().map(line),
+                    "name": line(task.name()), "exception": line(&failed.exception), "location": place(failed.location.as_ref()),
+                },
+            }),
+            NoticeForm::Slack => slack(&text(escaped)),
+        };
+        Self {
+            id,
+            event: NoticeEvent::Failed,
+            about: failed.id.clone(),
+            at: now.instant,
+            body: body.to_string().into(),
+        }
+    }
+}
+
+/// Slack draws no preview of what a link leads to: it would have to show a credential.
+fn slack(text: &str) -> Value {
+    json!({"text": text, "unfurl_links": false, "unfurl_media": false})
+}
+
+/// What `id` names, in the relay's page.
+fn link(config: &config::Notice, id: impl std::fmt::Display) -> Option<String> {
+    let relay = config.link.as_deref()?;
+    Some(format!("{relay}/relay/#{id}"))
+}
+
+fn place(location: Option<&Location>) -> Option<Value> {
+    let at = location?;
+    Some(json!({"file": line(&at.file), "line": at.line, "function": line(&at.function)}))
+}
+
+/// What there is to say.
+struct NoticeContent<'a> {
+    config: &'a config::Notice,
+    event: NoticeEvent,
+    breakpoint: &'a Breakpoint,
+    /// Who has it; `Some(None)` is a client whose name is not known.
+    holder: Option<Option<String>>,
+    now: Timestamp,
+}
+
+impl NoticeContent<'_> {
+    fn json(&self, id: &str) -> Value {
+        let breakpoint = self.breakpoint;
+        let location = place(breakpoint.location.as_deref());
+        let mut told = json!({
+            "id": id,
+            "event": self.event.word(),
+            "time": self.now,
+            "text": self.text(|value| value),
+            "link": self.link(),
+            "breakpoint": {
+                "id": breakpoint.id,
+                "cluster": *breakpoint.cluster,
+                "node_id": *breakpoint.node_id,
+                "node_ip": breakpoint.node_ip,
+                "worker_id": *breakpoint.worker_id,
+                "job_id": breakpoint.names.job_id.as_deref().map(line),
+                "name": line(&breakpoint.name()),
+                "location": location,
+                "stop": breakpoint.stop,
+                "waiting_seconds": breakpoint.waiting(self.now).as_secs(),
+                "holder": self.holder.as_ref().map(|name| name.as_deref().unwrap_or(NAMELESS)),
+            },
+        });
+        if let Some(left) = self.left() {
+            told["breakpoint"]["collective_left_seconds"] = left.as_secs().into();
+        }
+        told
+    }
+
+    fn slack(&self) -> Value {
+        slack(&self.text(|value| escaped(&value)))
+    }
+
+    /// The template with what `form` makes of each value.
+    fn text(&self, form: impl Fn(String) -> String) -> String {
+        let filled = self.config.text.filled(|wanted| form(self.value(wanted)));
+        filled.trim().to_owned()
+    }
+
+    fn value(&self, wanted: Placeholder) -> String {
+        let breakpoint = self.breakpoint;
+        match wanted {
+            Placeholder::Name => line(&breakpoint.name()),
+            Placeholder::Cluster => breakpoint.cluster.to_string(),
+            Placeholder::Node => breakpoint.node_ip.to_string(),
+            Placeholder::Job => match &breakpoint.names.job_id {
+                Some(job) => line(job),
+                None => "an unknown job".to_owned(),
+            },
+            Placeholder::Location => match &breakpoint.location {
+                Some(location) => line(&location.to_string()),
+                None => "an unknown line".to_owned(),
+            },
+            Placeholder::Waited => span(breakpoint.waiting(self.now)),
+            Placeholder::Holder => match &self.holder {
+                Some(Some(name)) => name.clone(),
+                Some(None) => NAMELESS.to_owned(),
+                None => "no client".to_owned(),
+            },
+            Placeholder::Event => match self.event {
+                NoticeEvent::Paused => "waits at a breakpoint",
+                NoticeEvent::Collective => return self.times_out(),
+                NoticeEvent::Parked => "is parked",
+                NoticeEvent::Released => "was released",
+                NoticeEvent::Died => "has died",
+                NoticeEvent::Failed => "has failed",
+            }
+            .to_owned(),
+            Placeholder::Link => self.link().unwrap_or_default(),
+        }
+    }
+
+    /// How long the tasks that wait for this one in a collective still wait; `None`: nothing is known of that.
+    fn left(&self) -> Option<Duration> {
+        let ends = self.breakpoint.collective_ends()?;
+        Some(self.now.until(ends))
+    }
+
+    fn times_out(&self) -> String {
+        let left = self.left().unwrap_or_default();
+        format!(
+            "has others of its job wait, whose collectives time out in {}",
+            span(left)
+        )
+    }
+
+    /// The breakpoint in the relay's page.
+    fn link(&self) -> Option<String> {
+        link(self.config, self.breakpoint.id)
+    }
+}
+
+/// The holder, where authentication is off.
+const NAMELESS: &str = "a client";
+
+/// `text` on one line of at most 200 characters, with `�` for what could make it look like another.
+fn line(text: &str) -> String {
+    one_line(&replaced(text))
+}
+
+/// `text` for Slack, where the three could begin a mention or a link.
+fn escaped(text: &str) -> String {
+    let text = text.replace('&', "&amp;");
+    text.replace('<', "&lt;").replace('>', "&gt;")
+}

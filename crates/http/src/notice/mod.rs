@@ -1,0 +1,88 @@
+//! Notices: a webhook is told of breakpoints that wait too long, and of what became of them.
+//!
+//! [`watch`] follows the registry and says what is worth a notice, [`message`] puts it into words, and [`delivery`] posts
+//! one after another to the [`target`], as often as it takes. What waits to be posted is bounded, and lost when the relay
+//! ends: nothing that matters hangs on a notice.
+
+mod delivery;
+mod message;
+mod queue;
+mod target;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::sync::Arc;
+
+use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use self::queue::Queue;
+use self::target::Target;
+use self::watch::Watch;
+use ray_relay_access::telemetry::Metrics;
+use ray_relay_base::config::{self, Fault};
+use ray_relay_base::key_mode::{Holds, warn_if_open};
+use ray_relay_ray::ray::registry::Registry;
+use ray_relay_session::agents::Failed;
+
+/// What tells a webhook of breakpoints.
+pub struct Notices {
+    config: config::Notice,
+    target: Target,
+}
+
+impl Notices {
+    /// Those that `config` asks for; `None` where it names no webhook. Reads its files. Blocks.
+    ///
+    /// # Errors
+    /// Every [`Fault`], as sentences.
+    pub fn new(config: &config::Notice) -> Result<Option<Self>, String> {
+        let Some(url_file) = &config.url_file else {
+            return Ok(None);
+        };
+        let target = Target::load(config, url_file).map_err(|faults| {
+            let sentences: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            sentences.join("\n  ")
+        })?;
+        for path in config.url_file.iter().chain(&config.key_file) {
+            warn_if_open(path, Holds::Secret);
+        }
+        Ok(Some(Self {
+            config: config.clone(),
+            target,
+        }))
+    }
+
+    /// Tells, also of what is `failing`, until `closed`. Once the relay is `leaving`, what waits is no longer its business, but what becomes of its own
+    /// sessions still is.
+    pub async fn run(
+        self,
+        registry: Registry,
+        failing: broadcast::Receiver<Arc<Failed>>,
+        metrics: Arc<Metrics>,
+        leaving: CancellationToken,
+        closed: CancellationToken,
+    ) {
+        let queue = Queue::new(metrics.clone());
+        info!(webhook = self.target.host(), "notices are posted");
+        tokio::select! {
+            () = closed.cancelled() => {}
+            () = Watch::new(&self.config, &queue).run(&registry, &leaving) => {}
+            () = watch::failures(&self.config, &queue, failing) => {}
+            () = delivery::run(&self.target, self.target.host(), &queue, &metrics) => {}
+        }
+        let lost = queue.len();
+        if lost > 0 {
+            info!(lost, "notices that were not posted yet are lost");
+        }
+    }
+}
+
+/// Everything that stands against posting with the files of `config`. Blocks.
+pub fn check(config: &config::Notice) -> Vec<Fault> {
+    let target = config.url_file.as_deref();
+    let loaded = target.map(|url_file| Target::load(config, url_file));
+    loaded.and_then(Result::err).unwrap_or_default()
+}

@@ -1,0 +1,267 @@
+//! What is told, and what is not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::{ann, bodies};
+use crate::notice::queue::Queue;
+use crate::notice::watch::Watch;
+use ray_relay_access::telemetry::Metrics;
+use ray_relay_base::config::{self, NoticeEvent};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::timestamp::testing::ago;
+use ray_relay_base::wire::tunnel::messages::Hex;
+use ray_relay_ray::ray::registry::{Breakpoint, Holder, Registry, Snapshot, State};
+use ray_relay_ray::ray::testing::{paused, snapshot};
+use ray_relay_session::release::CLIENT;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn queue() -> Queue {
+    Queue::new(Metrics::new().unwrap())
+}
+
+/// Event and holder of what waits to be told.
+fn told(queue: &Queue) -> Vec<(String, Value)> {
+    let told = bodies(queue).into_iter();
+    told.map(|body| {
+        let event = body["event"].as_str().unwrap().to_owned();
+        (event, body["breakpoint"]["holder"].clone())
+    })
+    .collect()
+}
+
+fn events(queue: &Queue) -> Vec<String> {
+    told(queue).into_iter().map(|(event, _)| event).collect()
+}
+
+fn with(breakpoint: &Breakpoint, state: State) -> Arc<Breakpoint> {
+    Arc::new(Breakpoint {
+        state,
+        ..breakpoint.clone()
+    })
+}
+
+fn died(intended: bool) -> State {
+    State::Died {
+        at: Timestamp::now(),
+        why: "it is gone".into(),
+        intended,
+    }
+}
+
+fn released() -> State {
+    State::Released {
+        at: Timestamp::now(),
+    }
+}
+
+fn parked(by: Holder) -> State {
+    let until = Timestamp::announced(by.since.time + 10 * MINUTE);
+    State::Attached(Holder {
+        parked_until: Some(until),
+        evaluates: false,
+        ..by
+    })
+}
+
+/// The session of another relay.
+fn elsewhere() -> Holder {
+    Holder {
+        replica: Some(Hex([7; 8])),
+        ..ann()
+    }
+}
+
+/// As the policy that releases has it.
+fn policy() -> Holder {
+    Holder {
+        session: 0,
+        subject: None,
+        client: CLIENT.to_owned(),
+        peer: Some(([127, 0, 0, 1], 0).into()),
+        ..ann()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_waited_for_long_is_told_once_for_each_stop() {
+    let registry = Registry::offline(&["default"], &config::Registry::default());
+    let (queue, leaving) = (queue(), CancellationToken::new());
+    let config = config::Notice::default();
+    let mut waiting = paused("square", 1);
+    waiting.first_seen = ago(29 * MINUTE);
+    registry.insert(waiting.clone());
+    let mut watch = Box::pin(Watch::new(&config, &queue).run(&registry, &leaving));
+    assert!(timeout(MINUTE / 2, &mut watch).await.is_err());
+    assert_eq!(events(&queue), [""; 0]);
+    // Also where it is looked at for hours, and debugged in between without being let run.
+    assert!(timeout(60 * MINUTE, &mut watch).await.is_err());
+    let claim = registry.claim(waiting.id, ann()).unwrap();
+    assert!(timeout(MINUTE, &mut watch).await.is_err());
+    drop(claim);
+    assert!(timeout(60 * MINUTE, &mut watch).await.is_err());
+    assert_eq!(told(&queue), [("paused".to_owned(), Value::Null)]);
+    waiting.stop = 2;
+    waiting.first_seen = Timestamp::now();
+    registry.insert(waiting.clone());
+    assert!(timeout(29 * MINUTE, &mut watch).await.is_err());
+    assert_eq!(events(&queue), [""; 0]);
+    assert!(timeout(2 * MINUTE, &mut watch).await.is_err());
+    assert_eq!(events(&queue), ["paused"]);
+    // Another process has taken over.
+    leaving.cancel();
+    waiting.stop = 3;
+    registry.insert(waiting);
+    assert!(timeout(60 * MINUTE, &mut watch).await.is_err());
+    assert_eq!(events(&queue), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_followed_through_the_registry_to_the_death_of_its_worker() {
+    let registry = Registry::offline(&["default"], &config::Registry::default());
+    let (queue, leaving) = (queue(), CancellationToken::new());
+    let config = config::Notice {
+        paused_for: 60 * MINUTE,
+        ..config::Notice::default()
+    };
+    let mut watch = Box::pin(Watch::new(&config, &queue).run(&registry, &leaving));
+    let mut run = async |registry: &Registry, id, holder: Option<Holder>| {
+        assert!(timeout(MINUTE, &mut watch).await.is_err());
+        let claim = holder.map(|holder| registry.claim(id, holder).unwrap());
+        assert!(timeout(MINUTE, &mut watch).await.is_err());
+        registry.end(id, Some("out of memory"));
+        drop(claim);
+        assert!(timeout(MINUTE, &mut watch).await.is_err());
+    };
+    for (n, holder) in [(1, Some(ann())), (2, None), (3, Some(policy()))] {
+        let breakpoint = paused("square", n);
+        let id = breakpoint.id;
+        registry.insert(breakpoint);
+        run(&registry, id, holder).await;
+    }
+    assert_eq!(told(&queue), [("died".to_owned(), "ann".into())]);
+}
+
+#[test]
+fn a_park_is_told_once_by_the_relay_whose_it_is_and_by_each_where_an_agent_keeps_it() {
+    let (queue, config) = (queue(), config::Notice::default());
+    let mut watch = Watch::new(&config, &queue);
+    let breakpoint = paused("square", 1);
+    watch.see(&with(&breakpoint, State::Attached(ann())));
+    watch.see(&with(&breakpoint, parked(ann())));
+    watch.see(&with(&breakpoint, parked(ann())));
+    assert_eq!(told(&queue), [("parked".to_owned(), "ann".into())]);
+    watch.see(&with(&breakpoint, State::Attached(ann())));
+    watch.see(&with(&breakpoint, parked(elsewhere())));
+    assert_eq!(events(&queue), ["parked"]);
+}
+
+#[test]
+fn a_release_is_told_where_it_is_the_policy_s_and_a_death_where_a_session_of_this_relay_ends() {
+    let (queue, config) = (queue(), config::Notice::default());
+    let mut watch = Watch::new(&config, &queue);
+    let breakpoint = paused("square", 1);
+    let person = Holder {
+        peer: Some(([127, 0, 0, 1], 4000).into()),
+        ..policy()
+    };
+    for (holder, end, expected) in [
+        (policy(), released(), Some("released")),
+        (person, released(), None),
+        (ann(), released(), None),
+        (ann(), died(false), Some("died")),
+        (ann(), died(true), None),
+        (elsewhere(), died(false), None),
+        (policy(), died(false), None),
+    ] {
+        watch.see(&with(&breakpoint, State::Attached(holder)));
+        watch.see(&with(&breakpoint, end.clone()));
+        // It has ended: no session holds it any more.
+        watch.see(&with(&breakpoint, end));
+        let events = events(&queue);
+        assert_eq!(events.first().map(String::as_str), expected);
+        assert!(events.len() < 2, "{events:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_death_of_which_ray_says_so_after_the_session_is_told_then() {
+    let (queue, config) = (queue(), config::Notice::default());
+    let mut watch = Watch::new(&config, &queue);
+    let breakpoint = paused("square", 1);
+    let ended = |state| Snapshot {
+        ended: [with(&breakpoint, state)].into(),
+        ..snapshot(Vec::new())
+    };
+    watch.see(&with(&breakpoint, State::Attached(ann())));
+    watch.see(&with(&breakpoint, released()));
+    watch.look(&ended(released()), true);
+    assert_eq!(events(&queue), [""; 0]);
+    tokio::time::advance(MINUTE).await;
+    watch.look(&ended(died(false)), true);
+    watch.look(&ended(died(false)), true);
+    assert_eq!(told(&queue), [("died".to_owned(), "ann".into())]);
+}
+
+#[test]
+fn what_was_missed_is_seen_in_the_list() {
+    let (queue, config) = (queue(), config::Notice::default());
+    let mut watch = Watch::new(&config, &queue);
+    let (dies, parks) = (paused("dies", 1), paused("parks", 2));
+    for breakpoint in [&dies, &parks] {
+        watch.see(&with(breakpoint, State::Attached(ann())));
+    }
+    let mut list = snapshot(vec![Breakpoint::clone(&with(&parks, parked(ann())))]);
+    // An earlier stop of the other one does not count.
+    let mut earlier = parks;
+    earlier.stop = 0;
+    list.ended = [with(&dies, died(false)), with(&earlier, died(false))].into();
+    watch.catch_up(&list);
+    watch.catch_up(&list);
+    assert_eq!(events(&queue), ["died", "parked"]);
+}
+
+#[test]
+fn what_is_not_asked_for_is_not_told() {
+    let queue = queue();
+    let config = config::Notice {
+        on: vec![NoticeEvent::Died],
+        ..config::Notice::default()
+    };
+    let mut watch = Watch::new(&config, &queue);
+    let breakpoint = paused("square", 1);
+    watch.see(&with(&breakpoint, parked(ann())));
+    watch.look(&snapshot(vec![breakpoint.clone()]), true);
+    watch.see(&with(&breakpoint, died(false)));
+    assert_eq!(events(&queue), ["died"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_about_to_time_out_is_told_of_once_by_its_first_stop() {
+    let (queue, config) = (queue(), config::Notice::default());
+    let mut watch = Watch::new(&config, &queue);
+    let rank = |n: u8, since: Duration| {
+        let mut rank = paused("step", n);
+        rank.first_seen = ago(since);
+        rank.names_mut().job_id = Some("01000000".to_owned());
+        rank.names_mut().collective_timeout = Some(20 * MINUTE);
+        rank
+    };
+    let list = snapshot(vec![rank(1, 14 * MINUTE), rank(2, MINUTE)]);
+    watch.look(&list, true);
+    assert_eq!(events(&queue), [""; 0]);
+    tokio::time::advance(2 * MINUTE).await;
+    watch.look(&list, true);
+    watch.look(&list, true);
+    let told = bodies(&queue);
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0]["event"], "collective");
+    assert_eq!(told[0]["breakpoint"]["collective_left_seconds"], 240);
+    let text = told[0]["text"].as_str().unwrap();
+    assert!(text.contains("collectives time out in 4m 00s"), "{text}");
+}

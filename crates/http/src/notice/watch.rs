@@ -1,0 +1,219 @@
+//! What is worth a notice, by the registry's events and list.
+//!
+//! A change is told by the one relay whose session it befell, but for a park that an agent keeps, whose relay may be no
+//! more. How long something has waited each relay measures for itself.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::message::Notice;
+use super::queue::Queue;
+use ray_relay_base::config::{self, NoticeEvent};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, Registry, Snapshot, State};
+use ray_relay_session::agents::Failed;
+use ray_relay_session::release::auto;
+use ray_relay_session::session::parks::is_parked;
+
+/// Looks at the list in the time after which something is told, and the bounds of the pause between two.
+const LOOKS: u32 = 20;
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// How long after the end of a session Ray may say that the worker has died: longer than it is asked.
+const EXPLAINED: Duration = Duration::from_secs(90);
+
+/// Sessions that have just ended which are remembered at most.
+const MOST_LEFT: usize = 1024;
+
+/// Who sees what happens.
+pub(super) struct Watch<'a> {
+    config: &'a config::Notice,
+    queue: &'a Queue,
+    /// What is held, with its stop.
+    held: HashMap<BreakpointId, (u64, Holder)>,
+    /// What a session of this relay has left, by the last word of Ray running on.
+    left: HashMap<BreakpointId, (u64, Holder, Instant)>,
+    /// The stops that have waited for long and were told of.
+    told: HashMap<BreakpointId, u64>,
+    /// The stops of which it was told that a job is about to time out.
+    timing_out: HashMap<BreakpointId, u64>,
+}
+
+/// Tells of each task that fails, and never ends.
+pub(super) async fn failures(
+    config: &config::Notice,
+    queue: &Queue,
+    mut failing: broadcast::Receiver<Arc<Failed>>,
+) {
+    loop {
+        match failing.recv().await {
+            Ok(failed) if config.on.contains(&NoticeEvent::Failed) => {
+                queue.push(Notice::of_failed(config, &failed, Timestamp::now()));
+            }
+            Ok(_) => {}
+            Err(RecvError::Lagged(missed)) => warn!(missed, "no notice was sent of failed tasks"),
+            // The relay ends.
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+/// Whether this relay tells what befalls a session of `holder`.
+fn is_told_here(holder: &Holder) -> bool {
+    holder.is_here() || is_parked(holder)
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(config: &'a config::Notice, queue: &'a Queue) -> Self {
+        Self {
+            config,
+            queue,
+            held: HashMap::new(),
+            left: HashMap::new(),
+            told: HashMap::new(),
+            timing_out: HashMap::new(),
+        }
+    }
+
+    /// Sees what happens until `registry` is no more. What waits is not told of once the relay is `leaving`: another one
+    /// lists it then.
+    pub(super) async fn run(mut self, registry: &Registry, leaving: &CancellationToken) {
+        let mut events = registry.events();
+        self.catch_up(&registry.snapshot());
+        let soonest = self.config.paused_for.min(self.config.collective_within);
+        let pause = (soonest / LOOKS).clamp(SHORTEST, LONGEST);
+        let mut looks = interval(pause);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                event = events.recv() => match event {
+                    Ok(event) => self.see(&event.breakpoint),
+                    Err(RecvError::Lagged(missed)) => {
+                        warn!(missed, "changes of breakpoints were missed: notices of them may be missing");
+                        events = events.resubscribe();
+                        self.catch_up(&registry.snapshot());
+                    }
+                    Err(RecvError::Closed) => return,
+                },
+                _ = looks.tick() => self.look(&registry.snapshot(), !leaving.is_cancelled()),
+            }
+        }
+    }
+
+    /// Takes in what `breakpoint` is now.
+    pub(super) fn see(&mut self, breakpoint: &Arc<Breakpoint>) {
+        let (id, stop) = (breakpoint.id, breakpoint.stop);
+        let died = match &breakpoint.state {
+            State::Attached(holder) => {
+                let before = self.held.insert(id, (stop, holder.clone()));
+                let was_parked = before.is_some_and(|(_, before)| is_parked(&before));
+                if is_parked(holder) && !was_parked {
+                    self.tell(NoticeEvent::Parked, breakpoint, Some(holder));
+                }
+                return;
+            }
+            State::Paused | State::Unreachable { .. } | State::Unlisted => {
+                self.held.remove(&id);
+                return;
+            }
+            State::Released { .. } => false,
+            State::Died { .. } => true,
+        };
+        // The end of another stop than the one that is held now.
+        if self.held.get(&id).is_none_or(|(held, _)| *held != stop) {
+            return;
+        }
+        let Some((_, holder)) = self.held.remove(&id) else {
+            return;
+        };
+        match died {
+            false if auto::is_by(&holder) => self.tell(NoticeEvent::Released, breakpoint, None),
+            _ if auto::is_by(&holder) || !is_told_here(&holder) => {}
+            true => self.tell_death(breakpoint, &holder),
+            false if self.left.len() < MOST_LEFT => {
+                self.left.insert(id, (stop, holder, Instant::now()));
+            }
+            false => {}
+        }
+    }
+
+    /// Takes in `list` in place of the changes that led to it.
+    pub(super) fn catch_up(&mut self, list: &Snapshot) {
+        list.ended.iter().for_each(|ended| self.see(ended));
+        list.live.iter().for_each(|live| self.see(live));
+        let held: HashMap<_, _> = list.held().map(|held| (held.id, held.stop)).collect();
+        self.held.retain(|id, (stop, _)| held.get(id) == Some(stop));
+    }
+
+    /// Looks for what has waited for long, where that is `wanted`, and for deaths of which Ray has said so late.
+    pub(super) fn look(&mut self, list: &Snapshot, wanted: bool) {
+        if !self.left.is_empty() {
+            self.left
+                .retain(|_, (_, _, since)| since.elapsed() < EXPLAINED);
+            for ended in list.ended.iter() {
+                let is_it = |(stop, _, _): &(u64, Holder, Instant)| *stop == ended.stop;
+                if matches!(ended.state, State::Died { .. })
+                    && self.left.get(&ended.id).is_some_and(is_it)
+                    && let Some((_, holder, _)) = self.left.remove(&ended.id)
+                {
+                    self.tell_death(ended, &holder);
+                }
+            }
+        }
+        if !wanted {
+            return;
+        }
+        let now = Timestamp::now();
+        let told = std::mem::take(&mut self.told);
+        for breakpoint in list.live.iter() {
+            let known = told.get(&breakpoint.id) == Some(&breakpoint.stop);
+            let waits = matches!(breakpoint.state, State::Paused | State::Unreachable { .. });
+            let due = !known && waits && breakpoint.watched(now) >= self.config.paused_for;
+            if due {
+                self.tell(NoticeEvent::Paused, breakpoint, None);
+            }
+            if due || known {
+                self.told.insert(breakpoint.id, breakpoint.stop);
+            }
+        }
+        self.look_at_collectives(list, now);
+    }
+
+    /// Looks for jobs that are about to time out, by the first of each.
+    fn look_at_collectives(&mut self, list: &Snapshot, now: Timestamp) {
+        let told = std::mem::take(&mut self.timing_out);
+        for standing in list.standing(|_| true).values() {
+            let first = standing.first;
+            let known = told.get(&first.id) == Some(&first.stop);
+            let due = !known && now.until(standing.ends) <= self.config.collective_within;
+            if due {
+                self.tell(NoticeEvent::Collective, first, first.holder());
+            }
+            if due || known {
+                self.timing_out.insert(first.id, first.stop);
+            }
+        }
+    }
+
+    /// Of a worker that ended as it was meant to, such as with its job, no notice is sent.
+    fn tell_death(&self, breakpoint: &Breakpoint, holder: &Holder) {
+        if !breakpoint.state.is_finished() {
+            self.tell(NoticeEvent::Died, breakpoint, Some(holder));
+        }
+    }
+
+    fn tell(&self, event: NoticeEvent, breakpoint: &Breakpoint, holder: Option<&Holder>) {
+        if self.config.on.contains(&event) {
+            let now = Timestamp::now();
+            let notice = Notice::new(self.config, event, breakpoint, holder, now);
+            self.queue.push(notice);
+        }
+    }
+}

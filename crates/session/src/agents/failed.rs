@@ -1,0 +1,89 @@
+//! What agents say that they keep of tasks that failed, and what Ray is asked about those ([`failures`](super::failures) has them).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::broadcast;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::Agents;
+use super::failures::Failed;
+use super::link::Link;
+use ray_relay_base::wire::tunnel::messages::{self, FailureId};
+use ray_relay_ray::ray::registry::TaskOf;
+
+/// How long one head may take to say what tasks are called.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Agents {
+    /// What `link` says is all that its agent keeps.
+    pub(super) fn hear_failures(&self, link: &Arc<Link>, told: messages::Failures) {
+        let nodes = link.nodes().clone();
+        self.failures.hear(link.id, &nodes, &told.tasks);
+        link.state.lock().keeps_failures = Some(told.trouble);
+    }
+
+    /// The link is over: what its agent keeps cannot be had.
+    pub(super) fn lose_failures(&self, link: u64) {
+        self.failures.lose(link);
+    }
+
+    /// All tasks of which an agent keeps something, the latest first.
+    pub fn failures(&self) -> Vec<Arc<Failed>> {
+        self.failures.all()
+    }
+
+    /// Those that fail from now on, each once it is known what it is called, or that Ray does not say so.
+    pub fn failing(&self) -> broadcast::Receiver<Arc<Failed>> {
+        self.failures.failing()
+    }
+
+    /// Asks Ray for what is not known of failed tasks, until `shutdown`.
+    pub(super) async fn name_failures(&self, shutdown: CancellationToken) {
+        loop {
+            let due = self.failures.next_due();
+            let wait = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = self.failures.heard() => {}
+                () = wait => {
+                    let naming = self.name_due();
+                    tokio::select! {
+                        () = shutdown.cancelled() => return,
+                        () = naming => {}
+                    }
+                }
+            }
+        }
+    }
+
+    async fn name_due(&self) {
+        let due = self.failures.take_due(Instant::now());
+        let mut by_cluster: HashMap<Arc<str>, Vec<(FailureId, TaskOf)>> = HashMap::new();
+        for (id, cluster, task) in due {
+            by_cluster.entry(cluster).or_default().push((id, task));
+        }
+        let asked = by_cluster.into_iter().map(|(cluster, due)| async move {
+            let (ids, tasks): (Vec<_>, Vec<_>) = due.into_iter().unzip();
+            let found = timeout(PATIENCE, self.registry.tasks_of(&cluster, &tasks)).await;
+            let found = found.unwrap_or_else(|_| {
+                debug!(%cluster, "its head does not say in time what has failed");
+                Vec::new()
+            });
+            let mut found = found.into_iter();
+            for id in ids {
+                self.failures.named(id, found.next().flatten());
+            }
+        });
+        join_all(asked).await;
+    }
+}

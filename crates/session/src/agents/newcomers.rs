@@ -1,0 +1,132 @@
+//! Links that have not said who they are, or are not believed yet: the holder of a credential for one node can open any number
+//! of them, and they take no other's place.
+//!
+//! A place among the agents is taken with the claim ([`super::table`]).
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use ray_relay_access::identity::{Principal, Source};
+
+/// In all: what each may send before it is known adds up to some 50 MB.
+const ALL: usize = 256;
+
+/// Of one credential, from wherever, and from one address, by whatever credential: the agents of a cluster may have the same
+/// token, or come through the same proxy, and when a relay has started all of them come at once.
+const EACH: usize = 32;
+
+/// Of one credential from one address. One link is one round trip, so that sixteen nodes behind one address are linked in two.
+const PAIR: usize = 8;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Newcomers {
+    taken: Mutex<NewcomerCounts>,
+}
+
+#[derive(Debug, Default)]
+struct NewcomerCounts {
+    all: usize,
+    by_subject: HashMap<Arc<str>, usize>,
+    by_source: HashMap<Source, usize>,
+    by_both: HashMap<(Arc<str>, Source), usize>,
+}
+
+/// One link that is not known yet.
+#[derive(Debug)]
+pub struct Newcomer {
+    of: Arc<Newcomers>,
+    subject: Arc<str>,
+    source: Source,
+}
+
+impl Newcomers {
+    /// One more of `principal` from `address`; `None`: there are as many as there may be.
+    pub(super) fn add(
+        self: &Arc<Self>,
+        principal: &Principal,
+        address: IpAddr,
+    ) -> Option<Newcomer> {
+        let subject: Arc<str> = principal.subject().into();
+        let source = Source::from(address);
+        let both = (Arc::clone(&subject), source);
+        let mut taken = self.taken.lock();
+        let is_full = taken.all >= ALL
+            || count(&taken.by_subject, &subject) >= EACH
+            || count(&taken.by_source, &source) >= EACH
+            || count(&taken.by_both, &both) >= PAIR;
+        if is_full {
+            return None;
+        }
+        taken.all += 1;
+        *taken.by_subject.entry(Arc::clone(&subject)).or_default() += 1;
+        *taken.by_source.entry(source).or_default() += 1;
+        *taken.by_both.entry(both).or_default() += 1;
+        Some(Newcomer {
+            of: Arc::clone(self),
+            subject,
+            source,
+        })
+    }
+}
+
+impl Drop for Newcomer {
+    fn drop(&mut self) {
+        let mut taken = self.of.taken.lock();
+        taken.all -= 1;
+        one_less(&mut taken.by_subject, &self.subject);
+        one_less(&mut taken.by_source, &self.source);
+        let both = (Arc::clone(&self.subject), self.source);
+        one_less(&mut taken.by_both, &both);
+    }
+}
+
+fn count<K: Hash + Eq>(of: &HashMap<K, usize>, key: &K) -> usize {
+    of.get(key).copied().unwrap_or_default()
+}
+
+fn one_less<K: Hash + Eq>(of: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = of.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            of.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ray_relay_access::identity::testing::somebody;
+
+    #[test]
+    fn each_credential_and_each_address_has_a_few_and_gives_them_back() {
+        let revoked = tokio::sync::watch::Sender::default();
+        let newcomers = Arc::new(Newcomers::default());
+        let add = |name: &str, host: u8| {
+            let who = somebody(name, [], &revoked);
+            newcomers.add(&who, IpAddr::from([10, 0, 0, host]))
+        };
+        let many = |name: &str, hosts: std::ops::Range<u8>| {
+            let tries = hosts.flat_map(|host| [host; 100]);
+            tries.filter_map(|host| add(name, host)).collect::<Vec<_>>()
+        };
+        let pair = many("a", 1..2);
+        assert_eq!(pair.len(), PAIR);
+        let others = many("a", 2..100);
+        assert_eq!(pair.len() + others.len(), EACH);
+        // Another one comes in from there at once.
+        assert_eq!(many("b", 1..2).len(), PAIR);
+        let of_address: Vec<_> = (0..20).flat_map(|n| many(&n.to_string(), 1..2)).collect();
+        assert_eq!(pair.len() + of_address.len(), EACH);
+        assert!(add("b", 1).is_none() && add("b", 2).is_some());
+        drop((pair, others, of_address));
+        assert_eq!(many("a", 1..100).len(), EACH);
+        let taken = newcomers.taken.lock();
+        assert_eq!((taken.all, taken.by_both.len()), (0, 0));
+    }
+}

@@ -1,0 +1,362 @@
+//! Streams: asked for over a link, opened by the agent, handed to the task that waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::link::Link;
+use super::table::{AgentProcess, Instance};
+use super::tunnel::Tunnel;
+use super::{Agents, Socket};
+use ray_relay_access::identity::{Principal, PrincipalEnded};
+use ray_relay_access::telemetry::metrics::StreamOutcome;
+use ray_relay_base::wire::tunnel::ByteStream;
+use ray_relay_base::wire::tunnel::awaited::Expected;
+use ray_relay_base::wire::tunnel::messages::{
+    self, DialFailure, FromRelay, Name, Open, ParkTerms, Refusal, Sentence, StreamGreeting,
+    StreamId, Subject,
+};
+use ray_relay_base::wire::tunnel::text::Hex;
+use ray_relay_ray::ray::registry::{Breakpoint, Holder, Kind};
+
+/// What an agent is asked to dial.
+#[derive(Debug)]
+pub struct OpenRequest<'a> {
+    /// Whose debugger.
+    pub breakpoint: &'a Breakpoint,
+    /// The node that it is on.
+    pub node_id: &'a str,
+    /// For whom; `None` for a further connection beside the session that holds the worker.
+    pub holder: Option<messages::WorkerTaker>,
+    /// The owner, where the agent keeps the worker for a person who goes on with it now.
+    pub resume: Option<Subject>,
+    /// The subprocess of the worker that it is for; `None`: the worker itself.
+    pub process: Option<u32>,
+    /// By what it is kept from the first moment on, where that is known.
+    pub keep: Option<Box<ParkTerms>>,
+}
+
+/// Why there is no stream. `Display` is the middle of a sentence for the client: it names no address and no port.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoStream {
+    /// The agent has as many as it may have.
+    #[error("the agent of its node is at its limit of debugger connections; try again in a moment")]
+    Busy,
+    /// The agent does not open it.
+    #[error("{}", refused(*.kind, .detail))]
+    Refused { kind: Refusal, detail: Sentence },
+    /// A session of another relay was first.
+    #[error("it is being debugged by {0}")]
+    Held(Box<Holder>),
+    /// The agent has dialled, and reached nothing.
+    #[error("the agent of its node cannot reach its debugger")]
+    Failed(DialFailure),
+    /// The link ended before the stream was there.
+    #[error("the link of the agent of its node has just ended; try again")]
+    LinkLost,
+    /// The agent did not do as it was asked in time.
+    #[error("the agent of its node did not open a connection within {} s", .0.as_secs_f32())]
+    TimedOut(Duration),
+    /// The agent does not speak the protocol.
+    #[error("the node's agent sent an invalid answer")]
+    Garbage,
+}
+
+impl NoStream {
+    fn label(&self) -> StreamOutcome {
+        match self {
+            Self::Busy => StreamOutcome::Limited,
+            Self::Refused { .. } | Self::Held(_) => StreamOutcome::Refused,
+            Self::Failed(_) => StreamOutcome::Failed,
+            Self::LinkLost => StreamOutcome::Lost,
+            Self::TimedOut(_) => StreamOutcome::Timeout,
+            Self::Garbage => StreamOutcome::Invalid,
+        }
+    }
+}
+
+fn refused(kind: Refusal, detail: &Sentence) -> String {
+    match kind {
+        Refusal::NotAWorker => "the agent of its node does not dial it: Ray lists no live worker there with that debugger; the worker may just have ended, see `ray-relay list`".to_owned(),
+        Refusal::WrongProcess => "the agent of its node does not dial it: another process than the worker listens on its port".to_owned(),
+        Refusal::Held => format!("it is being debugged through another relay: {detail}"),
+        Refusal::Kept => "its debugger still works on a request from before the connection was lost; attach again in a moment, or let the task run with `ray-relay release`".to_owned(),
+        Refusal::Registry => "the agent of its node cannot ask the Ray head whose port that is; try again in a moment".to_owned(),
+        Refusal::Busy => NoStream::Busy.to_string(),
+        Refusal::Forbidden | Refusal::Other => "the agent of its node does not dial it".to_owned(),
+    }
+}
+
+/// Who was asked for a stream.
+pub(super) struct AskedAgent {
+    link: Arc<Link>,
+    /// Of this relay, where the stream is the first one of a session with a debugger.
+    session: Option<Name>,
+}
+
+/// What came of asking.
+pub(super) type OpenResult = Result<OpenedStream, NoStream>;
+
+/// A stream that has come.
+pub(super) struct OpenedStream {
+    socket: Socket,
+    cut: CancellationToken,
+    open: oneshot::Sender<()>,
+}
+
+/// The task that waits for a stream that an agent is about to open.
+pub struct Delivery {
+    asked: AskedAgent,
+    deliver: oneshot::Sender<OpenResult>,
+}
+
+/// A session whose stream can be broken by itself, until this is dropped.
+struct Breakable<'a> {
+    standing: &'a AgentProcess,
+    session: Option<Name>,
+}
+
+impl<'a> Breakable<'a> {
+    fn new(standing: &'a AgentProcess, session: Option<Name>, cut: &CancellationToken) -> Self {
+        if let Some(session) = &session {
+            standing
+                .sessions
+                .lock()
+                .insert(session.clone(), cut.clone());
+        }
+        Self { standing, session }
+    }
+}
+
+impl Drop for Breakable<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = &self.session {
+            self.standing.sessions.lock().remove(session);
+        }
+    }
+}
+
+/// A stream that is waited for. Dropped before it has come, the agent is told.
+struct Awaiting<'a> {
+    expected: Expected<'a, AskedAgent, OpenResult>,
+    link: &'a Link,
+}
+
+impl Drop for Awaiting<'_> {
+    fn drop(&mut self) {
+        if self.expected.give_up() {
+            let stream = self.expected.stream;
+            self.link.tell(FromRelay::Cancel { stream });
+        }
+    }
+}
+
+impl Agents {
+    /// Has the agent of `link` open a stream to what is `wanted`. Only for who has a permit for that worker: called by
+    /// [`crate::upstream`] alone. Dropped, it is given up, and the agent is told.
+    ///
+    /// # Errors
+    /// [`NoStream`]; the whole takes at most `patience`.
+    pub async fn open(
+        &self,
+        link: &Arc<Link>,
+        wanted: OpenRequest<'_>,
+        patience: Duration,
+    ) -> Result<Tunnel, NoStream> {
+        let OpenRequest {
+            breakpoint,
+            node_id,
+            holder,
+            resume,
+            process,
+            keep,
+        } = wanted;
+        let session = holder.as_ref().map(|holder| holder.session.clone());
+        let open = |stream, secret| {
+            FromRelay::Open(Open {
+                stream,
+                secret,
+                cluster: (&*breakpoint.cluster).into(),
+                node_id: node_id.into(),
+                worker_id: (&*breakpoint.worker_id).into(),
+                kind: breakpoint.kind,
+                port: breakpoint.port,
+                holder,
+                resume,
+                process,
+                keep,
+            })
+        };
+        let mut tunnel = self.streamed(link, session, open, patience).await?;
+        let keeps = match breakpoint.kind {
+            Kind::Debugpy => link.about.keeps,
+            Kind::Pdb => link.about.keeps_prompts,
+        };
+        tunnel.keeps = keeps && (process.is_none() || link.about.keeps_subprocesses);
+        Ok(tunnel)
+    }
+
+    /// Has the agent of `link` open the stream that `ask` names, the first one of `session` with a debugger.
+    pub(super) async fn streamed(
+        &self,
+        link: &Arc<Link>,
+        session: Option<Name>,
+        ask: impl FnOnce(StreamId, Hex<16>) -> FromRelay,
+        patience: Duration,
+    ) -> Result<Tunnel, NoStream> {
+        let opened = timeout(patience, self.opened(link, session, ask)).await;
+        let opened = opened.unwrap_or(Err(NoStream::TimedOut(patience)));
+        self.metrics.stream(match &opened {
+            Ok(_) => StreamOutcome::Ok,
+            Err(why) => why.label(),
+        });
+        opened
+    }
+
+    async fn opened(
+        &self,
+        link: &Arc<Link>,
+        session: Option<Name>,
+        ask: impl FnOnce(StreamId, Hex<16>) -> FromRelay,
+    ) -> Result<Tunnel, NoStream> {
+        let standing = &link.standing;
+        let busy = |_| NoStream::Busy;
+        let _waits = standing.waiting.try_acquire().map_err(busy)?;
+        let slot = Arc::clone(&standing.streams)
+            .try_acquire_owned()
+            .map_err(busy)?;
+        let asked = AskedAgent {
+            link: Arc::clone(link),
+            session,
+        };
+        let expected = self.streams.expect(asked).ok_or(NoStream::Busy)?;
+        let message = ask(expected.stream, expected.secret);
+        let mut awaiting = Awaiting { expected, link };
+        if !link.tell(message) {
+            return Err(NoStream::LinkLost);
+        }
+        let delivered = tokio::select! {
+            delivered = awaiting.expected.come() => delivered.unwrap_or(Err(NoStream::LinkLost))?,
+            () = link.closed() => return Err(NoStream::LinkLost),
+        };
+        drop(awaiting);
+        let OpenedStream {
+            mut socket,
+            cut,
+            open,
+        } = delivered;
+        let said = tokio::select! {
+            said = first_word(&mut socket) => said?,
+            () = cut.cancelled() => return Err(NoStream::LinkLost),
+        };
+        let resumed: Option<Box<ParkTerms>> = match said {
+            StreamGreeting::Dialled => None,
+            StreamGreeting::Resumed(keep) => Some(keep),
+            StreamGreeting::Failed { kind, detail } => {
+                debug!(%detail, agent = %link.about.hostname, "an agent does not reach a debugger");
+                return Err(NoStream::Failed(kind));
+            }
+        };
+        Ok(Tunnel::new(
+            ByteStream::new(socket),
+            cut,
+            open,
+            slot,
+            Arc::clone(standing),
+            resumed,
+            self.leaving.token(),
+        ))
+    }
+
+    /// The agent of `link` does not open that stream.
+    pub(super) fn refuse_stream(&self, link: &Arc<Link>, stream: &StreamId, why: NoStream) {
+        debug!(?why, agent = %link.about.hostname, "an agent refuses a stream");
+        let is_its = |asked: &AskedAgent| asked.link.id == link.id;
+        self.streams.answer(stream, is_its, Err(why));
+    }
+
+    /// Nothing comes from the agent of `link` any more.
+    pub(super) fn forget_waiting(&self, link: &Link) {
+        self.streams.forget(|asked| asked.link.id == link.id);
+    }
+
+    /// Who waits for the stream `id`, where `principal` is who was asked for it and `shown` is its secret. Once.
+    pub fn take(&self, id: &str, shown: &str, principal: &Principal) -> Option<Delivery> {
+        // The token of an agent may have been renewed since it linked.
+        let is_it = |asked: &AskedAgent| asked.link.principal.subject() == principal.subject();
+        let (asked, deliver) = self.streams.take(id, shown, is_it)?;
+        Some(Delivery { asked, deliver })
+    }
+}
+
+impl Delivery {
+    /// Hands `socket` over, which belongs to `principal`, and returns when the stream is over. It breaks as soon as the time of
+    /// its principal is; where that has expired, once the agent has no link by a newer credential either.
+    pub async fn hand_over(self, agents: &Agents, socket: Socket, principal: &Principal) {
+        let AskedAgent { link, session } = self.asked;
+        // The stream may outlive the link.
+        let (instance, standing) = (link.about.instance, Arc::clone(&link.standing));
+        drop(link);
+        let cut = standing.cut.child_token();
+        let _breakable = Breakable::new(&standing, session, &cut);
+        let (open, mut closed) = oneshot::channel();
+        let delivered = OpenedStream {
+            socket,
+            cut: cut.clone(),
+            open,
+        };
+        if self.deliver.send(Ok(delivered)).is_err() {
+            debug!("an agent opened a stream that no session waits for any more");
+            return;
+        }
+        let _open = agents.metrics.stream_open();
+        let mut principal = principal.clone();
+        loop {
+            let ended = tokio::select! {
+                _ = &mut closed => return,
+                () = cut.cancelled() => return,
+                ended = principal.ended() => ended,
+            };
+            let vouched = match ended {
+                PrincipalEnded::Expired => agents.vouched(&instance, principal.subject()),
+                PrincipalEnded::Revoked | PrincipalEnded::Withdrawn(_) => None,
+            };
+            match vouched {
+                Some(newer) => principal = newer,
+                None => {
+                    cut.cancel();
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Agents {
+    fn vouched(&self, instance: &Instance, subject: &str) -> Option<Principal> {
+        let link = self.table.lock().vouches(instance, subject)?;
+        Some(link.principal.clone())
+    }
+}
+
+/// What the agent says first on a stream.
+async fn first_word(socket: &mut Socket) -> Result<StreamGreeting, NoStream> {
+    loop {
+        match socket.next().await {
+            Some(Ok(Message::Text(text))) => {
+                return messages::read(&text).map_err(|_| NoStream::Garbage);
+            }
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+            Some(Ok(Message::Close(_))) | None => return Err(NoStream::LinkLost),
+            Some(Ok(Message::Binary(_) | Message::Frame(_)) | Err(_)) => {
+                return Err(NoStream::Garbage);
+            }
+        }
+    }
+}

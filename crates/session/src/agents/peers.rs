@@ -1,0 +1,220 @@
+//! What sessions of other relays hold, by the word of the agents that both are linked with, or of the relays themselves
+//! where they are on this machine.
+//!
+//! What they say goes into the registry as it comes ([`RemoteHolds`](ray_relay_ray::hold::RemoteHolds)): the breakpoint is shown and
+//! refused like one that is held here. A worker that this relay did not list when it was taken, because Ray no longer has it
+//! as paused, is asked for here.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+
+use super::Agents;
+use super::end::AgentLinkEnd;
+use super::way::{NoRoute, WorkerRoute};
+use ray_relay_access::identity::PrincipalEnded;
+use ray_relay_base::wire::tunnel::messages::{FromRelay, HoldRow, LetRun, Replica};
+use ray_relay_ray::hold::{Holder, RayNode, RemoteHold};
+use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
+
+/// How long after a failed search a worker is asked for again.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Workers that are asked for at a time, and the pause between two: an agent that makes them up costs the head no more.
+const ASKED_AT_ONCE: usize = 4;
+const ASK_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long an agent may take to leave a worker that it keeps.
+const LEFT: Duration = Duration::from_secs(10);
+
+/// Characters of a whole worker id: of less than that several could be meant.
+const WORKER_ID: usize = 56;
+
+/// The longest pause between looks.
+const LOOK: Duration = Duration::from_secs(3600);
+
+/// Who else is there. One for the relay.
+#[derive(Default)]
+pub(super) struct RelayPeers {
+    /// Which relays each link's agent is linked with.
+    relays: Mutex<HashMap<u64, Vec<Replica>>>,
+    news: watch::Sender<()>,
+}
+
+/// The workers that were asked for, and when.
+#[derive(Default)]
+struct UnlistedLookups {
+    at: HashMap<(Arc<str>, String), Instant>,
+    asking: JoinSet<()>,
+    /// When the next may be.
+    next: Option<Instant>,
+}
+
+impl Agents {
+    /// The agent of the link `link`, which speaks for `nodes`, has said what is `held` through it.
+    pub(super) fn hear_holds(&self, link: u64, nodes: Vec<RayNode>, held: &[HoldRow]) {
+        // A session of this relay is one that it has, unless the agent keeps it.
+        let others = |held: &&HoldRow| held.replica != self.replica || held.parked.is_some();
+        let held: Vec<_> = held.iter().filter(others).cloned().collect();
+        self.registry.hear(|said| said.hear(link, nodes, &held));
+        self.elsewhere.news.send_replace(());
+    }
+
+    /// The agent of the link `link` has said which relays it is linked with.
+    pub(super) fn hear_relays(&self, link: u64, replicas: Vec<Replica>) {
+        self.elsewhere.relays.lock().insert(link, replicas);
+        self.elsewhere.news.send_replace(());
+    }
+
+    /// The link `link` has ended at `now`.
+    pub(super) fn lose_holds(&self, link: u64, end: &AgentLinkEnd, now: Instant) {
+        self.elsewhere.relays.lock().remove(&link);
+        let stands = matches!(
+            end,
+            AgentLinkEnd::Broken
+                | AgentLinkEnd::Replaced
+                | AgentLinkEnd::Over(PrincipalEnded::Expired)
+        );
+        self.registry.hear(|said| said.leave(link, stands, now));
+        self.elsewhere.news.send_replace(());
+    }
+
+    /// Who holds `breakpoint` through another relay.
+    pub(super) fn holder_elsewhere(&self, breakpoint: &Breakpoint) -> Option<Holder> {
+        self.registry.remote(|said| {
+            let hold = said.of(&breakpoint.worker());
+            hold.map(RemoteHold::holder)
+        })
+    }
+
+    /// The relays beside this one, by what they are told apart by: those that agents are linked with.
+    pub fn other_relays(&self) -> BTreeSet<String> {
+        self.others().iter().map(Replica::digits).collect()
+    }
+
+    fn others(&self) -> HashSet<Replica> {
+        let relays = self.elsewhere.relays.lock();
+        let mut all: HashSet<_> = relays.values().flatten().copied().collect();
+        all.remove(&self.replica);
+        all
+    }
+
+    /// Takes back what agents said whose links broke, and has workers asked for that others hold and no list has, until
+    /// `shutdown`.
+    pub(super) async fn follow_holds(&self, shutdown: CancellationToken) {
+        let mut lists = self.registry.watch();
+        let mut news = self.elsewhere.news.subscribe();
+        let mut asked = UnlistedLookups::default();
+        let mut others = HashSet::new();
+        let mut revocations = self.auth.revocations();
+        debug!("no agent is linked yet: this relay knows only its own sessions");
+        loop {
+            lists.mark_unchanged();
+            news.mark_unchanged();
+            let known_now = self.others();
+            if known_now != others {
+                match known_now.len() {
+                    0 => info!("no other relay is linked to these agents"),
+                    relays => info!(relays, "other relays are linked with the same agents"),
+                }
+                others = known_now;
+            }
+            let next = self.ask_for_unlisted(&mut asked);
+            self.end_revoked();
+            // As long as others hold nothing, a list says nothing here: no session wakes this by its claim.
+            let are_holding = self.registry.remote(|said| said.iter().next().is_some());
+            let revoked = async {
+                match &mut revocations {
+                    Some(list) => list.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                Ok(()) = lists.changed(), if are_holding => {}
+                Ok(()) = news.changed() => {}
+                Ok(()) = revoked => {}
+                Some(_) = asked.asking.join_next() => {}
+                () = sleep_until(next) => {}
+            }
+            self.registry.hear(|said| said.expire(Instant::now()));
+        }
+    }
+
+    /// Asks for workers that others hold and no list has, and says when to look again at the latest.
+    fn ask_for_unlisted(&self, asked: &mut UnlistedLookups) -> Instant {
+        let now = Instant::now();
+        let expiry = self.registry.remote(|said| said.next_expiry());
+        let mut next = expiry.unwrap_or(now + LOOK);
+        let unlisted = self.registry.unlisted();
+        let name = |hold: &RemoteHold| {
+            let worker = hold.held.worker_id.to_string();
+            (Arc::clone(&hold.node.cluster), worker)
+        };
+        let names: HashSet<_> = unlisted.iter().map(name).collect();
+        asked.at.retain(|name, _| names.contains(name));
+        for (cluster, worker) in names {
+            if worker.len() != WORKER_ID {
+                continue;
+            }
+            let last = asked.at.get(&(Arc::clone(&cluster), worker.clone()));
+            let due = last.map_or(now, |at| *at + ASK_AGAIN).max(now);
+            let due = asked.next.map_or(due, |at| at.max(due));
+            if due > now {
+                next = next.min(due);
+            } else if asked.asking.len() < ASKED_AT_ONCE {
+                asked.next = Some(now + ASK_PAUSE);
+                asked.at.insert((Arc::clone(&cluster), worker.clone()), now);
+                next = next.min(now + ASK_AGAIN);
+                let registry = self.registry.clone();
+                // It is in the list afterwards, where Ray knows it.
+                asked.asking.spawn(async move {
+                    let _ = registry.look_again(Some(&cluster), &worker).await;
+                });
+            }
+        }
+        next
+    }
+
+    /// Has the agent of its node let the task of `breakpoint` run on, which it keeps for a person. Resolves when the worker was
+    /// left; with its holder where it is not within [`LEFT`].
+    ///
+    /// # Errors
+    /// [`NoRoute`].
+    pub async fn let_run_kept(&self, breakpoint: &Breakpoint) -> Result<Option<Holder>, NoRoute> {
+        let mut lists = self.registry.watch();
+        let WorkerRoute::Agent { link, .. } = self.way_to_agent(breakpoint).await? else {
+            return Ok(None);
+        };
+        let kept = self.registry.remote(|said| {
+            let hold = said.of(&breakpoint.worker());
+            hold.map(|hold| LetRun::of(&hold.held))
+        });
+        let Some(kept) = kept else {
+            // It is over already.
+            return Ok(None);
+        };
+        link.tell(FromRelay::LetRun(kept));
+        let keeper = |list: &Arc<Snapshot>| {
+            let holder = list.find(breakpoint.id).and_then(|row| row.holder());
+            holder
+                .filter(|holder| holder.parked_until.is_some())
+                .cloned()
+        };
+        // The registry outlives this.
+        let left = timeout(LEFT, lists.wait_for(|list| keeper(list).is_none())).await;
+        Ok(left.err().and_then(|_| keeper(&self.registry.snapshot())))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "peers/tests.rs"]
+mod tests;

@@ -1,0 +1,303 @@
+//! A registry that hears of others' sessions, on a clock that stands.
+
+use tokio::sync::broadcast::error::TryRecvError;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::agents::testing::node;
+use crate::context::Context;
+use crate::session::refusal::SessionRefusal;
+use ray_relay_access::audit::testing::spied;
+use ray_relay_access::identity::Authenticator;
+use ray_relay_base::config::Config;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::tunnel::text::Hex;
+use ray_relay_ray::ray::registry::{BreakpointId, Change, ClaimError, Kind, State};
+use ray_relay_ray::ray::testing::paused;
+
+const OTHER: Replica = Hex([9; 8]);
+
+struct Scene {
+    context: Arc<Context>,
+    breakpoint: Breakpoint,
+    _following: JoinHandle<()>,
+}
+
+impl Scene {
+    /// One that waits on `a1`.
+    async fn new() -> Self {
+        let mut breakpoint = paused("square", 1);
+        (breakpoint.node_id, breakpoint.node_ip) = ("a1".into(), [10, 0, 0, 1].into());
+        Self::with(breakpoint).await
+    }
+
+    async fn with(breakpoint: Breakpoint) -> Self {
+        let (audit, _) = spied(false);
+        let context = Context::offline(Config::default(), Authenticator::open(), audit);
+        context.registry.insert(breakpoint.clone());
+        let agents = Arc::clone(&context.peers.agents);
+        let following = tokio::spawn(async move { agents.share(CancellationToken::new()).await });
+        Self {
+            context,
+            breakpoint,
+            _following: following,
+        }
+    }
+
+    fn held(&self, session: &str) -> HoldRow {
+        HoldRow {
+            worker_id: (&*self.breakpoint.worker_id).into(),
+            kind: self.breakpoint.kind,
+            port: self.breakpoint.port,
+            name: "bob".into(),
+            session: session.into(),
+            client: "nvim".into(),
+            peer: Some("192.0.2.1:5000".parse().unwrap()),
+            replica: OTHER,
+            since_unix_ms: 0,
+            parked: None,
+        }
+    }
+
+    /// What the agent of `a1` says on the link `link`, as soon as it was taken in.
+    async fn says(&self, link: u64, held: impl Into<Arc<[HoldRow]>>) {
+        let (agents, held): (_, Arc<[HoldRow]>) = (&self.context.peers.agents, held.into());
+        agents.hear_holds(link, vec![node("a1", "10.0.0.1")], &held);
+    }
+
+    async fn ends(&self, link: u64, end: AgentLinkEnd) {
+        let agents = &self.context.peers.agents;
+        agents.lose_holds(link, &end, Instant::now());
+    }
+
+    fn state(&self) -> Option<State> {
+        let list = self.context.registry.snapshot();
+        Some(list.find(self.breakpoint.id)?.state.clone())
+    }
+
+    fn holder(&self) -> Option<Holder> {
+        match self.state()? {
+            State::Attached(holder) => Some(holder),
+            _ => None,
+        }
+    }
+
+    fn own(&self) -> Holder {
+        Holder {
+            replica: None,
+            ..Holder::from(&self.held("1"))
+        }
+    }
+}
+
+/// Everything that can run has run; no time has passed that is measured by.
+async fn settled() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+fn id_of(scene: &Scene) -> BreakpointId {
+    scene.breakpoint.id
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_relay_holds_is_shown_and_refused_as_if_it_were_held_here() {
+    let scene = Scene::new().await;
+    let mut events = scene.context.registry.events();
+    scene.says(1, []).await;
+    assert!(scene.state().unwrap() == State::Paused);
+    scene.says(1, [scene.held("7")]).await;
+    let holder = scene.holder().unwrap();
+    assert_eq!(
+        (holder.session, holder.replica, holder.is_here()),
+        (7, Some(OTHER), false)
+    );
+    assert_eq!(events.try_recv().unwrap().change, Change::Attached);
+    let refused = scene.context.registry.claim(id_of(&scene), scene.own());
+    let Err(ClaimError::InUse(by)) = refused else {
+        panic!("{refused:?}");
+    };
+    let words = SessionRefusal::in_use(&scene.breakpoint, &by, Timestamp::now()).to_string();
+    let said = "is being debugged by bob with nvim from 192.0.2.1:5000 through another relay, for ";
+    assert!(words.contains(said), "{words}");
+    let way = scene.context.peers.agents.way(&scene.breakpoint).await;
+    let Err(why) = way else { panic!("a way") };
+    let way = SessionRefusal::no_way(&scene.breakpoint, why).to_string();
+    assert_eq!(way, words);
+    // It is let go there: a poll would say whether it waits again.
+    scene.says(1, []).await;
+    assert_eq!(scene.state(), None);
+    assert_eq!(events.try_recv().unwrap().change, Change::Released);
+    assert_eq!(events.try_recv().unwrap_err(), TryRecvError::Empty);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_shown_once_with_its_relay() {
+    let scene = Scene::new().await;
+    scene.says(1, [scene.held("7")]).await;
+    let anybody = ray_relay_access::identity::Principal::anonymous();
+    let rows = scene.context.peers.agents.sessions_elsewhere(&anybody);
+    let rows = serde_json::to_value(rows).unwrap();
+    assert_eq!(rows.as_array().unwrap().len(), 1);
+    let row = &rows[0];
+    assert_eq!(row["replica"], OTHER.digits());
+    assert_eq!((&row["id"], &row["subject"]), (&7.into(), &"bob".into()));
+    assert_eq!(row["breakpoint"], scene.breakpoint.id.to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_word_of_a_link_that_broke_stands_for_a_quarter_of_a_minute() {
+    let scene = Scene::new().await;
+    scene.says(1, [scene.held("7")]).await;
+    scene.ends(1, AgentLinkEnd::Broken).await;
+    tokio::time::sleep(Duration::from_secs(14)).await;
+    assert!(scene.holder().is_some());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    settled().await;
+    assert_eq!(scene.state(), None);
+    // Who comes again says what is so.
+    scene.context.registry.insert(scene.breakpoint.clone());
+    scene.says(2, [scene.held("7")]).await;
+    scene.ends(2, AgentLinkEnd::Broken).await;
+    scene.says(3, [scene.held("7")]).await;
+    tokio::time::sleep(2 * ray_relay_ray::hold::KEPT).await;
+    assert!(scene.holder().is_some());
+    scene.ends(3, AgentLinkEnd::Broken).await;
+    scene.says(4, []).await;
+    assert_eq!(scene.state(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_left_or_is_not_believed_holds_nothing() {
+    for end in [
+        AgentLinkEnd::Left,
+        AgentLinkEnd::Silent,
+        AgentLinkEnd::Contested("a1".to_owned()),
+    ] {
+        let scene = Scene::new().await;
+        scene.says(1, [scene.held("7")]).await;
+        assert!(scene.holder().is_some());
+        scene.ends(1, end).await;
+        assert_eq!(scene.state(), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_believed_of_what_is_not_on_its_node_or_of_this_relay() {
+    let scene = Scene::new().await;
+    let own = HoldRow {
+        replica: scene.context.peers.agents.replica(),
+        ..scene.held("7")
+    };
+    let port = HoldRow {
+        port: 1,
+        ..scene.held("7")
+    };
+    let kind = HoldRow {
+        kind: Kind::Pdb,
+        ..scene.held("7")
+    };
+    scene.says(1, [own, port, kind]).await;
+    assert_eq!(scene.state(), Some(State::Paused));
+    let agents = &scene.context.peers.agents;
+    agents.hear_holds(2, vec![node("b2", "10.0.0.1")], &[scene.held("7")]);
+    assert_eq!(scene.state(), Some(State::Paused));
+    assert!(
+        scene
+            .context
+            .peers
+            .agents
+            .holder_elsewhere(&scene.breakpoint)
+            .is_none()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_legacy_breakpoint_of_an_old_ray_is_known_by_its_port() {
+    let mut breakpoint = paused("square", 1);
+    breakpoint.kind = Kind::Pdb;
+    (breakpoint.node_id, breakpoint.worker_id) = ("".into(), "".into());
+    breakpoint.node_ip = [127, 0, 0, 1].into();
+    breakpoint.registered = Some(Arc::new(ray_relay_ray::ray::registry::Registered {
+        key: "RAY_PDB_1".to_owned(),
+        title: "ray::square".to_owned(),
+        read: Instant::now(),
+    }));
+    let scene = Scene::with(breakpoint).await;
+    scene.says(1, [scene.held("7")]).await;
+    assert_eq!(scene.holder().unwrap().session, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_it_here_keeps_it_until_the_agent_says_no() {
+    let scene = Scene::new().await;
+    let claim = scene
+        .context
+        .registry
+        .claim(id_of(&scene), scene.own())
+        .unwrap();
+    scene.says(1, [scene.held("7")]).await;
+    assert!(scene.holder().unwrap().is_here());
+    drop(claim);
+    settled().await;
+    assert!(!scene.holder().unwrap().is_here());
+    // The next session of that relay is another stop.
+    scene.says(1, [scene.held("8")]).await;
+    assert_eq!(scene.state(), None);
+    scene.context.registry.insert(scene.breakpoint.clone());
+    settled().await;
+    assert_eq!(scene.holder().unwrap().session, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn relays_that_agents_know_are_counted_once() {
+    let scene = Scene::new().await;
+    let agents = &scene.context.peers.agents;
+    let own = agents.replica();
+    assert!(agents.other_relays().is_empty());
+    agents.hear_relays(1, vec![own, OTHER]);
+    agents.hear_relays(2, vec![OTHER, own]);
+    assert_eq!(
+        agents.other_relays().into_iter().collect::<Vec<_>>(),
+        [OTHER.digits()]
+    );
+    scene.ends(1, AgentLinkEnd::Left).await;
+    scene.ends(2, AgentLinkEnd::Broken).await;
+    assert!(agents.other_relays().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_an_agent_makes_up_are_asked_for_one_by_one() {
+    let scene = Scene::new().await;
+    let made_up = (0..100).map(|n| HoldRow {
+        worker_id: format!("{n:056x}").as_str().into(),
+        ..scene.held(&n.to_string())
+    });
+    let made_up: Vec<HoldRow> = made_up.collect();
+    let agents = &scene.context.peers.agents;
+    let nodes = vec![node("a1", "10.0.0.1")];
+    agents.hear_holds(1, nodes, &made_up);
+    let mut asked = UnlistedLookups::default();
+    for count in 1..=ASKED_AT_ONCE {
+        for _ in 0..3 {
+            let next = agents.ask_for_unlisted(&mut asked);
+            assert!(next <= Instant::now() + ASK_PAUSE);
+        }
+        assert_eq!(asked.at.len(), count);
+        tokio::time::advance(ASK_PAUSE).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_next_is_shown_where_nothing_was_found_to_listen() {
+    let scene = Scene::new().await;
+    let registry = &scene.context.registry;
+    let claim = registry.claim(id_of(&scene), scene.own()).unwrap();
+    claim.dialled(false);
+    drop(claim);
+    assert!(matches!(scene.state(), Some(State::Unreachable { .. })));
+    scene.says(1, [scene.held("7")]).await;
+    scene.says(1, [scene.held("8")]).await;
+    assert_eq!(scene.holder().unwrap().session, 8);
+    scene.says(1, []).await;
+    assert!(matches!(scene.state(), Some(State::Unreachable { .. })));
+}

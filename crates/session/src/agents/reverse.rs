@@ -1,0 +1,433 @@
+//! Where workers meet debuggers that listen: agents listen on a port of their nodes' loopback address for a person who waits
+//! at this relay, and tell of each worker that dials it.
+//!
+//! A rendezvous has a name, which is its owner's as long as it is there, and a port, which no other of this relay has. Agents
+//! listen where its owner may debug something in a cluster of theirs; who may have which worker is judged by
+//! [`crate::reverse`], one by one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::link::Link;
+use super::{Agents, NoStream, Socket, Tunnel};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
+use ray_relay_base::wire::tunnel::awaited::{Awaited, Expected};
+use ray_relay_base::wire::tunnel::messages::{
+    self, ArrivalId, FromRelay, Hex, Meeting, Name, RendezvousId, Sentence,
+};
+use ray_relay_base::wire::tunnel::reverse::RendezvousName;
+use ray_relay_ray::ray::registry::RayNode;
+
+/// Rendezvous of one principal.
+const OF_ONE: usize = 16;
+
+/// Rendezvous in all: an agent is told of them in one message.
+const OF_ALL: usize = messages::MOST_ROWS;
+
+/// Workers of one rendezvous that wait to be looked at.
+const ARRIVALS: usize = 16;
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct ReverseLinks {
+    entries: Mutex<HashMap<RendezvousId, ReverseEntry>>,
+    /// The streams that persons' commands are to open, one for each worker.
+    pub(super) streams: Awaited<Principal, CommandStream>,
+}
+
+struct ReverseEntry {
+    name: RendezvousName,
+    owner: Principal,
+    port: u16,
+    /// Its owner has come anew.
+    replaced: CancellationToken,
+    /// Agents are told of it.
+    open: bool,
+    arrivals: mpsc::Sender<DialledWorker>,
+    /// What each agent that was asked has said, by its link.
+    said: watch::Sender<HashMap<u64, RendezvousEvent>>,
+}
+
+/// What an agent says of a rendezvous.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RendezvousEvent {
+    /// Nothing yet.
+    Asked,
+    /// It listens.
+    Listens,
+    /// It does not, and why.
+    Refuses(Sentence),
+}
+
+/// A rendezvous, for its owner. Dropped, it is over, and agents close its port.
+pub struct Rendezvous {
+    agents: Arc<Agents>,
+    id: RendezvousId,
+    /// Where workers dial it.
+    pub port: u16,
+    /// The next worker that has dialled.
+    pub arrivals: mpsc::Receiver<DialledWorker>,
+    /// What agents say of it.
+    pub said: watch::Receiver<HashMap<u64, RendezvousEvent>>,
+    /// Its owner has come anew.
+    pub replaced: CancellationToken,
+}
+
+/// A worker that has dialled a rendezvous. Dropped, it is dismissed.
+pub struct DialledWorker {
+    link: Arc<Link>,
+    id: ArrivalId,
+    /// The worker's node, which the agent speaks for.
+    pub node: RayNode,
+    /// The worker, by the word of the agent.
+    pub worker_id: Name,
+}
+
+impl Drop for DialledWorker {
+    fn drop(&mut self) {
+        // Where it was received already, the agent passes this over.
+        self.link.tell(FromRelay::Dismiss { arrival: self.id });
+    }
+}
+
+/// A stream of a person's command that has come.
+pub struct CommandStream {
+    pub socket: Socket,
+    /// Dropped, it tells that the stream is over.
+    pub open: oneshot::Sender<()>,
+}
+
+/// The task that waits for a stream that a person's command is about to open.
+pub struct Handover(oneshot::Sender<CommandStream>);
+
+impl Handover {
+    /// Hands `socket` over, and returns when the stream is over.
+    pub async fn hand_over(self, socket: Socket) {
+        let (open, closed) = oneshot::channel();
+        if self.0.send(CommandStream { socket, open }).is_ok() {
+            // Nothing is ever sent.
+            let _ = closed.await;
+        }
+    }
+}
+
+/// Why there is no rendezvous. `Display` is a sentence for its owner.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotMet {
+    #[error("that name is in use; choose another one")]
+    Name,
+    #[error(
+        "you have {OF_ONE} rendezvous at this relay, the most that one person may have: end one"
+    )]
+    Yours,
+    #[error("this relay is at its limit of rendezvous: try again later")]
+    All,
+    #[error(
+        "no agent listens for workers: start agents with --reverse-ports on the nodes (`ray-relay node`), or wait until they are linked"
+    )]
+    NoAgent,
+    #[error("port {0} is in no agent's --reverse-ports, which are {1}-{2}")]
+    Range(u16, u16, u16),
+    #[error("another rendezvous has port {0}; leave out --port, or name a free port of {1}-{2}")]
+    Port(u16, u16, u16),
+    #[error("all ports from {0} to {1} are in use")]
+    Full(u16, u16),
+    #[error("this relay's system provides no random numbers")]
+    NoSecrets,
+}
+
+impl NotMet {
+    /// It may be there when asked for again: agents come, and what a lost connection had is free after a while.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::NoAgent | Self::Name | Self::Port(..))
+    }
+}
+
+/// Whether agents of `link` are to listen for `owner`.
+fn concerns(link: &Link, owner: &Principal) -> bool {
+    let access = owner.access();
+    let nodes = link.nodes();
+    nodes
+        .iter()
+        .any(|node| access.may_somewhere_on(Scope::Debug, &node.cluster))
+}
+
+impl Agents {
+    /// A rendezvous called `name` for `owner`, on `port` or else, if it can be, on the port that is `wished` for; the same
+    /// name has the same port as long as that is free. Another one that the same person has by that name is over. No agent
+    /// knows of it before [`Rendezvous::open`].
+    ///
+    /// # Errors
+    /// [`NotMet`].
+    pub fn meet(
+        self: &Arc<Self>,
+        name: RendezvousName,
+        owner: &Principal,
+        port: Option<u16>,
+        wished: Option<u16>,
+    ) -> Result<Rendezvous, NotMet> {
+        let ranges: Vec<_> = {
+            let table = self.table.lock();
+            let of_owner = table.all().filter(|link| concerns(link, owner));
+            of_owner
+                .filter_map(|link| link.about.reverse_ports)
+                .collect()
+        };
+        let mut all = self.reverse.entries.lock();
+        let same = all.iter().find(|(_, entry)| entry.name == name);
+        let old = match same {
+            Some((id, entry)) if entry.owner.is_same_authenticated_person(owner) => Some(*id),
+            Some(_) => return Err(NotMet::Name),
+            None => None,
+        };
+        let others = || all.iter().filter(|(id, _)| Some(**id) != old);
+        if others().count() >= OF_ALL {
+            return Err(NotMet::All);
+        }
+        let of_owner =
+            others().filter(|(_, entry)| entry.owner.is_same_authenticated_person(owner));
+        if of_owner.count() >= OF_ONE {
+            return Err(NotMet::Yours);
+        }
+        let taken = |port: u16| others().any(|(_, entry)| entry.port == port);
+        let port = chosen(&name, &ranges, port, wished, taken)?;
+        let id = Hex::random().ok_or(NotMet::NoSecrets)?;
+        let old = old.and_then(|old| Some((old, all.remove(&old)?)));
+        let (arrivals, arriving) = mpsc::channel(ARRIVALS);
+        let said = watch::Sender::default();
+        let replaced = CancellationToken::new();
+        let rendezvous = Rendezvous {
+            agents: Arc::clone(self),
+            id,
+            port,
+            arrivals: arriving,
+            said: said.subscribe(),
+            replaced: replaced.clone(),
+        };
+        let entry = ReverseEntry {
+            name,
+            owner: owner.clone(),
+            port,
+            replaced,
+            open: false,
+            arrivals,
+            said,
+        };
+        all.insert(id, entry);
+        drop(all);
+        if let Some((id, entry)) = old {
+            entry.replaced.cancel();
+            self.unlisten(id, &entry);
+        }
+        Ok(rendezvous)
+    }
+
+    /// Has the agent of `link` listen wherever it does not yet and is to.
+    pub(super) fn meets(&self, link: &Arc<Link>) {
+        let mut rendezvous = Vec::new();
+        for (id, entry) in self.reverse.entries.lock().iter() {
+            rendezvous.extend(entry.ask(*id, link));
+        }
+        listen(link, rendezvous);
+    }
+
+    /// Waits for a stream of `person`'s command; `None`: the system has no randomness.
+    pub fn expect(&self, person: &Principal) -> Option<Expected<'_, Principal, CommandStream>> {
+        self.reverse.streams.expect(person.clone())
+    }
+
+    /// Who waits for the stream `id`, where `person` is who was told of it and `shown` is its secret. Once.
+    pub fn expected(&self, id: &str, shown: &str, person: &Principal) -> Option<Handover> {
+        // A token may have been renewed since the link began.
+        let is_it = |told: &Principal| told.subject() == person.subject();
+        let (_, deliver) = self.reverse.streams.take(id, shown, is_it)?;
+        Some(Handover(deliver))
+    }
+
+    fn unlisten(&self, rendezvous: RendezvousId, entry: &ReverseEntry) {
+        let table = self.table.lock();
+        for link in table.all() {
+            if entry.said.borrow().contains_key(&link.id) {
+                link.tell(FromRelay::Unlisten { rendezvous });
+            }
+        }
+    }
+}
+
+fn listen(link: &Link, rendezvous: Vec<Meeting>) {
+    if !rendezvous.is_empty() && !link.tell(FromRelay::Listen { rendezvous }) {
+        // Too much waits on it to be sent: it is about to be given up.
+        tracing::debug!(agent = %link.about.hostname, "an agent was not told of a rendezvous");
+    }
+}
+
+impl ReverseEntry {
+    /// What the agent of `link` is to be asked, where it is and was not.
+    fn ask(&self, id: RendezvousId, link: &Link) -> Option<Meeting> {
+        let (first, last) = link.about.reverse_ports?;
+        if !self.open || !concerns(link, &self.owner) {
+            return None;
+        }
+        let covers = (first..=last).contains(&self.port);
+        let asked = self.said.send_if_modified(|said| {
+            let new = !said.contains_key(&link.id);
+            said.entry(link.id).or_insert_with(|| match covers {
+                true => RendezvousEvent::Asked,
+                false => {
+                    RendezvousEvent::Refuses("its --reverse-ports do not include that port".into())
+                }
+            });
+            new
+        });
+        (asked && covers).then_some(Meeting {
+            rendezvous: id,
+            port: self.port,
+        })
+    }
+}
+
+impl ReverseLinks {
+    /// What the agent of `link` says of a rendezvous.
+    pub(super) fn listening(
+        &self,
+        link: &Link,
+        rendezvous: &RendezvousId,
+        refused: Option<Sentence>,
+    ) {
+        if let Some(entry) = self.entries.lock().get(rendezvous) {
+            entry.said.send_if_modified(|said| {
+                let asked = said.get_mut(&link.id);
+                asked.is_some_and(|said| {
+                    *said = refused.map_or(RendezvousEvent::Listens, RendezvousEvent::Refuses);
+                    true
+                })
+            });
+        }
+    }
+
+    /// A worker has dialled a rendezvous at the agent of `link`.
+    pub(super) fn arrived(&self, link: &Arc<Link>, arrived: messages::RendezvousArrival) {
+        let is_it = |node: &&RayNode| *node.node_id == *arrived.node_id;
+        let node = link.nodes().iter().find(is_it).cloned();
+        let arrival = node.map(|node| DialledWorker {
+            link: Arc::clone(link),
+            id: arrived.arrival,
+            node,
+            worker_id: arrived.worker_id,
+        });
+        let all = self.entries.lock();
+        let entry = all.get(&arrived.rendezvous);
+        let entry = entry.filter(|entry| entry.said.borrow().contains_key(&link.id));
+        let arrivals = entry.map(|entry| entry.arrivals.clone());
+        drop(all);
+        match (arrival, arrivals) {
+            // Beyond those that may wait it is dismissed.
+            (Some(arrival), Some(arrivals)) => drop(arrivals.try_send(arrival)),
+            (Some(arrival), None) => drop(arrival),
+            (None, _) => {
+                let arrival = arrived.arrival;
+                link.tell(FromRelay::Dismiss { arrival });
+            }
+        }
+    }
+
+    /// The link is over.
+    pub(super) fn lose(&self, link: &Link) {
+        for entry in self.entries.lock().values() {
+            let lose = |said: &mut HashMap<u64, RendezvousEvent>| said.remove(&link.id).is_some();
+            entry.said.send_if_modified(lose);
+        }
+    }
+}
+
+impl Rendezvous {
+    /// Has agents listen from now on, those that are linked and those that come.
+    pub fn open(&self) {
+        let links: Vec<_> = self.agents.table.lock().all().cloned().collect();
+        let mut all = self.agents.reverse.entries.lock();
+        let Some(entry) = all.get_mut(&self.id) else {
+            return;
+        };
+        entry.open = true;
+        let asked: Vec<_> = links
+            .iter()
+            .filter_map(|link| Some((link, entry.ask(self.id, link)?)))
+            .collect();
+        drop(all);
+        for (link, meeting) in asked {
+            listen(link, vec![meeting]);
+        }
+    }
+}
+
+impl Drop for Rendezvous {
+    fn drop(&mut self) {
+        let entry = self.agents.reverse.entries.lock().remove(&self.id);
+        if let Some(entry) = entry {
+            self.agents.unlisten(self.id, &entry);
+        }
+    }
+}
+
+impl DialledWorker {
+    /// A stream with the worker's bytes. Only for who may debug it: called by [`crate::reverse`] alone.
+    ///
+    /// # Errors
+    /// [`NoStream`]; the whole takes at most `patience`.
+    pub async fn receive(&self, agents: &Agents, patience: Duration) -> Result<Tunnel, NoStream> {
+        let arrival = self.id;
+        let receive = |stream, secret| FromRelay::Receive {
+            stream,
+            secret,
+            arrival,
+        };
+        agents.streamed(&self.link, None, receive, patience).await
+    }
+}
+
+/// The port of the rendezvous `name`, in the `ranges` of agents.
+pub fn chosen(
+    name: &RendezvousName,
+    ranges: &[(u16, u16)],
+    port: Option<u16>,
+    wished: Option<u16>,
+    taken: impl Fn(u16) -> bool,
+) -> Result<u16, NotMet> {
+    // What most agents have; of several the lowest, whatever the order in which they linked.
+    let count = |range: &(u16, u16)| ranges.iter().filter(|other| *other == range).count();
+    let by_count = |range: &&(u16, u16)| (count(range), std::cmp::Reverse(**range));
+    let (first, last) = *ranges.iter().max_by_key(by_count).ok_or(NotMet::NoAgent)?;
+    let covered = |port: &u16| ranges.iter().any(|(a, b)| (*a..=*b).contains(port));
+    if let Some(port) = port {
+        return match (covered(&port), taken(port)) {
+            (false, _) => Err(NotMet::Range(port, first, last)),
+            (true, true) => Err(NotMet::Port(port, first, last)),
+            (true, false) => Ok(port),
+        };
+    }
+    if let Some(wished) = wished.filter(|port| covered(port) && !taken(*port)) {
+        return Ok(wished);
+    }
+    let ports = u64::from(last.saturating_sub(first)) + 1;
+    let start = hash(name) % ports;
+    let mut tried = (0..ports).map(|step| first + ((start + step) % ports) as u16);
+    tried
+        .find(|port| !taken(*port))
+        .ok_or(NotMet::Full(first, last))
+}
+
+/// The same for a name at every relay, so that programs need not change.
+fn hash(name: &RendezvousName) -> u64 {
+    // FNV-1a, stable across releases.
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in name.to_string().bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    hash
+}

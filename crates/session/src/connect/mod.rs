@@ -1,0 +1,392 @@
+//! Connections that come through `ray-relay connect`: one link for each, which outlives its transport.
+//!
+//! A command opens a link ahead of time; once a client has connected at its end, the link's stream is [served](Links::arrived) as a
+//! connection to the one port is, of a principal that was authenticated already. When its transport is lost, the stream waits: no one
+//! who reads or writes it notices, and no other can take its place. The command resumes it with the secret that it was given,
+//! as the same person. It is over when both sides have ended it, when no command has resumed it for `connect.resume`, or when the time of its
+//! principal is over, which a newer credential of the same rights puts off.
+//!
+//! Bounds: links in all and of one principal (`connect.max_links`), the bytes of each ([`UP`], [`DOWN`]).
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::SinkExt;
+use parking_lot::Mutex;
+use tokio::io::{DuplexStream, duplex};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_util::either::Either;
+use tracing::{Instrument as _, debug, info};
+
+use crate::agents::Socket;
+use crate::session::shares::{QuotaExceeded, QuotaPermit, Quotas};
+use ray_relay_access::connection;
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::identity::{Principal, Renewal};
+use ray_relay_base::config;
+use ray_relay_base::memory::Memory;
+use ray_relay_base::shutdown::Shutdown;
+use ray_relay_base::wire::resumed::messages::{LinkId, LinkSecret, Opener, ResumeMessage};
+use ray_relay_base::wire::resumed::{
+    Cut, DOUBTED, DOWN, LinkHandle, LinkedStream, Phase, UP, carry,
+};
+use ray_relay_base::wire::tunnel::messages::{Replica, written};
+
+/// How long a link may be without a transport before a client has connected at its end.
+const OPENING: Duration = Duration::from_secs(30);
+
+/// How long the sessions of a link have, to end in order, when the time of its principal is over.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// Bytes that wait in each direction of a connection of the process's own.
+const ROOM: usize = 16 * 1024;
+
+/// Streams that wait to be served.
+const ARRIVING: usize = 64;
+
+/// A connection within another one: what a client has made at the other end of a link, or a terminal of the page.
+pub struct InnerConnection {
+    /// What is said on it.
+    pub stream: ArrivedStream,
+    /// Who opened the link, or the page.
+    pub principal: Principal,
+    /// Where that was from.
+    pub peer: SocketAddr,
+}
+
+/// The bytes of a link, or of a terminal of the page, which another task carries.
+pub type ArrivedStream = Either<LinkedStream, DuplexStream>;
+
+/// All links. One for the process.
+#[derive(Debug)]
+pub struct Links {
+    table: Mutex<HashMap<LinkId, Arc<ResumableLink>>>,
+    places: Arc<Quotas>,
+    resume: Duration,
+    replica: Replica,
+    memory: Memory,
+    shutdown: Shutdown,
+    arriving: mpsc::Sender<InnerConnection>,
+    arrived: tokio::sync::Mutex<mpsc::Receiver<InnerConnection>>,
+}
+
+/// A link, for who resumes it.
+#[derive(Debug)]
+struct ResumableLink {
+    id: LinkId,
+    secret: LinkSecret,
+    begun: ResumeMessage,
+    opener: Option<Opener>,
+    principal: Principal,
+    renewal: Renewal,
+    link: Arc<LinkHandle>,
+    _place: QuotaPermit,
+}
+
+/// Why a link is not opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkRefusal {
+    /// There are as many as there may be.
+    Crowded(QuotaExceeded),
+    /// The system has no randomness.
+    NoSecrets,
+}
+
+/// A WebSocket that is to carry a link, once it is open.
+pub struct Transport {
+    held: Arc<ResumableLink>,
+    /// What the command says that it has; `None`: the link is new.
+    received: Option<u64>,
+}
+
+impl Links {
+    /// None yet.
+    pub fn new(
+        config: &config::Connect,
+        replica: Replica,
+        memory: Memory,
+        shutdown: Shutdown,
+    ) -> Self {
+        let (arriving, arrived) = mpsc::channel(ARRIVING);
+        Self {
+            table: Mutex::default(),
+            places: Quotas::new(config.max_links, (config.max_links / 4).max(1)),
+            resume: config.resume,
+            replica,
+            memory,
+            shutdown,
+            arriving,
+            arrived: tokio::sync::Mutex::new(arrived),
+        }
+    }
+
+    /// Which relay this is, for who resumes a link that another one holds.
+    pub fn replica(&self) -> Replica {
+        self.replica
+    }
+
+    /// The next connection at the end of a link. Cancel safe; for one caller.
+    pub async fn arrived(&self) -> InnerConnection {
+        match self.arrived.lock().await.recv().await {
+            Some(arrived) => arrived,
+            // It holds a sender itself.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Has `arrived` served as a connection to the one port is; whether the relay has time for it.
+    pub async fn deliver(&self, arrived: InnerConnection) -> bool {
+        let sent = timeout(OPENING, self.arriving.send(arrived)).await;
+        matches!(sent, Ok(Ok(())))
+    }
+
+    /// A connection to the one port as if `principal` had come from `peer`: for what is done by a session like every other.
+    /// `None`: the relay is ending.
+    pub async fn dial(&self, principal: &Principal, peer: SocketAddr) -> Option<DuplexStream> {
+        let (near, far) = duplex(ROOM);
+        let arrived = InnerConnection {
+            stream: Either::Right(far),
+            principal: principal.clone(),
+            peer,
+        };
+        self.deliver(arrived).await.then_some(near)
+    }
+
+    /// Ends what will not be resumed: the links without a transport of a command whose place `opener` has taken.
+    fn leave_earlier(&self, principal: &Principal, opener: Opener) {
+        let left: Vec<_> = {
+            let table = self.table.lock();
+            let earlier = |held: &&Arc<ResumableLink>| {
+                held.is_of(principal) && held.opener.is_some_and(|of| opener.follows(&of))
+            };
+            table.values().filter(earlier).cloned().collect()
+        };
+        for held in left {
+            let is_detached = matches!(&*held.link.phase().borrow(), Phase::Detached(_));
+            if is_detached {
+                info!("a link is dropped: its command was restarted");
+                held.link.break_off("the command was restarted");
+            }
+        }
+    }
+
+    /// A new link of `principal`, who asks for it on the connection of `asked`, with the command `opener`.
+    ///
+    /// # Errors
+    /// [`LinkRefusal`].
+    pub fn begin(
+        self: &Arc<Self>,
+        principal: &Principal,
+        asked: &Summary,
+        opener: Option<Opener>,
+    ) -> Result<Transport, LinkRefusal> {
+        if let Some(opener) = opener {
+            self.leave_earlier(principal, opener);
+        }
+        let place = self.places.take(principal).map_err(LinkRefusal::Crowded)?;
+        let id = LinkId::random().ok_or(LinkRefusal::NoSecrets)?;
+        let secret = LinkSecret::random().ok_or(LinkRefusal::NoSecrets)?;
+        let (principal, renewal) = principal.renewable();
+        let account = self.memory.account(principal.known_subject().as_deref());
+        let (link, stream) = LinkHandle::counted(DOWN, UP, &account);
+        let begun = ResumeMessage::Begun {
+            link: id,
+            secret,
+            replica: self.replica,
+            held: self.resume.as_secs(),
+        };
+        let held = Arc::new(ResumableLink {
+            id,
+            secret,
+            begun,
+            opener,
+            principal,
+            renewal,
+            link,
+            _place: place,
+        });
+        self.table.lock().insert(id, Arc::clone(&held));
+        let kept = Arc::clone(self).keep(Arc::clone(&held), stream, asked.peer());
+        // Owned by the tracker; ends with the link, and by `abort`.
+        let kept = kept.instrument(connection::span(asked));
+        self.shutdown.tasks.spawn(kept);
+        Ok(Transport {
+            held,
+            received: None,
+        })
+    }
+
+    /// The link called `id` for another transport, where `shown` is its secret and `principal` its person, who has `received` so
+    /// much; `None`: there is none such, whatever the reason.
+    pub fn resume(
+        &self,
+        id: &str,
+        shown: &str,
+        principal: &Principal,
+        received: u64,
+    ) -> Option<Transport> {
+        let (id, shown) = (LinkId::parse(id)?, LinkSecret::parse(shown)?);
+        let held = Arc::clone(self.table.lock().get(&id)?);
+        if !held.secret.is_same_secret(&shown) || !held.is_of(principal) {
+            return None;
+        }
+        held.renewal.renew(principal);
+        Some(Transport {
+            held,
+            received: Some(received),
+        })
+    }
+
+    /// Looks after a link to its end.
+    async fn keep(
+        self: Arc<Self>,
+        held: Arc<ResumableLink>,
+        stream: LinkedStream,
+        peer: SocketAddr,
+    ) {
+        let link = &held.link;
+        if self.opened(&held).await {
+            debug!(?peer, "a client has connected through a link");
+            let arrived = InnerConnection {
+                stream: Either::Left(stream),
+                principal: held.principal.clone(),
+                peer,
+            };
+            if !self.deliver(arrived).await {
+                link.break_off("the relay has no time for it");
+            }
+            tokio::select! {
+                () = self.over(&held) => {}
+                () = self.shutdown.abort.cancelled() => link.break_off("the relay was shut down"),
+            }
+        }
+        self.table.lock().remove(&held.id);
+        debug!("a link has ended");
+    }
+
+    /// Whether a client connects at the end of a link, before it is over.
+    async fn opened(&self, held: &ResumableLink) -> bool {
+        let lost = async {
+            let mut phase = held.link.phase();
+            loop {
+                let now = phase.borrow_and_update().clone();
+                let late = async {
+                    match now {
+                        Phase::Attached => std::future::pending().await,
+                        Phase::Detached(since) => sleep_until(since + OPENING).await,
+                        Phase::Done | Phase::Broken(_) => {}
+                    }
+                };
+                tokio::select! {
+                    () = late => return,
+                    changed = phase.changed() => if changed.is_err() { return },
+                }
+            }
+        };
+        let why = tokio::select! {
+            () = held.link.used() => return true,
+            () = lost => "no client has connected",
+            _ = held.principal.ended() => "your credential has expired",
+            // Who connects from now on belongs to another process, where one has taken over.
+            () = self.shutdown.drain.cancelled() => "the relay is being shut down",
+            () = self.shutdown.abort.cancelled() => "the relay was shut down",
+        };
+        held.link.break_off(why);
+        false
+    }
+
+    /// Resolves when a link that is in use is over; it has been broken off where it did not end by itself.
+    async fn over(&self, held: &ResumableLink) {
+        let link = &held.link;
+        let mut phase = link.phase();
+        let mut ended = pin!(async {
+            let why = held.principal.ended().await;
+            sleep(FAREWELL).await;
+            why
+        });
+        let mut closed = pin!(async {
+            self.shutdown.closed.cancelled().await;
+            sleep(FAREWELL).await;
+        });
+        let mut doubted = link.doubted();
+        // Nothing here has anything to say on it any more, and the rest is on its way.
+        let mut left_until = None;
+        loop {
+            let lost_until = match &*phase.borrow_and_update() {
+                Phase::Done | Phase::Broken(_) => return,
+                Phase::Attached => None,
+                Phase::Detached(_) if link.owes_nothing() => return,
+                Phase::Detached(since) => Some(*since + self.resume),
+            };
+            let doubted_until = doubted.borrow_and_update().map(|at| at + DOUBTED);
+            let nobody_until = lost_until.and(doubted_until);
+            let until = [lost_until, left_until, nobody_until].into_iter().flatten();
+            let until = until.min();
+            let late = async {
+                match until {
+                    Some(until) => sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                changed = phase.changed() => if changed.is_err() { return },
+                Ok(()) = doubted.changed() => {}
+                () = link.left(), if left_until.is_none() => {
+                    left_until = Some(Instant::now() + self.resume.max(FAREWELL));
+                }
+                () = late => {
+                    let why = match nobody_until.is_some() && nobody_until == until {
+                        true => "its room was wanted while no client was connected",
+                        false => "it was not resumed in time",
+                    };
+                    info!(resume_s = self.resume.as_secs(), %why, "a link is dropped");
+                    return link.break_off(why);
+                }
+                why = &mut ended => return link.break_off(&why.to_string()),
+                () = &mut closed => return link.break_off("the relay was shut down"),
+            }
+        }
+    }
+}
+
+impl ResumableLink {
+    /// Whether `principal` is the person who opened it, by whatever credential.
+    fn is_of(&self, principal: &Principal) -> bool {
+        self.principal.subject() == principal.subject()
+            && self.principal.is_anonymous() == principal.is_anonymous()
+    }
+}
+
+impl Transport {
+    /// Carries its link until it is lost or another one does.
+    pub async fn carry(self, mut socket: Socket) {
+        let Self { held, received } = self;
+        // From here on the transport before this one says nothing more.
+        let Ok(attachment) = held.link.attach(received.unwrap_or_default()) else {
+            return;
+        };
+        let first = match received {
+            Some(_) => {
+                info!("a link was resumed");
+                let received = attachment.received;
+                ResumeMessage::Resumed { received }
+            }
+            None => held.begun,
+        };
+        match timeout(OPENING, socket.send(Message::text(written(&first)))).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return,
+        }
+        if let Cut::Lost(why) = carry(attachment, socket).await {
+            info!(%why, "the transport of a link is lost");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! What every protocol works with: one for the process, made by the daemon before it listens.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use crate::agents::Agents;
+use crate::connect::Links;
+use crate::session::authenticate::{Authentication, Purpose};
+use crate::session::live::Services;
+use crate::session::shares::Quotas;
+use crate::session::{Families, Parks, SessionTable};
+use ray_relay_access::audit::Audit;
+use ray_relay_access::connection::ConnectionInfo;
+use ray_relay_access::identity::{Authenticator, Principal};
+use ray_relay_access::policy::Scopes;
+use ray_relay_access::recording::CaptureStore;
+use ray_relay_access::telemetry::Metrics;
+use ray_relay_access::telemetry::traces::Traces;
+use ray_relay_base::config::Config;
+use ray_relay_base::memory::{Account, Memory};
+use ray_relay_base::shutdown::Shutdown;
+use ray_relay_debugger::keeper::Keeper;
+use ray_relay_ray::ray::registry::Registry;
+use ray_relay_view::advertise;
+use ray_relay_view::listing::shared::SharedRows;
+
+/// Cluster sessions that one principal may have at a time. Each opens sessions of its own for everything that pauses.
+const CLUSTER_SESSIONS_OF_ONE: usize = 16;
+
+/// Looks at tasks that wait at a time, of everybody; one principal has a quarter. Each holds some megabytes.
+const SNAPSHOTS: usize = 16;
+
+/// What every session works with.
+pub struct Context {
+    /// The resolved configuration.
+    pub config: Arc<Config>,
+    /// Authenticates clients: from a credential to a principal.
+    pub auth: Arc<Authenticator>,
+    /// The audit log.
+    pub audit: Arc<Audit>,
+    /// Makes recordings of sessions.
+    pub recording: Arc<CaptureStore>,
+    /// The registry of breakpoints.
+    pub registry: Registry,
+    /// The keeper of connections to debuggers beyond this process, where there is one.
+    pub keeper: Option<Arc<Keeper>>,
+    /// The memory for everything that is held for clients.
+    pub memory: Memory,
+    /// Live sessions, and those whose clients are lost.
+    pub sessions: Sessions,
+    /// Who is linked with this relay.
+    pub peers: Peers,
+    /// What people are shown of breakpoints.
+    pub shown: Shown,
+    /// The metrics of the relay.
+    pub metrics: Arc<Metrics>,
+    /// Event streams of each principal.
+    pub event_streams: Arc<Quotas>,
+    /// Looks at tasks that wait, of each principal.
+    pub snapshots: Arc<Quotas>,
+    /// Traces of connections, where a collector is sent them.
+    pub traces: Option<Arc<Traces>>,
+    /// A token for each HTTP request in progress, which draining waits for.
+    pub requests: TaskTracker,
+    /// Port that the relay listens on.
+    pub port: u16,
+    /// The stages of the relay's end.
+    pub shutdown: Shutdown,
+}
+
+/// Live sessions, and those whose clients are lost.
+pub struct Sessions {
+    /// The table of live sessions.
+    pub table: Arc<SessionTable>,
+    /// The cluster sessions, each with the sessions that belong to it.
+    pub families: Arc<Families>,
+    /// The sessions whose clients are lost.
+    pub parks: Arc<Parks>,
+    /// Cluster sessions of each principal.
+    pub cluster_sessions: Arc<Quotas>,
+}
+
+/// Who is linked with this relay.
+pub struct Peers {
+    /// The agents of nodes.
+    pub agents: Arc<Agents>,
+    /// The links of `ray-relay connect`.
+    pub links: Arc<Links>,
+}
+
+/// What people are shown of breakpoints.
+pub struct Shown {
+    /// The JSON of breakpoints, shared by all lists and event streams.
+    pub rows: Arc<SharedRows>,
+    /// Addresses under which breakpoints were advertised.
+    pub advertised: Arc<advertise::AdvertisedAddresses>,
+}
+
+impl Context {
+    /// The context of a relay on `port` that serves `registry`; nothing runs yet.
+    pub fn new(
+        config: Arc<Config>,
+        auth: Arc<Authenticator>,
+        audit: Arc<Audit>,
+        registry: Registry,
+        metrics: Arc<Metrics>,
+        port: u16,
+        shutdown: Shutdown,
+    ) -> Self {
+        let sessions = Arc::new(SessionTable::new(metrics.clone()));
+        let advertised = Arc::new(advertise::AdvertisedAddresses::new(
+            config.advertise.clone(),
+        ));
+        let most = config.http.max_event_streams;
+        let agents = Arc::new(Agents::new(
+            &config,
+            registry.clone(),
+            auth.clone(),
+            audit.clone(),
+            metrics.clone(),
+            shutdown.closed.clone(),
+        ));
+        let families = Arc::<Families>::default();
+        let memory = Memory::new(config.memory().divided());
+        registry.count(&memory);
+        let links = Links::new(
+            &config.connect,
+            agents.replica(),
+            memory.clone(),
+            shutdown.clone(),
+        );
+        let recording = CaptureStore::new(config.recording.clone(), metrics.clone());
+        let shown = Shown {
+            rows: Arc::default(),
+            advertised,
+        };
+        let sessions = Sessions {
+            table: sessions,
+            families,
+            parks: Arc::default(),
+            cluster_sessions: Quotas::new(usize::MAX, CLUSTER_SESSIONS_OF_ONE),
+        };
+        let peers = Peers {
+            agents,
+            links: Arc::new(links),
+        };
+        Self {
+            config,
+            auth,
+            audit,
+            recording,
+            registry,
+            keeper: None,
+            memory,
+            sessions,
+            peers,
+            shown,
+            metrics,
+            event_streams: Quotas::new(most, (most / 4).max(1)),
+            snapshots: Quotas::new(SNAPSHOTS, SNAPSHOTS / 4),
+            traces: None,
+            requests: TaskTracker::new(),
+            port,
+            shutdown,
+        }
+    }
+
+    /// The authentication of the client of `connection`, which may take until `deadline`.
+    pub fn authentication<'a>(
+        &'a self,
+        connection: &'a ConnectionInfo,
+        purpose: Purpose<'a>,
+        deadline: Instant,
+    ) -> Authentication<'a> {
+        Authentication {
+            auth: &self.auth,
+            audit: &self.audit,
+            metrics: &self.metrics,
+            connection,
+            purpose,
+            deadline,
+        }
+    }
+
+    /// What is held for `principal` is taken from here.
+    pub fn account(&self, principal: &Principal) -> Account {
+        self.memory.account(principal.known_subject().as_deref())
+    }
+
+    /// Whether a principal with `scopes` may end a worker process, on this relay. Nothing else asks for `dap.allow_terminate`.
+    pub fn may_end_worker(&self, scopes: Scopes) -> bool {
+        scopes.may_end_worker(self.config.dap.allow_terminate)
+    }
+
+    /// Whether a principal with `scopes` may open a debugger in a task that runs and asked for none, on this relay. Nothing else
+    /// asks for `dap.allow_attach`.
+    pub fn may_open_debugger(&self, scopes: Scopes) -> bool {
+        scopes.may_open_debugger(self.config.dap.allow_attach)
+    }
+
+    /// What every session goes by.
+    pub fn services(&self) -> Services<'_> {
+        Services {
+            audit: &self.audit,
+            agents: &self.peers.agents,
+            recording: &self.recording,
+            shutdown: &self.shutdown,
+            drain_timeout: self.config.listen.drain_timeout,
+        }
+    }
+
+    /// One whose registry is fed by hand.
+    #[cfg(any(test, feature = "testing"))]
+    #[allow(clippy::unwrap_used)]
+    pub fn offline(config: Config, auth: Arc<Authenticator>, audit: Arc<Audit>) -> Arc<Self> {
+        let registry = Registry::offline(&["default"], &config.registry);
+        Self::watching(registry, config, auth, audit)
+    }
+
+    /// One with this registry.
+    #[cfg(any(test, feature = "testing"))]
+    #[allow(clippy::unwrap_used)]
+    pub fn watching(
+        registry: Registry,
+        config: Config,
+        auth: Arc<Authenticator>,
+        audit: Arc<Audit>,
+    ) -> Arc<Self> {
+        Arc::new(Self::new(
+            Arc::new(config),
+            auth,
+            audit,
+            registry,
+            Metrics::new().unwrap(),
+            5678,
+            Shutdown::default(),
+        ))
+    }
+}

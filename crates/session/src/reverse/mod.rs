@@ -1,0 +1,306 @@
+//! Debuggers that listen: a worker dials its node's agent, and a person's `ray-relay reverse` takes it to the debugger on
+//! their own machine. The other way round than everything else, with the same identity, policy and record.
+//!
+//! [`serve`] is the link of one command, from what it wants to its end; [`session`] one worker that has dialled. The bytes are
+//! a debugger's own, of whatever protocol: nothing in them is read, so nothing can be recorded, and a person who may
+//! debug only where that is done gets no worker this way.
+
+mod session;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, info, warn};
+
+use self::session::{Arriving, Failing, barred};
+use crate::agents::reverse::{DialledWorker, Rendezvous, RendezvousEvent};
+use crate::agents::{Carrier, Socket};
+use crate::context::Context;
+use ray_relay_access::audit::{Entry, EntryKind};
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
+use ray_relay_base::wire::link::{CloseReason, ControlLink, LinkError};
+use ray_relay_base::wire::tunnel::reverse::{FromPerson, RendezvousName, ToPerson};
+
+/// The deadline for the command to say what it wants.
+const BEGUN: Duration = Duration::from_secs(10);
+
+/// Workers of one rendezvous at a time.
+const SESSIONS: usize = 64;
+
+/// What waits to be said to the command.
+const OUTBOX: usize = 64;
+
+/// Messages of one second that a command may send.
+const MOST_A_SECOND: u32 = 128;
+
+/// How long sessions may take to be put on record when the link is over.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// Why a link is over. `Display` is for the person.
+#[derive(Debug, thiserror::Error)]
+enum ReverseEnd {
+    #[error("the command has left")]
+    Left,
+    #[error("{0}")]
+    Refused(String),
+    #[error("{0}")]
+    Later(String),
+    #[error("the relay is being shut down")]
+    Ending,
+}
+
+impl ReverseEnd {
+    fn close_reason(&self) -> CloseReason {
+        match self {
+            Self::Left => CloseReason::Left,
+            Self::Refused(_) => CloseReason::Refused,
+            Self::Later(_) => CloseReason::Later,
+            Self::Ending => CloseReason::Ending,
+        }
+    }
+}
+
+impl From<LinkError> for ReverseEnd {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Flood(_) | LinkError::Invalid(_) | LinkError::Short(_) => {
+                Self::Refused(format!("the command {error}"))
+            }
+            LinkError::Closed(..)
+            | LinkError::Gone
+            | LinkError::Silent
+            | LinkError::NotTaken
+            | LinkError::Broken(_) => Self::Left,
+        }
+    }
+}
+
+/// Serves the link of `person`'s command on the connection of `summary`, which wants the rendezvous `name`, to its end.
+pub async fn serve(
+    ctx: Arc<Context>,
+    socket: Socket,
+    person: Principal,
+    summary: Summary,
+    name: RendezvousName,
+) {
+    let (say, to_say) = mpsc::channel(OUTBOX);
+    let mut link = CommandLink {
+        ctx,
+        wire: ControlLink::asking(socket, MOST_A_SECOND, MOST_A_SECOND),
+        person,
+        summary,
+        name,
+        say,
+        failing: Failing::default(),
+        sessions: JoinSet::new(),
+        over: CancellationToken::new(),
+    };
+    let end = match link.begin().await {
+        Ok(rendezvous) => Box::pin(link.run(rendezvous, to_say)).await,
+        Err(end) => end,
+    };
+    link.close(&end).await;
+}
+
+struct CommandLink {
+    ctx: Arc<Context>,
+    wire: ControlLink<Carrier, FromPerson, ToPerson>,
+    person: Principal,
+    summary: Summary,
+    name: RendezvousName,
+    say: mpsc::Sender<ToPerson>,
+    failing: Failing,
+    sessions: JoinSet<()>,
+    /// Ends them.
+    over: CancellationToken,
+}
+
+impl CommandLink {
+    /// Learns what the command wants, and has it, on record before agents know of it.
+    async fn begin(&mut self) -> Result<Rendezvous, ReverseEnd> {
+        let wanted = async {
+            loop {
+                if let Some(message) = self.wire.next().await? {
+                    return Ok::<_, LinkError>(message);
+                }
+            }
+        };
+        let wanted = timeout(BEGUN, wanted).await;
+        let Ok(Ok(FromPerson::Begin { port, wish })) = wanted else {
+            return Err(ReverseEnd::Refused("it sent no valid request".to_owned()));
+        };
+        if let Some(why) = self.barred_everywhere() {
+            return Err(ReverseEnd::Refused(why.to_owned()));
+        }
+        if self.ctx.shutdown.drain.is_cancelled() {
+            return Err(ReverseEnd::Ending);
+        }
+        let agents = &self.ctx.peers.agents;
+        let rendezvous = agents.meet(self.name.clone(), &self.person, port, wish);
+        let rendezvous = rendezvous.map_err(|why| match why.is_passing() {
+            true => ReverseEnd::Later(why.to_string()),
+            false => ReverseEnd::Refused(why.to_string()),
+        })?;
+        let mut entry = Entry::new(EntryKind::Decision)
+            .with("protocol", "reverse")
+            .with("outcome", "allowed")
+            .with("command", "reverse")
+            .with("rendezvous", self.name.to_string())
+            .with("port", rendezvous.port);
+        entry.principal = Some(self.person.clone());
+        entry.peer = Some(self.summary.peer());
+        entry.request = Some(self.summary.id());
+        let recorded = self.ctx.audit.write(entry).await;
+        recorded.map_err(|why| ReverseEnd::Later(why.to_string()))?;
+        let port = rendezvous.port;
+        self.wire.say(&ToPerson::Ready { port }).await?;
+        info!(rendezvous = %self.name, port, "a debugger listens");
+        rendezvous.open();
+        Ok(rendezvous)
+    }
+
+    /// Why no worker of any cluster can be passed on, where that is known already.
+    fn barred_everywhere(&self) -> Option<&'static str> {
+        let access = self.person.access();
+        let whole: Vec<_> = self
+            .ctx
+            .registry
+            .clusters()
+            .map(|cluster| access.rights_on_cluster(&cluster))
+            .filter(|rights| rights.scopes.contains(Scope::Debug))
+            .collect();
+        let barred: Vec<_> = whole.iter().map(barred).collect();
+        let narrower = whole.is_empty();
+        (!narrower && barred.iter().all(Option::is_some))
+            .then(|| barred.into_iter().flatten().next())
+            .flatten()
+    }
+
+    async fn run(
+        &mut self,
+        mut rendezvous: Rendezvous,
+        mut to_say: mpsc::Receiver<ToPerson>,
+    ) -> ReverseEnd {
+        let _busy = self.ctx.shutdown.busy.token();
+        let shutdown = self.ctx.shutdown.clone();
+        let (person, replaced) = (self.person.clone(), rendezvous.replaced.clone());
+        let mut told = None;
+        loop {
+            // While the relay drains, and where another process has taken over, what goes on may go on, and nothing begins.
+            let draining = shutdown.drain.is_cancelled();
+            if draining && self.sessions.is_empty() {
+                return ReverseEnd::Ending;
+            }
+            let done = tokio::select! {
+                over = person.ended() => Err(ReverseEnd::Refused(over.to_string())),
+                () = replaced.cancelled() => {
+                    Err(ReverseEnd::Refused("you have started it again elsewhere".to_owned()))
+                }
+                () = shutdown.abort.cancelled() => Err(ReverseEnd::Ending),
+                () = shutdown.drain.cancelled(), if !draining => Ok(()),
+                next = self.wire.next() => match next {
+                    Ok(message) => {
+                        self.on_message(message);
+                        Ok(())
+                    }
+                    Err(error) => Err(error.into()),
+                },
+                Some(message) = to_say.recv() => self.say(&message).await,
+                Some(arrival) = rendezvous.arrivals.recv() => {
+                    if !draining {
+                        self.arrive(arrival, rendezvous.port);
+                    }
+                    Ok(())
+                }
+                Ok(()) = rendezvous.said.changed() => {
+                    let said = status(&rendezvous.said.borrow_and_update());
+                    match told.as_ref() == Some(&said) {
+                        true => Ok(()),
+                        false => {
+                            told = Some(said.clone());
+                            self.say(&said).await
+                        }
+                    }
+                }
+                Some(_) = self.sessions.join_next() => Ok(()),
+            };
+            if let Err(end) = done {
+                return end;
+            }
+        }
+    }
+
+    fn on_message(&self, message: Option<FromPerson>) {
+        if let Some(FromPerson::Failed { stream, detail }) = message {
+            let waiting = self.failing.lock().remove(&stream);
+            if let Some(waiting) = waiting {
+                // It may have been given up.
+                let _ = waiting.send(detail);
+            }
+        }
+    }
+
+    fn arrive(&mut self, arrival: DialledWorker, port: u16) {
+        if self.sessions.len() >= SESSIONS {
+            let reason =
+                format!("{SESSIONS} workers are connected, the most that one name may have");
+            let reason = reason.as_str().into();
+            // Where more waits to be said than there is room for, it is one of many.
+            let _ = self.say.try_send(ToPerson::TurnedAway { reason });
+            return warn!(rendezvous = %self.name, "too many workers at one rendezvous");
+        }
+        let arriving = Arriving {
+            ctx: Arc::clone(&self.ctx),
+            person: self.person.clone(),
+            summary: self.summary.clone(),
+            name: self.name.clone(),
+            port,
+            arrival,
+            say: self.say.clone(),
+            failing: Arc::clone(&self.failing),
+            over: self.over.child_token(),
+        };
+        self.sessions.spawn(arriving.run().in_current_span());
+    }
+
+    async fn say(&mut self, message: &ToPerson) -> Result<(), ReverseEnd> {
+        Ok(self.wire.say(message).await?)
+    }
+
+    /// Ends the sessions, on record, and says why it is over.
+    async fn close(mut self, end: &ReverseEnd) {
+        info!(rendezvous = %self.name, why = %end, "a debugger no longer listens");
+        self.over.cancel();
+        let sessions = async { while self.sessions.join_next().await.is_some() {} };
+        let _ = timeout(CLOSING, sessions).await;
+        let why = end.to_string();
+        let refused = (!matches!(end, ReverseEnd::Left)).then(|| ToPerson::Refused {
+            reason: why.as_str().into(),
+            passing: !matches!(end, ReverseEnd::Refused(_)),
+        });
+        self.wire.close(refused, end.close_reason(), &why).await;
+    }
+}
+
+/// What a command is told of what agents say.
+fn status(said: &HashMap<u64, RendezvousEvent>) -> ToPerson {
+    let listens = said
+        .values()
+        .filter(|said| **said == RendezvousEvent::Listens)
+        .count();
+    let refused = said.values().find_map(|said| match said {
+        RendezvousEvent::Refuses(why) => Some(why.clone()),
+        RendezvousEvent::Asked | RendezvousEvent::Listens => None,
+    });
+    ToPerson::Listening {
+        nodes: u32::try_from(listens).unwrap_or(u32::MAX),
+        refused,
+    }
+}

@@ -1,0 +1,246 @@
+//! How long a session may last, and how long nothing may be done in it.
+//!
+//! Pure: told the time, it says what is due. The owner of the session tells the client, and ends it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use ray_relay_access::policy::SessionObligations;
+use ray_relay_base::wire::human_time::span;
+
+/// Warnings before the end of a limit that is long enough for them.
+const WARN: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(60)];
+
+/// From here on a limit gets those; a shorter one is warned of once, a tenth of it before the end.
+const LONG: Duration = Duration::from_secs(900);
+
+/// The limits of one session.
+#[derive(Debug)]
+pub struct Limits {
+    session: Option<Box<Limit>>,
+    idle: Option<Box<Limit>>,
+}
+
+/// What the client is to be told.
+#[derive(Debug, PartialEq)]
+pub enum Due {
+    /// The end is near.
+    Warning(String),
+    /// It is there.
+    End(String),
+}
+
+/// A time, and where it is.
+#[derive(Debug)]
+pub(super) struct Limit {
+    length: Duration,
+    since: Instant,
+    /// How many warnings were given.
+    warned: usize,
+}
+
+impl Limits {
+    /// Of a session that begins `now`.
+    pub fn new(obligations: &SessionObligations, now: Instant) -> Self {
+        let limit = |length| Box::new(Limit::new(length, now));
+        Self {
+            session: obligations.session_limit.map(limit),
+            idle: obligations.idle_limit.map(limit),
+        }
+    }
+
+    /// The same of a session that goes on with one that `began` before.
+    pub fn since(mut self, began: Instant) -> Self {
+        if let Some(session) = &mut self.session {
+            session.since = began;
+        }
+        self
+    }
+
+    /// How often it has to be said whether something was done, to be told of idleness in good time.
+    pub fn sampling(&self) -> Option<Duration> {
+        let finest = Duration::from_millis(50);
+        Some((self.idle.as_ref()?.length / 20).max(finest))
+    }
+
+    /// The client has said something.
+    pub fn active(&mut self, now: Instant) {
+        if let Some(idle) = &mut self.idle {
+            (idle.since, idle.warned) = (now, 0);
+        }
+    }
+
+    /// When something is due next.
+    pub fn next(&self) -> Option<Instant> {
+        let limits = [&self.session, &self.idle];
+        let limits = limits.into_iter().flatten();
+        limits.map(|limit| limit.next()).min()
+    }
+
+    /// How much of them is left `now`, where nothing more is done.
+    pub fn left(&self, now: Instant) -> Option<Duration> {
+        let limits = [&self.session, &self.idle].into_iter().flatten();
+        let ends = limits.map(|limit| limit.end()).min()?;
+        Some(ends.saturating_duration_since(now))
+    }
+
+    /// What is due `now`.
+    pub fn due(&mut self, now: Instant) -> Option<Due> {
+        if let Some(step) = self.session.as_mut().and_then(|limit| limit.due(now)) {
+            return Some(match step {
+                LimitStep::End(all) => Due::End(format!(
+                    "it has lasted {}, the longest that is allowed here",
+                    span(all)
+                )),
+                LimitStep::Warning(left, all) => Due::Warning(format!(
+                    "this session ends in {}: sessions may last {} here",
+                    remaining(left),
+                    span(all)
+                )),
+            });
+        }
+        let step = self.idle.as_mut().and_then(|limit| limit.due(now))?;
+        Some(match step {
+            LimitStep::End(all) => Due::End(format!("nothing was done in it for {}", span(all))),
+            LimitStep::Warning(left, all) => Due::Warning(format!(
+                "this session ends in {} unless something is done in it: it may be idle for {} here",
+                remaining(left),
+                span(all)
+            )),
+        })
+    }
+}
+
+/// What is due of one.
+pub(super) enum LimitStep {
+    /// So much is left, of so much.
+    Warning(Duration, Duration),
+    End(Duration),
+}
+
+impl Limit {
+    /// One of that length.
+    pub(super) fn new(length: Duration, since: Instant) -> Self {
+        Self {
+            length,
+            since,
+            warned: 0,
+        }
+    }
+
+    /// When it is over.
+    pub(super) fn end(&self) -> Instant {
+        self.since + self.length
+    }
+
+    /// When something is due next.
+    pub(super) fn next(&self) -> Instant {
+        let before = self.warnings().nth(self.warned).unwrap_or_default();
+        self.since + (self.length - before)
+    }
+
+    /// What is due `now`.
+    pub(super) fn due(&mut self, now: Instant) -> Option<LimitStep> {
+        let mut warned = self.warned;
+        let left = self.end().saturating_duration_since(now);
+        if left.is_zero() {
+            return Some(LimitStep::End(self.length));
+        }
+        while self.warnings().nth(warned).is_some_and(|at| left <= at) {
+            warned += 1;
+        }
+        (std::mem::replace(&mut self.warned, warned) != warned)
+            .then_some(LimitStep::Warning(left, self.length))
+    }
+
+    /// How long before the end, the first first.
+    fn warnings(&self) -> impl Iterator<Item = Duration> + use<> {
+        let short = self.length < LONG;
+        let tenth = short.then_some(self.length / 10);
+        let long = WARN.into_iter().filter(move |_| !short);
+        tenth.into_iter().chain(long)
+    }
+}
+
+/// The time that is `left`, in whole seconds: a timer that is late by a moment takes nothing away.
+pub(super) fn remaining(left: Duration) -> String {
+    span(Duration::from_secs(left.as_secs_f64().ceil() as u64))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn limits(session: Option<u64>, idle: Option<u64>) -> (Limits, Instant) {
+        let obligations = SessionObligations {
+            session_limit: session.map(Duration::from_secs),
+            idle_limit: idle.map(Duration::from_secs),
+            ..SessionObligations::default()
+        };
+        let now = Instant::now();
+        (Limits::new(&obligations, now), now)
+    }
+
+    /// Goes from what is due to what is due.
+    fn course(limits: &mut Limits, began: Instant) -> Vec<(u64, Due)> {
+        let mut course = Vec::new();
+        while let Some(at) = limits.next() {
+            let due = limits.due(at).unwrap();
+            let over = matches!(due, Due::End(_));
+            course.push(((at - began).as_secs(), due));
+            if over {
+                break;
+            }
+        }
+        course
+    }
+
+    #[test]
+    fn a_long_limit_is_warned_of_twice_and_a_short_one_once() {
+        let (mut long, began) = limits(Some(7200), None);
+        let course_of_long = course(&mut long, began);
+        let times: Vec<_> = course_of_long.iter().map(|(at, _)| *at).collect();
+        assert_eq!(times, [6900, 7140, 7200]);
+        assert_eq!(
+            course_of_long[0].1,
+            Due::Warning("this session ends in 5m 00s: sessions may last 2h 00m here".into())
+        );
+        assert_eq!(
+            course_of_long[2].1,
+            Due::End("it has lasted 2h 00m, the longest that is allowed here".into())
+        );
+        let (mut short, began) = limits(None, Some(100));
+        let times: Vec<_> = course(&mut short, began)
+            .iter()
+            .map(|(at, _)| *at)
+            .collect();
+        assert_eq!(times, [90, 100]);
+    }
+
+    #[test]
+    fn what_is_done_puts_off_the_end_of_idleness_alone() {
+        let (mut both, began) = limits(Some(1000), Some(100));
+        let after = |s| began + Duration::from_secs(s);
+        assert_eq!(both.due(after(50)), None);
+        assert!(matches!(both.due(after(91)), Some(Due::Warning(_))));
+        both.active(after(95));
+        assert_eq!(both.due(after(101)), None);
+        assert!(
+            matches!(both.due(after(186)), Some(Due::Warning(_))),
+            "warned of again"
+        );
+        both.active(after(990));
+        assert!(matches!(both.due(after(1000)), Some(Due::End(why)) if why.contains("lasted")));
+    }
+
+    #[test]
+    fn a_late_look_warns_once() {
+        let (mut limits, began) = limits(Some(3600), None);
+        let late = began + Duration::from_secs(3590);
+        assert!(matches!(limits.due(late), Some(Due::Warning(_))));
+        assert_eq!(limits.due(late), None);
+        assert_eq!(limits.next(), Some(began + Duration::from_secs(3600)));
+    }
+}

@@ -1,0 +1,424 @@
+//! The live sessions: one entry each, removed when its owner drops it, whatever the end was.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dashmap::DashMap;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tracing::Span;
+
+use crate::session::liveness::{Liveness, LivenessProbe};
+use crate::session::parks::ParkView;
+use crate::session::state::SessionState;
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::telemetry::Metrics;
+use ray_relay_access::telemetry::metrics::{
+    Direction, Editor, OpenGuard, Outcome, SessionProtocol,
+};
+use ray_relay_access::telemetry::request::RequestId;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder};
+
+/// One live session, as `/relay/v1/sessions` shows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct SessionRow {
+    /// The number that `ray-relay sessions end` takes. It counts the sessions of this relay.
+    pub id: u64,
+    /// `dap`, `dap_cluster`, `terminal`, `websocket` or `reverse`.
+    pub protocol: &'static str,
+    /// One of the [states](#states) of a session.
+    pub state: SessionState,
+    /// The id of its connection, as the log and the audit log have it.
+    pub request: RequestId,
+    /// Where the client connected from.
+    pub peer: SocketAddr,
+    /// The person, as the credential names them.
+    pub subject: Option<String>,
+    /// What the client calls itself, cleaned for display.
+    pub client: Option<String>,
+    /// The breakpoint it holds.
+    pub breakpoint: Option<BreakpointId>,
+    /// The name of that breakpoint's task.
+    pub name: Option<String>,
+    /// Cluster of that breakpoint.
+    pub cluster: Option<String>,
+    /// When it began.
+    pub since: Timestamp,
+    /// Bytes from the client.
+    pub bytes_up: u64,
+    /// Bytes to the client.
+    pub bytes_down: u64,
+    /// The breakpoint itself, as the session knows it.
+    #[serde(skip)]
+    pub held: Option<Arc<Breakpoint>>,
+}
+
+/// All live sessions.
+#[derive(Debug)]
+pub struct SessionTable {
+    live: DashMap<u64, Arc<SessionEntry>>,
+    last: AtomicU64,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Debug)]
+struct SessionEntry {
+    id: u64,
+    summary: Summary,
+    since: Timestamp,
+    bytes_up: AtomicU64,
+    bytes_down: AtomicU64,
+    /// A permitted person has asked for its end.
+    end: CancellationToken,
+    /// Whether its client is there.
+    liveness: Arc<Liveness>,
+    /// The client has left the task where it is that this is a subprocess of.
+    task_left: Notify,
+    info: Mutex<SessionInfo>,
+}
+
+/// What is known of a session and changes while it lives.
+#[derive(Debug)]
+struct SessionInfo {
+    /// Counts it among the open ones of its protocol.
+    open: OpenGuard,
+    protocol: SessionProtocol,
+    state: SessionState,
+    subject: Option<String>,
+    client: Option<String>,
+    editor: Editor,
+    breakpoint: Option<Arc<Breakpoint>>,
+    /// The subprocess of its worker that it is with.
+    process: Option<u32>,
+    principal: Option<Principal>,
+}
+
+/// One live session; dropping it takes it off the table.
+#[derive(Debug)]
+pub struct Session {
+    table: Arc<SessionTable>,
+    entry: Arc<SessionEntry>,
+}
+
+impl SessionTable {
+    /// None yet; they are counted in `metrics`.
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self {
+            live: DashMap::new(),
+            last: AtomicU64::new(0),
+            metrics,
+        }
+    }
+
+    /// Enters a new session of the connection of `summary`, and its number in the current span.
+    pub fn open(self: &Arc<Self>, summary: &Summary) -> Session {
+        let entry = Arc::new(SessionEntry {
+            id: self.last.fetch_add(1, Ordering::Relaxed) + 1,
+            summary: summary.clone(),
+            since: Timestamp::now(),
+            bytes_up: AtomicU64::new(0),
+            bytes_down: AtomicU64::new(0),
+            end: CancellationToken::new(),
+            liveness: Arc::default(),
+            task_left: Notify::new(),
+            info: Mutex::new(SessionInfo {
+                open: self.metrics.session_open(SessionProtocol::Dap),
+                protocol: SessionProtocol::Dap,
+                state: SessionState::Handshake,
+                subject: None,
+                client: None,
+                editor: Editor::Other,
+                breakpoint: None,
+                process: None,
+                principal: None,
+            }),
+        });
+        Span::current().record("session", entry.id);
+        self.live.insert(entry.id, entry.clone());
+        Session {
+            table: self.clone(),
+            entry,
+        }
+    }
+
+    /// Session `id` has not ended.
+    pub fn is_live(&self, id: u64) -> bool {
+        self.live.contains_key(&id)
+    }
+
+    /// The breakpoint of session `id`, where that has a worker and `may` allows something with that and its principal.
+    pub fn with_worker(
+        &self,
+        id: u64,
+        may: impl FnOnce(Option<&Principal>, &Arc<Breakpoint>) -> bool,
+    ) -> Option<Arc<Breakpoint>> {
+        let entry = self.live.get(&id)?;
+        let info = entry.info.lock();
+        let protocol = matches!(
+            info.protocol,
+            SessionProtocol::Dap | SessionProtocol::Terminal
+        );
+        let has = protocol && info.state.has_worker();
+        let breakpoint = info.breakpoint.clone().filter(|_| has)?;
+        may(info.principal.as_ref(), &breakpoint).then_some(breakpoint)
+    }
+
+    /// Has session `id` end, where it has a worker.
+    pub fn end(&self, id: u64) {
+        if let Some(entry) = self.live.get(&id) {
+            entry.end.cancel();
+        }
+    }
+
+    /// Asks the session `id` with a debugger's client whether that is still there; `None`: there is no such session.
+    pub fn doubt(&self, id: u64) -> Option<LivenessProbe> {
+        let entry = self.live.get(&id)?;
+        let is_dap = entry.info.lock().protocol == SessionProtocol::Dap;
+        is_dap.then(|| LivenessProbe::new(&entry.liveness, id, entry.summary.peer()))
+    }
+
+    /// The worker `id`, where a live session of `principal` reaches it: the worker itself or a subprocess of it.
+    pub fn reached(&self, id: BreakpointId, principal: &Principal) -> Option<Arc<Breakpoint>> {
+        self.live.iter().find_map(|entry| {
+            let info = entry.info.lock();
+            let breakpoint = info.breakpoint.as_ref().filter(|b| b.id == id)?;
+            let of = info.principal.as_ref()?;
+            of.is_same(principal).then(|| breakpoint.clone())
+        })
+    }
+
+    /// The sessions of `principal` with subprocesses of the worker `id` that have a client, as far as is known.
+    pub fn with_subprocesses(&self, id: BreakpointId, principal: &Principal) -> Vec<u64> {
+        let entries = self.live.iter().filter(|entry| {
+            let info = entry.info.lock();
+            let of_worker = info.breakpoint.as_ref().is_some_and(|b| b.id == id);
+            let own = |of: &Principal| of.is_same_person(principal);
+            of_worker
+                && info.process.is_some()
+                && info.state != SessionState::Parked
+                && info.principal.as_ref().is_some_and(own)
+        });
+        entries.map(|entry| entry.id).collect()
+    }
+
+    /// A client of `principal` has left the task of the worker `id` where it is, which its sessions with subprocesses of that are told.
+    pub fn task_is_left(&self, id: BreakpointId, principal: &Principal) {
+        for session in self.with_subprocesses(id, principal) {
+            if let Some(entry) = self.live.get(&session) {
+                entry.task_left.notify_one();
+            }
+        }
+    }
+
+    /// All of them, the oldest first.
+    pub fn rows(&self) -> Vec<SessionRow> {
+        let mut rows: Vec<_> = self.live.iter().map(|entry| entry.row()).collect();
+        rows.sort_by_key(|row| row.id);
+        rows
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.live.len()
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+}
+
+impl SessionEntry {
+    fn row(&self) -> SessionRow {
+        let info = self.info.lock();
+        SessionRow {
+            id: self.id,
+            protocol: info.protocol.label(),
+            state: info.state,
+            request: self.summary.id(),
+            peer: self.summary.peer(),
+            subject: info.subject.clone(),
+            client: info.client.clone(),
+            breakpoint: info.breakpoint.as_ref().map(|b| b.id),
+            name: info.breakpoint.as_ref().map(|b| b.name()),
+            cluster: info.breakpoint.as_ref().map(|b| b.cluster.to_string()),
+            since: self.since,
+            bytes_up: self.bytes_up.load(Ordering::Relaxed),
+            bytes_down: self.bytes_down.load(Ordering::Relaxed),
+            held: info.breakpoint.clone(),
+        }
+    }
+}
+
+impl Session {
+    /// Number of the session, from 1.
+    pub fn id(&self) -> u64 {
+        self.entry.id
+    }
+
+    /// Fires when a permitted person has asked for its end.
+    pub fn asked_to_end(&self) -> CancellationToken {
+        self.entry.end.clone()
+    }
+
+    /// Resolves when the client has left the task where it is that this is a subprocess of. Cancel safe.
+    pub async fn task_left(&self) {
+        self.entry.task_left.notified().await;
+    }
+
+    /// Address of the client.
+    pub fn peer(&self) -> SocketAddr {
+        self.entry.summary.peer()
+    }
+
+    /// What the log is told of its connection.
+    pub fn summary(&self) -> &Summary {
+        &self.entry.summary
+    }
+
+    /// The holder of a breakpoint that `principal` takes in it from now on, by a client of that name.
+    pub fn holder(&self, principal: &Principal, client: &str) -> Holder {
+        Holder::here(
+            self.id(),
+            principal.known_subject(),
+            client,
+            Some(self.peer()),
+        )
+    }
+
+    /// As it is left by a client that is lost now, and is waited for `until` then.
+    pub fn left(&self, until: Timestamp) -> ParkView {
+        let client = self.entry.info.lock().client.clone();
+        ParkView {
+            client: client.unwrap_or_default(),
+            since: self.entry.since,
+            until,
+        }
+    }
+
+    /// The holder of a breakpoint that `principal` has left like this.
+    pub fn parked(&self, principal: &Principal, left: &ParkView) -> Holder {
+        self.set_client(left.client.clone());
+        Holder {
+            since: left.since,
+            parked_until: Some(left.until),
+            ..self.holder(principal, &left.client)
+        }
+    }
+
+    /// Whose it is, as soon as that is known.
+    pub fn set_subject(&self, subject: &str) {
+        self.change(|info| info.subject = Some(subject.to_owned()));
+    }
+
+    /// The same, with what further sessions of it are told by.
+    pub fn set_principal(&self, principal: Principal) {
+        if !principal.is_anonymous() {
+            self.set_subject(principal.subject());
+        }
+        self.change(|info| info.principal = Some(principal));
+    }
+
+    /// Whose it is, as soon as that is known.
+    pub fn principal(&self) -> Option<Principal> {
+        self.entry.info.lock().principal.clone()
+    }
+
+    /// What the client calls itself.
+    pub fn set_client(&self, client: String) {
+        self.change(|info| info.client = Some(client));
+    }
+
+    /// The same for statistics.
+    pub fn set_editor(&self, editor: Editor) {
+        self.change(|info| info.editor = editor);
+    }
+
+    /// Counts its end, and notes what it was for what the log is told of its connection.
+    pub fn ended(&self, outcome: Outcome) {
+        let info = self.entry.info.lock();
+        let metrics = &self.table.metrics;
+        metrics.session_ended(info.protocol, info.editor, outcome);
+        self.entry.summary.note(|facts| {
+            facts.client = info.client.clone();
+            facts.editor = Some(info.editor);
+            facts.breakpoint = info.breakpoint.clone();
+            facts.bytes = self.bytes();
+            facts.outcome = Some(outcome);
+        });
+    }
+
+    /// It has reached a worker that had waited since `listed`.
+    pub fn attached(&self, listed: Timestamp) {
+        let now = Timestamp::now();
+        let waited = listed.until(now);
+        self.table.metrics.session_attached(self.protocol(), waited);
+        self.entry.summary.note(|facts| facts.attached = Some(now));
+    }
+
+    /// What it does from now on.
+    pub fn set_state(&self, protocol: SessionProtocol, state: SessionState) {
+        let metrics = &self.table.metrics;
+        self.change(|info| {
+            if info.protocol != protocol {
+                info.protocol = protocol;
+                info.open = metrics.session_open(protocol);
+            }
+            info.state = state;
+        });
+    }
+
+    /// The worker that it reaches.
+    pub fn set_breakpoint(&self, breakpoint: Arc<Breakpoint>) {
+        self.change(|info| info.breakpoint = Some(breakpoint));
+    }
+
+    /// The subprocess of that worker, where it reaches one.
+    pub fn set_process(&self, process: Option<u32>) {
+        self.change(|info| info.process = process);
+    }
+
+    /// Bytes received so far from the client and from the worker.
+    pub fn set_bytes(&self, (up, down): (u64, u64)) {
+        let counted = (
+            self.entry.bytes_up.swap(up, Ordering::Relaxed),
+            self.entry.bytes_down.swap(down, Ordering::Relaxed),
+        );
+        let metrics = &self.table.metrics;
+        metrics.session_bytes(Direction::Up, up.saturating_sub(counted.0));
+        metrics.session_bytes(Direction::Down, down.saturating_sub(counted.1));
+    }
+
+    /// As last set.
+    pub fn bytes(&self) -> (u64, u64) {
+        (
+            self.entry.bytes_up.load(Ordering::Relaxed),
+            self.entry.bytes_down.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Whether its client is there, as other clients [ask](SessionTable::doubt).
+    pub fn liveness(&self) -> &Liveness {
+        &self.entry.liveness
+    }
+
+    /// What it was when asked.
+    pub fn protocol(&self) -> SessionProtocol {
+        self.entry.info.lock().protocol
+    }
+
+    fn change(&self, change: impl FnOnce(&mut SessionInfo)) {
+        change(&mut self.entry.info.lock());
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.table.live.remove(&self.entry.id);
+    }
+}

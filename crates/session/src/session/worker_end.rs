@@ -1,0 +1,97 @@
+//! How the end of a worker reads to the client that was attached to it: the same in an editor, at a prompt and in a refusal.
+
+use super::permit::Attached;
+use crate::agents::Agents;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Kind, Snapshot};
+
+/// The end of a worker of which Ray says why.
+pub struct WorkerEnd {
+    /// Why it ended, in a sentence for people.
+    pub sentence: String,
+    /// It was meant to end: no reason for alarm.
+    pub intended: bool,
+}
+
+impl WorkerEnd {
+    /// Of the worker of `breakpoint`, which is gone for the reason `why`; `list`: as of now.
+    pub fn explained(list: &Snapshot, breakpoint: &Breakpoint, why: &str) -> Self {
+        let title = breakpoint.title();
+        let intended = was_intended(list, breakpoint.id);
+        let sentence = match intended {
+            true => format!("{title} has ended: {why}"),
+            false => format!("{title} is gone: {why}"),
+        };
+        Self { sentence, intended }
+    }
+}
+
+/// The worker is gone, and was meant to be.
+pub fn was_intended(list: &Snapshot, id: BreakpointId) -> bool {
+    let ended = list.find_ended(id);
+    ended.is_some_and(|breakpoint| breakpoint.state.is_finished())
+}
+
+/// The debugger of a worker ended the session, and Ray has no word of it: a node that was killed or cut off is noticed only
+/// after ten seconds or more.
+pub fn unexplained(breakpoint: &Breakpoint) -> String {
+    format!(
+        "the debugger of {} on node {} ended the session, and Ray does not say why yet: `ray-relay list --ended` tells when it does",
+        breakpoint.title(),
+        breakpoint.node_ip
+    )
+}
+
+/// For a session whose connection to `worker` broke: the agent through which it went has no link any more, where that is so.
+/// Takes half a second where it went through one.
+pub async fn agent_lost(agents: &Agents, worker: &Attached) -> Option<String> {
+    let breakpoint = worker.breakpoint();
+    let why = agents.lost(&breakpoint.cluster, worker.way()?).await?;
+    Some(without_agent(breakpoint, &why))
+}
+
+/// Whether the agent was killed, or cut off and leaves the worker in order, is not known here.
+fn without_agent(breakpoint: &Breakpoint, why: &str) -> String {
+    let then = match breakpoint.kind {
+        Kind::Debugpy => {
+            "if its node lives, the task runs on, and `ray-relay list` has it when it stops again"
+        }
+        Kind::Pdb => {
+            "the task runs on if the agent could still detach, and fails if the agent was killed"
+        }
+    };
+    format!(
+        "this session with {} is over, because the agent of its node is gone ({why}); {then}",
+        breakpoint.title()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use ray_relay_base::timestamp::Timestamp;
+    use ray_relay_ray::ray::registry::State;
+
+    #[test]
+    fn an_end_that_was_meant_to_be_reads_as_one() {
+        for (intended, why, sentence) in [
+            (true, "its job is over", "has ended: its job is over"),
+            (false, "it was killed", "is gone: it was killed"),
+        ] {
+            let mut breakpoint = ray_relay_ray::ray::testing::paused("step", 1);
+            breakpoint.state = State::Died {
+                at: Timestamp::now(),
+                why: why.into(),
+                intended,
+            };
+            let list = Snapshot {
+                ended: [Arc::new(breakpoint.clone())].into(),
+                ..Snapshot::default()
+            };
+            let end = WorkerEnd::explained(&list, &breakpoint, why);
+            assert_eq!(end.sentence, format!("{} {sentence}", breakpoint.title()));
+            assert_eq!(end.intended, intended);
+        }
+    }
+}

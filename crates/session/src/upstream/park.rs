@@ -1,0 +1,487 @@
+//! A session whose client is lost: its worker stays stopped for the person who had it, whatever the protocol.
+//!
+//! A debugger lets its task run on, or fail, as soon as its client is gone, and the relay is that client: while a [`Park`]
+//! waits, the debugger notices nothing. What it says meanwhile is kept within a bound, as its protocol can use it
+//! ([`Unattended`]). A park ends when it is [handed over](HandedOver) to another connection of the same person ([`take`]), when
+//! a person has the task run, when its time is over, or by what ends every session; in all cases but the first the worker is
+//! left in order.
+
+mod look;
+mod memory;
+pub mod restored;
+mod taking;
+mod task;
+mod terms;
+
+use std::time::Duration;
+
+use serde_json::Map;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{info, warn};
+
+use self::look::Looking;
+pub use self::memory::ResumeState;
+pub use self::taking::{
+    Origin, Parked, Resumed, Terms, YOUR, explained, parked_for, take, take_subprocess,
+};
+pub use self::terms::{Stay, keeps, promise, reserve, share, takes_in, task_of, usual};
+use super::let_subprocesses_run;
+use crate::context::Context;
+use crate::session::Session;
+use crate::session::live::{Live, RECORD_AGAIN, SessionEvent, Signal};
+use crate::session::parks::{Busy, HandedOver, Offer, ParkCommand, ParkId, ParkSlot, ParkView};
+use crate::session::state::SessionState;
+use crate::session::worker_end::was_intended;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_debugger::debugger::unattended::{Unattended, UnattendedEvent};
+use ray_relay_debugger::debugger::waiting::{AfterWaiting, Waiting};
+use ray_relay_ray::ray::registry::Holder;
+
+/// How long the head is asked why a worker is gone.
+const WHY: Duration = Duration::from_millis(250);
+
+/// How long a worker may take to be left, so that the list is right when the caller hears of it.
+pub const GIVEN_BACK: Duration = Duration::from_secs(3);
+
+/// How long an interrupted expression may take to end.
+const INTERRUPTED: Duration = Duration::from_secs(3);
+
+/// What keeps a task from running on that was released.
+pub const EVALUATES: &str = "the task does not run on yet: an expression of a debugger goes on in it, and cannot be interrupted; it runs on when that ends. `ray-relay release --force` ends its worker";
+
+/// How long the one who goes on with it may take to put that on record.
+const ACCEPTS: Duration = Duration::from_secs(10);
+
+/// A session whose client is lost. Dropped, it leaves its worker.
+pub struct Park<'a> {
+    context: &'a Context,
+    session: &'a Session,
+    live: Live<'a>,
+    waiting: Waiting<ParkAnswer>,
+    memory: ResumeState,
+    place: ParkSlot,
+    left: ParkView,
+    since: Instant,
+    /// Whose it is: of a subprocess who has taken over the task that it is of.
+    owner: Principal,
+    /// An expression of the lost client still runs in the task.
+    evaluates: bool,
+    /// It is a subprocess that was restored for another person than its task: it waits for its own, who has it only with the task.
+    is_apart: bool,
+}
+
+/// The place for the park of the session `live`, which is to be kept for `keeps`: the one that was `reserved`, or another.
+/// `None`: there are too many. A park that cannot be put on record is one all the same, for nothing is granted by it; its line
+/// follows, and no session goes on with it before.
+pub async fn place(
+    context: &Context,
+    live: &Live<'_>,
+    keeps: Duration,
+    reserved: Option<ParkSlot>,
+) -> Option<ParkSlot> {
+    let id = live.worker.breakpoint().id;
+    let mut details = Map::new();
+    let place = match reserved
+        .map_or_else(|| reserve(context, live, share(context, live, None)?), Ok)
+    {
+        Ok(place) => place,
+        Err(most) => {
+            info!(%id, %most, "a session whose client is lost is not parked, and its task runs on");
+            details.insert("outcome".into(), "refused".into());
+            details.insert("reason".into(), most.into());
+            live.audit.parked(details).await;
+            return None;
+        }
+    };
+    details.insert("outcome".into(), "parked".into());
+    details.insert("seconds".into(), keeps.as_secs().into());
+    live.audit.parked(details).await;
+    Some(place)
+}
+
+/// To the one who wants to go on with the session.
+type ParkAnswer = oneshot::Sender<Result<Offer, Busy>>;
+
+/// Why a park ends.
+enum ParkEnding {
+    /// To whom it was offered and who has accepted.
+    HandedOver(oneshot::Sender<HandedOver>),
+    /// A caller has asked for it, and is told.
+    Released(oneshot::Sender<Result<(), String>>),
+    By(Outcome),
+}
+
+impl<'a> Park<'a> {
+    /// The session `live` of this protocol without its client, from now on, in its `place`, as it was `left`; no longer than
+    /// its limits allow.
+    pub fn begin(
+        (context, session): (&'a Context, &'a Session),
+        protocol: SessionProtocol,
+        mut live: Live<'a>,
+        place: ParkSlot,
+        mut left: ParkView,
+        (debugger, memory): (Unattended, ResumeState),
+    ) -> Box<Self> {
+        let now = Timestamp::now();
+        if let Some(limit) = live.limited_to() {
+            left.until = left.until.min(now.after(limit));
+        }
+        live.stay();
+        session.set_state(protocol, SessionState::Parked);
+        let evaluates = debugger.evaluates();
+        show(session, &live, &left, evaluates);
+        info!(
+            seconds = now.until(left.until).as_secs(),
+            "the session has no client any more, and its worker stays parked"
+        );
+        Box::new(Self {
+            context,
+            session,
+            owner: live.worker.principal().clone(),
+            is_apart: false,
+            evaluates,
+            live,
+            waiting: Waiting::new(debugger, left.until.instant),
+            memory,
+            place,
+            left,
+            since: now.instant,
+        })
+    }
+
+    /// Waits to its end, which is on record when this returns.
+    pub async fn wait(mut self: Box<Self>) -> Outcome {
+        if self.context.shutdown.drain.is_cancelled() {
+            return self.leave(Outcome::Drained, false).await;
+        }
+        loop {
+            match self.ending().await {
+                ParkEnding::HandedOver(taker) => return self.hand_over(taker).await,
+                ParkEnding::Released(told) => match self.live.audit.ends(Outcome::Released).await {
+                    Ok(()) => {
+                        let goes_on = self.ends_expression().await;
+                        let outcome = self.leave(Outcome::Released, true).await;
+                        // Who asked may be gone.
+                        let _ = told.send(goes_on);
+                        return outcome;
+                    }
+                    Err(why) => _ = told.send(Err(why.to_string())),
+                },
+                ParkEnding::By(outcome) => {
+                    let (outcome, recorded) = self.recorded(outcome).await;
+                    return self.leave(outcome, recorded).await;
+                }
+            }
+        }
+    }
+
+    /// Interrupts an expression that keeps the task from running on.
+    ///
+    /// # Errors
+    /// It goes on, in a sentence.
+    async fn ends_expression(&mut self) -> Result<(), String> {
+        if !self.waiting.debugger.evaluates() {
+            return Ok(());
+        }
+        self.waiting.debugger.interrupt().await;
+        let quiet = async {
+            while self.waiting.debugger.evaluates() {
+                if self.waiting.debugger.next().await.is_over() {
+                    break;
+                }
+            }
+        };
+        let ended = timeout(INTERRUPTED, quiet).await;
+        ended.map_err(|_| EVALUATES.to_owned())
+    }
+
+    /// Puts the end by `outcome` on record, where it is by that alone that the task runs on; which waits until it can be, and
+    /// the task stays meanwhile. How it ends, and whether that is on record.
+    async fn recorded(&mut self, outcome: Outcome) -> (Outcome, bool) {
+        if !lets_run(outcome) && outcome != Outcome::Released {
+            return (outcome, false);
+        }
+        let mut told = false;
+        while let Err(why) = self.live.audit.ends(outcome).await {
+            if !std::mem::replace(&mut told, true) {
+                warn!(outcome = outcome.label(), %why, "the end of a parked session cannot be put on record, and its task stays as it is");
+            }
+            let again = Instant::now() + RECORD_AGAIN;
+            loop {
+                tokio::select! {
+                    () = self.context.shutdown.drain.cancelled() => return (Outcome::Drained, false),
+                    // No session goes on with it any more.
+                    ask = self.place.asked() => match ask {
+                        ParkCommand::HandOver(_, answer) => drop(answer),
+                        ParkCommand::LetRun(told) => _ = told.send(Err(why.to_string())),
+                        ParkCommand::Look(_, answer) => drop(answer),
+                    },
+                    heard = self.waiting.debugger.next() => {
+                        if let Some(outcome) = self.on_heard(heard).await {
+                            return (outcome, false);
+                        }
+                    }
+                    () = sleep_until(again) => break,
+                }
+            }
+        }
+        (outcome, true)
+    }
+
+    async fn ending(&mut self) -> ParkEnding {
+        let mut looking: Option<Looking> = None;
+        let mut lists = self.context.registry.watch();
+        loop {
+            if !self.has_task() {
+                return ParkEnding::By(Outcome::Released);
+            }
+            self.follow_task().await;
+            let evaluates = looking.is_none() && self.waiting.debugger.evaluates();
+            if evaluates != self.evaluates {
+                self.evaluates = evaluates;
+                show(self.session, &self.live, &self.left, evaluates);
+            }
+            let looked = looking.as_ref().map(|looking| looking.until);
+            let looked = looked.unwrap_or(self.since);
+            tokio::select! {
+                biased;
+                signal = self.live.next() => {
+                    if let Some(outcome) = self.on_signal(signal) {
+                        return ParkEnding::By(outcome);
+                    }
+                }
+                ask = self.place.asked() => match ask {
+                    ParkCommand::HandOver(taker, answer) => {
+                        if let Err(answer) = self.waiting.want(taker, answer) {
+                            _ = answer.send(Err(Busy));
+                        }
+                    }
+                    ParkCommand::LetRun(told) => return ParkEnding::Released(told),
+                    ParkCommand::Look(expression, answer) => {
+                        let new = Looking::new(answer);
+                        let debugger = &mut self.waiting.debugger;
+                        match looking.is_none() && debugger.evaluate(&expression).await {
+                            true => looking = Some(new),
+                            false => new.busy(),
+                        }
+                    }
+                },
+                () = sleep_until(looked), if looking.is_some() => {
+                    if let Some(late) = looking.take() {
+                        late.busy();
+                    }
+                }
+                next = self.waiting.next() => match next {
+                    AfterWaiting::Expired if self.is_kept_with_its_task() => {}
+                    AfterWaiting::Expired => return ParkEnding::By(Outcome::Expired),
+                    AfterWaiting::Evaluates => self.waiting.debugger.interrupt().await,
+                    AfterWaiting::Busy(answer) => _ = answer.send(Err(Busy)),
+                    AfterWaiting::Ready(answer) => {
+                        if let Some(taker) = self.offer(answer).await {
+                            return ParkEnding::HandedOver(taker);
+                        }
+                    }
+                    AfterWaiting::Heard(UnattendedEvent::Value(value)) => {
+                        if let Some(looking) = looking.take() {
+                            looking.done(value, &self.live.capture);
+                        }
+                    }
+                    AfterWaiting::Heard(heard) => {
+                        if let Some(outcome) = self.on_heard(heard).await {
+                            return ParkEnding::By(outcome);
+                        }
+                    }
+                },
+                Ok(()) = lists.changed(), if !self.live.worker.holds() => {}
+            }
+        }
+    }
+
+    /// Whether it waits on because it is a subprocess of a task that is parked for longer.
+    fn is_kept_with_its_task(&mut self) -> bool {
+        let worker = &self.live.worker;
+        let list = self.context.registry.snapshot();
+        let is_kept = !worker.holds() && has_task_of(self.context, &self.live);
+        let task = list.find(worker.breakpoint().id).filter(|_| is_kept);
+        let until = task.and_then(|task| task.holder()?.parked_until);
+        let now = Timestamp::now();
+        let limit = self.live.limited_to().map(|limit| now.after(limit));
+        let until = until.map(|until| limit.map_or(until, |limit| limit.min(until)));
+        let Some(until) = until.filter(|until| *until > now) else {
+            return false;
+        };
+        self.left.until = until;
+        self.waiting.until = until.instant;
+        true
+    }
+
+    fn on_signal(&mut self, signal: Signal) -> Option<Outcome> {
+        if matches!(signal, Signal::Draining) {
+            return Some(Outcome::Drained);
+        }
+        match self.live.judge(signal)? {
+            SessionEvent::End(end) => Some(end.outcome()),
+            SessionEvent::TaskEnded => Some(Outcome::Finished),
+            // There is no one to be warned.
+            SessionEvent::TaskLeft
+            | SessionEvent::Warning(_)
+            | SessionEvent::Explained(_)
+            | SessionEvent::TimeIsUp => None,
+        }
+    }
+
+    async fn on_heard(&mut self, heard: UnattendedEvent) -> Option<Outcome> {
+        match heard {
+            UnattendedEvent::Stopped => self.live.task.stopped(),
+            UnattendedEvent::Runs => self.live.task.resumed(),
+            UnattendedEvent::Value(_) | UnattendedEvent::Nothing => {}
+            UnattendedEvent::Gone => return Some(self.died().await),
+            UnattendedEvent::Closed => return Some(Outcome::Upstream),
+            UnattendedEvent::Garbled => return Some(Outcome::Failed),
+        }
+        None
+    }
+
+    async fn died(&mut self) -> Outcome {
+        if self.live.worker.ask_why_died(WHY).await.is_none() {
+            self.live.worker.unexplained();
+        }
+        let id = self.live.worker.breakpoint().id;
+        match was_intended(&self.context.registry.snapshot(), id) {
+            true => Outcome::Finished,
+            false => Outcome::Died,
+        }
+    }
+
+    /// Offers the worker to who wants it, who accepts when that is on record; `None`: it stays.
+    async fn offer(&mut self, answer: ParkAnswer) -> Option<oneshot::Sender<HandedOver>> {
+        let (acceptance, accepted) = oneshot::channel();
+        let offer = Offer {
+            process: self.live.worker.process(),
+            owner: self.live.worker.principal().known_subject(),
+            left: self.left.clone(),
+            way: self.live.worker.way().cloned(),
+            session: self.session.id(),
+            began: self.live.began,
+            since: self.since,
+            acceptance,
+        };
+        answer.send(Ok(offer)).ok()?;
+        timeout(ACCEPTS, accepted).await.ok()?.ok()
+    }
+
+    async fn hand_over(self, taker: oneshot::Sender<HandedOver>) -> Outcome {
+        let Self {
+            live,
+            waiting,
+            memory,
+            place,
+            ..
+        } = self;
+        let share = place.into_share();
+        let (worker, closing) = live.part();
+        let (line, kept) = waiting.debugger.into_line();
+        let handed_over = HandedOver {
+            worker,
+            connection: Box::new(Parked {
+                line,
+                kept,
+                memory,
+                share,
+            }),
+        };
+        // Where no session waits for it any more, this leaves the worker.
+        drop(taker.send(handed_over));
+        closing.end(Outcome::TakenOver).await;
+        Outcome::TakenOver
+    }
+
+    async fn leave(self, outcome: Outcome, recorded: bool) -> Outcome {
+        let Self {
+            live,
+            mut waiting,
+            place,
+            ..
+        } = self;
+        drop(place);
+        // The relay ends, which is no reason for another keeper to let the task run.
+        let stays = outcome == Outcome::Drained && waiting.debugger.abandon();
+        info!(
+            outcome = outcome.label(),
+            stays_elsewhere = stays,
+            "a parked session ends here"
+        );
+        let named: Vec<u32> = waiting.debugger.subprocesses().collect();
+        drop(waiting);
+        let (worker, closing) = live.part();
+        if stays {
+            worker.left();
+        }
+        if worker.holds() {
+            let breakpoint = worker.breakpoint();
+            let parks = &self.context.sessions.parks;
+            named
+                .into_iter()
+                .for_each(|process| parks.named(breakpoint.id, process));
+            let_subprocesses_run(self.context, breakpoint, outcome);
+        }
+        if lets_run(outcome) && worker.holds() {
+            let owner = worker.principal();
+            self.context
+                .sessions
+                .parks
+                .missed(owner, worker.breakpoint());
+        }
+        worker.end(GIVEN_BACK).await;
+        match recorded {
+            true => closing.end_recorded(outcome).await,
+            false => closing.end(outcome).await,
+        }
+        outcome
+    }
+}
+
+/// Shows that the client of `session` is gone, as it was `left`, and whether an expression of it still runs in the task.
+fn show(session: &Session, live: &Live<'_>, left: &ParkView, evaluates: bool) {
+    let parked = session.parked(live.worker.principal(), left);
+    live.worker.shown_as(Holder {
+        evaluates,
+        ..parked
+    });
+}
+
+/// Whether the task of the session `live` is there, where it is with a subprocess of one: that is kept no longer than its task. A
+/// relay that ends leaves both to the next.
+pub fn has_task_of(context: &Context, live: &Live<'_>) -> bool {
+    let worker = &live.worker;
+    let has = || {
+        let list = context.registry.snapshot();
+        let parks = &context.sessions.parks;
+        parks.has_task(&list, park_id(live), worker.principal())
+    };
+    worker.holds() || context.shutdown.drain.is_cancelled() || has()
+}
+
+/// Whether a park survives the end of this process: its debugger `is_kept` by a holder.
+pub fn outlives_drain(context: &Context, is_kept: bool) -> bool {
+    is_kept || !context.shutdown.drain.is_cancelled()
+}
+
+/// Which debugger the session `live` is with.
+pub(super) fn park_id(live: &Live<'_>) -> ParkId {
+    ParkId {
+        breakpoint: live.worker.breakpoint().id,
+        process: live.worker.process(),
+    }
+}
+
+/// Whether a task runs on because a person or a rule has it so, and for no other reason.
+fn lets_run(outcome: Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Expired | Outcome::Limit | Outcome::Asked | Outcome::Revoked
+    )
+}

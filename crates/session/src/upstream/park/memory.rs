@@ -1,0 +1,150 @@
+//! What is remembered of a session, for who goes on with it.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::terms::Stay;
+use crate::session::Permit;
+use crate::session::live::Live;
+use crate::upstream::{credential, owner};
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Rights;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::tunnel::messages::{Hex, ParkTerms};
+use ray_relay_ray::ray::registry::{Breakpoint, EnteredBreakpoint};
+
+/// Bytes of a debugger's capabilities that are remembered at most: debugpy's have some 1,500.
+const LONGEST_CAPABILITIES: usize = 16 * 1024;
+
+/// What a session remembers for the case that its client is lost.
+pub struct ResumeState {
+    /// How long it is kept then.
+    pub stay: Stay,
+    /// What the worker's debugger answered to `initialize`; empty where that was too long to be remembered.
+    pub capabilities: Arc<str>,
+    /// Tells an `attach` that asks for something else.
+    pub attach: u64,
+    /// Tells the cluster session that had it opened, where one had.
+    pub cluster_session: Option<Hex<8>>,
+}
+
+impl ResumeState {
+    /// Of a debugger that has answered `capabilities` and was sent an `attach` with this fingerprint.
+    pub fn new(stay: Stay, capabilities: &Value, attach: u64) -> Self {
+        let capabilities = capabilities.to_string();
+        let short = capabilities.len() <= LONGEST_CAPABILITIES;
+        Self {
+            stay,
+            capabilities: shared(if short { &capabilities } else { "" }),
+            attach,
+            cluster_session: None,
+        }
+    }
+
+    /// Of a prompt of the legacy debugger, which has nothing else to be remembered; or of one that is still to attach.
+    pub fn of_prompt(stay: Stay) -> Self {
+        Self {
+            stay,
+            capabilities: Arc::default(),
+            attach: 0,
+            cluster_session: None,
+        }
+    }
+
+    /// Of a session that was kept by `keep`.
+    pub fn of(keep: &ParkTerms) -> Self {
+        Self {
+            stay: Duration::from_millis(keep.keeps_ms).into(),
+            capabilities: (&*keep.capabilities).into(),
+            attach: keep.attach,
+            cluster_session: keep.cluster_session,
+        }
+    }
+
+    /// The same of a session that is one with all of the family of this name.
+    pub fn in_family(self, name: Option<&str>) -> Self {
+        // The name itself lets its sessions in, and no other client is to know it.
+        let told = |name: &str| {
+            let mut hasher = DefaultHasher::new();
+            name.hash(&mut hasher);
+            Hex(hasher.finish().to_be_bytes())
+        };
+        Self {
+            cluster_session: name.map(told),
+            ..self
+        }
+    }
+
+    /// By what another process keeps the worker of `live`; for just so long as is `left`, where it is parked. `None`: by nothing.
+    pub fn keep(&self, live: &Live<'_>, left: Option<Duration>) -> Option<Box<ParkTerms>> {
+        self.keep_for(live.worker.principal(), live, left)
+    }
+
+    /// The same for `owner`, who has the task that it is a subprocess of.
+    pub(super) fn keep_for(
+        &self,
+        owner: &Principal,
+        live: &Live<'_>,
+        left: Option<Duration>,
+    ) -> Option<Box<ParkTerms>> {
+        let worker = &live.worker;
+        let session = (owner, worker.rights(), &**worker.breakpoint());
+        self.terms(session, live.began.elapsed(), left)
+    }
+
+    /// The same of a session by `permit` whose worker is about to be reached.
+    pub fn keep_from_now(&self, permit: &Permit) -> Option<Box<ParkTerms>> {
+        let session = (permit.principal(), permit.rights(), &**permit.breakpoint());
+        self.terms(session, Duration::ZERO, None)
+    }
+
+    fn terms(
+        &self,
+        (principal, rights, breakpoint): (&Principal, &Rights, &Breakpoint),
+        lasted: Duration,
+        left: Option<Duration>,
+    ) -> Option<Box<ParkTerms>> {
+        let expires = principal.expires();
+        let expires = expires.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
+        let limit = rights.obligations.session_limit;
+        let limit = limit.map(|limit| limit.saturating_sub(lasted));
+        let at_most = [expires, limit, left].into_iter().flatten().min();
+        let now = Timestamp::now();
+        let at_least = self.stay.at_least.filter(|_| left.is_none());
+        let at_least = at_least.map(|until| now.until(until));
+        let credential = match principal.is_anonymous() {
+            true => None,
+            // One that cannot be told apart from others could not be ended by its revocation.
+            false => Some(credential(principal)?),
+        };
+        // In a box: some who hold it wait for long.
+        Some(Box::new(ParkTerms {
+            owner: owner(principal)?,
+            credential,
+            keeps_ms: milliseconds(left.unwrap_or(self.stay.time)),
+            at_least_ms: at_least.map(milliseconds),
+            at_most_ms: at_most.map(milliseconds),
+            lasted_ms: milliseconds(lasted),
+            capabilities: (&*self.capabilities).into(),
+            attach: self.attach,
+            cluster_session: self.cluster_session,
+            entered: EnteredBreakpoint::told(breakpoint),
+        }))
+    }
+}
+
+/// `capabilities`, which most sessions have in common: their debuggers are of one version.
+fn shared(capabilities: &str) -> Arc<str> {
+    static LAST: Mutex<Option<Arc<str>>> = Mutex::new(None);
+    let mut last = LAST.lock();
+    let same = last.take().filter(|last| **last == *capabilities);
+    Arc::clone(last.insert(same.unwrap_or_else(|| capabilities.into())))
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

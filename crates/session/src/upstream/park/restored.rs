@@ -1,0 +1,115 @@
+//! Sessions of a relay that is gone: each is parked here, as if its client had been lost at this moment.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+use tracing::{Instrument as _, info};
+
+use super::{GIVEN_BACK, Park, ResumeState, has_task_of, place};
+use crate::context::Context;
+use crate::session::Session;
+use crate::session::live::Begun;
+use crate::upstream::restored::{Claimed, LostSession};
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::recording::Protocol;
+use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::registry::{Kind, Snapshot};
+
+/// How long the task of a subprocess may take to be restored as well.
+const TASK_RESTORED: Duration = Duration::from_secs(15);
+
+/// Keeps `claimed` until its person comes again, or to its end.
+pub async fn run(context: &Context, claimed: Claimed) {
+    let _busy = context.shutdown.busy.token();
+    let session = context
+        .sessions
+        .table
+        .open(&Summary::new(claimed.session.peer));
+    session.set_principal(claimed.permit.principal().clone());
+    session.set_client(claimed.session.left.client.clone());
+    let span = claimed.permit.span();
+    let kept = Box::pin(keep(context, &session, claimed)).instrument(span);
+    let outcome = kept.await;
+    session.ended(outcome);
+}
+
+async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome {
+    let Claimed {
+        permit,
+        debugger,
+        session: lost,
+    } = claimed;
+    let most = context.config.dap.max_frame;
+    let bounds = (context.account(permit.principal()), most);
+    let id = permit.breakpoint().id;
+    let Some(mut debugger) = Box::pin(debugger.synced(id, bounds)).await else {
+        return Outcome::Upstream;
+    };
+    let LostSession {
+        number,
+        keep,
+        left,
+        began,
+        ..
+    } = lost;
+    let mut details = Map::new();
+    details.insert("resumes".into(), number.into());
+    details.insert("restored".into(), Value::Bool(true));
+    let (recorded_as, protocol) = match permit.breakpoint().kind {
+        Kind::Debugpy => (Protocol::Dap, SessionProtocol::Dap),
+        Kind::Pdb => (Protocol::Terminal, SessionProtocol::Terminal),
+    };
+    let lease = permit.lease();
+    let drain = &context.shutdown.drain;
+    let begun = Begun::begin_waiting(
+        context.services(),
+        session,
+        permit,
+        (recorded_as, &left.client),
+        details,
+        Some(drain),
+    );
+    let begun = match Box::pin(begun).await {
+        Ok(begun) => begun,
+        Err(_) if drain.is_cancelled() => {
+            // Where it is not kept beyond this process, it runs on.
+            if debugger.abandon()
+                && let Some(lease) = lease
+            {
+                lease.leave();
+            }
+            return Outcome::Drained;
+        }
+        Err(why) => {
+            info!(%why, "a session of the previous process cannot go on");
+            return Outcome::Refused;
+        }
+    };
+    // With it the claim would not end before this does.
+    drop(lease);
+    let mut live = begun.attached_since(began);
+    if debugger.runs() {
+        live.task.resumed();
+    }
+    // Both are restored side by side.
+    let mut lists = context.registry.watch();
+    let is_held = |list: &Snapshot| list.find(id).is_some_and(|task| task.holder().is_some());
+    let is_there = lists.wait_for(|list| is_held(list) || has_task_of(context, &live));
+    let _ = timeout(TASK_RESTORED, is_there).await;
+    let keeps = Timestamp::now().until(left.until);
+    let Some(place) = place(context, &live, keeps, None).await else {
+        let (worker, closing) = live.part();
+        drop(debugger);
+        worker.end(GIVEN_BACK).await;
+        closing.end(Outcome::Limit).await;
+        return Outcome::Limit;
+    };
+    let relay = (context, session);
+    let waits = (debugger, ResumeState::of(&keep));
+    Park::begin(relay, protocol, live, place, left, waits)
+        .apart()
+        .wait()
+        .await
+}

@@ -1,0 +1,172 @@
+//! For how long a session is kept, and whether there is room for one more.
+
+use std::time::Duration;
+
+use crate::context::Context;
+use crate::session::live::Live;
+use crate::session::parks::{ParkId, ParkShare, ParkSlot};
+use crate::session::refusal::SessionRefusal;
+use crate::session::{Authorized, Permit};
+use ray_relay_access::policy::Rights;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::human_time::span;
+use ray_relay_ray::ray::registry::Breakpoint;
+
+/// Why the sessions of a person are not kept.
+const NOT_KEPT: &str = "neither the policy nor `[park] for` turns parking on";
+
+/// For how long a session stays when its client is lost.
+#[derive(Debug, Clone, Copy)]
+pub struct Stay {
+    /// From then on.
+    pub time: Duration,
+    /// Until when the park that it goes on with was to last, which is no shorter for that.
+    pub at_least: Option<Timestamp>,
+}
+
+impl Stay {
+    /// Until when, where the client is lost `now`.
+    pub fn until(self, now: Timestamp) -> Timestamp {
+        let until = now.after(self.time);
+        self.at_least.map_or(until, |least| least.max(until))
+    }
+
+    /// For how long, where it is lost now.
+    pub fn left(self) -> Duration {
+        let now = Timestamp::now();
+        now.until(self.until(now))
+    }
+}
+
+impl From<Duration> for Stay {
+    fn from(time: Duration) -> Self {
+        Self {
+            time,
+            at_least: None,
+        }
+    }
+}
+
+/// How long the session of `permit` is kept when its client is lost, which has `asked` for so long, where it has; `None`: not
+/// at all.
+pub fn keeps(context: &Context, permit: &Permit, asked: Option<Duration>) -> Option<Duration> {
+    let keeps = usual(context, permit.rights());
+    let keeps = Some(keeps).filter(|keeps| !keeps.is_zero())?;
+    Some(asked.map_or(keeps, |asked| {
+        asked.min(longest(context, permit).max(keeps))
+    }))
+}
+
+/// How long a session with these `rights` is kept, where nothing else is asked for.
+pub fn usual(context: &Context, rights: &Rights) -> Duration {
+    let by_rule = rights.obligations.park;
+    by_rule.unwrap_or(context.config.park.r#for)
+}
+
+/// Whether what is parked elsewhere could be parked here for who is `authorized`, no shorter than it is there.
+///
+/// # Errors
+/// Why not, as a clause.
+pub fn takes_in(context: &Context, authorized: &Authorized) -> Result<(), String> {
+    /// By how much clocks may differ.
+    const SLACK: Duration = Duration::from_secs(60);
+    if usual(context, authorized.rights()).is_zero() {
+        return Err(NOT_KEPT.to_owned());
+    }
+    let principal = authorized.principal();
+    let holder = authorized.breakpoint().holder();
+    let until = holder.and_then(|holder| holder.parked_until);
+    let expires = principal.expires().map(Timestamp::announced);
+    if expires.is_some_and(|at| until.is_some_and(|until| at.after(SLACK) < until)) {
+        return Err("your credential expires before that".to_owned());
+    }
+    let share = context.sessions.parks.share(principal, None);
+    let room = share.and_then(|_| context.sessions.parks.has_room());
+    room.map_err(|why| why.to_string())
+}
+
+/// The longest time for which a session of `permit` that is kept at all may be.
+fn longest(context: &Context, permit: &Permit) -> Duration {
+    let obligations = &permit.rights().obligations;
+    let by_rule = obligations.park_max.or(obligations.park);
+    by_rule.unwrap_or(context.config.park.max)
+}
+
+/// Whether a session of `permit`, of a `family` where a cluster session opens it, can be kept for as long as is `asked`, and what it
+/// needs for that, which is its own from now on. One that goes on with a park may have its place.
+///
+/// # Errors
+/// [`SessionRefusal`]: who asks for more than there is would find the task gone.
+pub fn promise(
+    context: &Context,
+    permit: &Permit,
+    family: Option<&str>,
+    has_place: bool,
+    asked: Duration,
+) -> Result<Option<Box<ParkShare>>, SessionRefusal> {
+    let Some(most) = keeps(context, permit, Some(asked)) else {
+        let why =
+            "tasks cannot be parked here: neither the policy nor `[park] for` turns parking on";
+        return Err(SessionRefusal::Forbidden(why.to_owned()));
+    };
+    if most < asked {
+        return Err(SessionRefusal::Forbidden(format!(
+            "a task can be parked here for {} at most, by `[park] max` or the policy, and not for {}",
+            span(most),
+            span(asked)
+        )));
+    }
+    if has_place {
+        return Ok(None);
+    }
+    let task = task_of(permit.breakpoint(), permit.process());
+    let family = family.or(task.as_deref());
+    let parks = &context.sessions.parks;
+    let share = parks.share(permit.principal(), family);
+    let share = share.and_then(|share| parks.has_room().map(|()| Some(share)));
+    share.map_err(|why| {
+        SessionRefusal::Throttled(format!(
+            "this task cannot be parked as well, because {why}: `ray-relay release` ends one"
+        ))
+    })
+}
+
+/// By what name the sessions with subprocesses of `breakpoint` share places, as those of a cluster session do, where `process`
+/// is one.
+pub fn task_of(breakpoint: &Breakpoint, process: Option<u32>) -> Option<String> {
+    process.map(|_| format!("subprocesses of {}", breakpoint.id))
+}
+
+/// What the session `live`, of a `family` where a cluster session opened it, needs to be parked.
+///
+/// # Errors
+/// Why there is none, as a clause.
+pub fn share(
+    context: &Context,
+    live: &Live<'_>,
+    family: Option<&str>,
+) -> Result<Box<ParkShare>, String> {
+    let worker = &live.worker;
+    let task = task_of(worker.breakpoint(), worker.process());
+    let family = family.or(task.as_deref());
+    let share = context.sessions.parks.share(worker.principal(), family);
+    share.map_err(|why| why.to_string())
+}
+
+/// A place for the park of the session `live`, which has its `share`.
+///
+/// # Errors
+/// Why there is none, as a clause.
+pub fn reserve(
+    context: &Context,
+    live: &Live<'_>,
+    share: Box<ParkShare>,
+) -> Result<ParkSlot, String> {
+    let id = ParkId {
+        breakpoint: live.worker.breakpoint().id,
+        process: live.worker.process(),
+    };
+    let principal = live.worker.principal();
+    let place = context.sessions.parks.park(principal, id, share);
+    place.map_err(|why| why.to_string())
+}

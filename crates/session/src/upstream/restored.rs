@@ -1,0 +1,373 @@
+//! Connections to debuggers of a relay that was killed or restarted: whose each is, and the permit
+//! to go on with it.
+//!
+//! The opener of a connection has written down who has the worker ([`Ownership`]). The next relay recognises that person again, finds
+//! the worker in the registry, and claims it before any other client can. Where that is not to be had, the debugger is left in order,
+//! and its task runs on: its session is over like one whose time is, or whose credential was revoked.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+
+use super::tenancy::Tenancy;
+use crate::agents::WorkerRoute;
+use crate::context::Context;
+use crate::session::{Authorized, Permit, parks};
+use ray_relay_access::identity::{CarriedIdentity, Principal};
+use ray_relay_base::memory::Account;
+use ray_relay_base::timestamp::{Timestamp, unix_ms};
+use ray_relay_base::wire::tcp;
+use ray_relay_base::wire::tunnel::messages::ParkTerms;
+use ray_relay_debugger::debugger::kept::{KeptConnection, Stored};
+use ray_relay_debugger::debugger::legacy::LegacySession;
+use ray_relay_debugger::debugger::unattended::{Unattended, keeping};
+use ray_relay_debugger::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
+use ray_relay_debugger::keeper::{KeptSlot, LeftConnection};
+use ray_relay_ray::ray::registry::{
+    Breakpoint, BreakpointId, ClaimError, EnteredBreakpoint, Holder, Registry,
+};
+
+/// How long Ray is asked for the worker of a session that is not to be kept.
+const FOUND: Duration = Duration::from_secs(5);
+
+/// The pause between two questions for a worker.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+
+/// How long a connection that was being made may take until it is one.
+const DIALLED: Duration = Duration::from_secs(5);
+
+/// How long a debugger may take to say how far it is.
+const SYNCED: Duration = Duration::from_secs(30);
+
+/// Who has a worker, as the next process has to know.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Ownership {
+    /// `None`: authentication is off.
+    identity: Option<CarriedIdentity>,
+    cluster: String,
+    worker_id: String,
+    breakpoint: String,
+    /// The subprocess of the worker that the connection is to; `None`: to the worker itself.
+    #[serde(default)]
+    process: Option<u32>,
+    /// The session, by its number there.
+    session: u64,
+    /// What its client calls itself, from where it is connected, and since when.
+    client: String,
+    peer: Option<SocketAddr>,
+    since_unix_ms: u64,
+}
+
+impl Ownership {
+    /// Of the session by which `holder` has `breakpoint`, or `process` of its worker, for `principal`.
+    pub(super) fn of(
+        principal: &Principal,
+        (breakpoint, process): (&Breakpoint, Option<u32>),
+        holder: &Holder,
+    ) -> Option<Value> {
+        let owner = Self {
+            identity: CarriedIdentity::of(principal),
+            cluster: breakpoint.cluster.to_string(),
+            worker_id: breakpoint.worker_id.to_string(),
+            breakpoint: breakpoint.id.to_string(),
+            process,
+            session: holder.session,
+            client: holder.client.clone(),
+            peer: holder.peer,
+            since_unix_ms: unix_ms(holder.since.time),
+        };
+        serde_json::to_value(owner).ok()
+    }
+}
+
+/// A connection that was left, of which it is known what it is.
+pub struct Restored {
+    connection: TcpStream,
+    kept: Option<KeptConnection>,
+    stored: Stored,
+    owner: Ownership,
+}
+
+/// A worker that is held again for its person.
+pub struct Claimed {
+    /// The leave to go on with it.
+    pub permit: Permit,
+    /// The connection to its debugger.
+    pub debugger: ClaimedDebugger,
+    /// What its session remembers.
+    pub session: LostSession,
+}
+
+/// The connection to a debugger that another process has had. Dropped, it is left in order.
+pub enum ClaimedDebugger {
+    /// To debugpy.
+    Debugpy(Box<Worker>),
+    /// To a prompt of the legacy debugger.
+    Legacy(Box<LegacySession>),
+}
+
+impl ClaimedDebugger {
+    /// Whether it is where another client could go on.
+    fn stays(&self) -> bool {
+        match self {
+            Self::Debugpy(worker) => worker.stays(),
+            Self::Legacy(entered) => entered.stays(),
+        }
+    }
+}
+
+/// What is known of a session whose relay is gone.
+pub struct LostSession {
+    /// Its number there.
+    pub number: u64,
+    /// From where its client was connected.
+    pub peer: SocketAddr,
+    /// By what it is kept.
+    pub keep: ParkTerms,
+    /// How it is left.
+    pub left: parks::ParkView,
+    /// When the first session with the worker began.
+    pub began: Instant,
+}
+
+impl Restored {
+    /// What a relay has `left`; `None`: what was written down of it is not understood, and it is closed.
+    pub fn left(left: LeftConnection) -> Option<Self> {
+        let LeftConnection {
+            connection,
+            record,
+            slot,
+        } = left;
+        let stored = serde_json::from_slice(&record).ok();
+        Self::read(connection, stored, slot)
+    }
+
+    fn read(connection: OwnedFd, stored: Option<Stored>, slot: KeptSlot) -> Option<Self> {
+        let read = || {
+            let stored = stored?;
+            let owner = serde_json::from_value(stored.tenant.clone()).ok()?;
+            let connection = std::net::TcpStream::from(connection);
+            connection.set_nonblocking(true).ok()?;
+            let connection = TcpStream::from_std(connection).ok()?;
+            tcp::tune(&connection, PROBE_AFTER).ok()?;
+            Some((stored, owner, connection))
+        };
+        let Some((stored, owner, connection)) = read() else {
+            warn!("a connection that another process has left is not understood, and is closed");
+            return None;
+        };
+        Some(Self {
+            connection,
+            kept: Some(KeptConnection::new(slot, stored.clone())),
+            stored,
+            owner,
+        })
+    }
+
+    /// Until when it is kept; `None`: it is not.
+    fn until(&self) -> Option<Timestamp> {
+        let (keep, said_unix_ms) = self.stored.keep.as_ref()?;
+        let now = Timestamp::now();
+        let passed = unix_ms(now.time).saturating_sub(*said_unix_ms);
+        let lasts = keep.lasts(Duration::from_millis(passed));
+        (!lasts.is_zero()).then(|| now.after(lasts))
+    }
+
+    /// Whether it is a connection: a process may be killed before it has dialled, and then there is nothing to go on with.
+    async fn is_dialled(&mut self) -> bool {
+        if !std::mem::take(&mut self.stored.dials) {
+            return true;
+        }
+        // One that was never dialled is ready at once, and has no other end.
+        let ready = timeout(DIALLED, self.connection.writable()).await;
+        let is_dialled = matches!(ready, Ok(Ok(()))) && self.connection.peer_addr().is_ok();
+        if is_dialled && let Some(kept) = &mut self.kept {
+            kept.dialled();
+        }
+        is_dialled
+    }
+
+    /// Has the worker held for its person. `None`: it is not to be had, and was left.
+    pub async fn claim(mut self, context: &Context) -> Option<Claimed> {
+        if !self.is_dialled().await {
+            return None;
+        }
+        let until = self.until();
+        let patience = match until {
+            Some(until) => Timestamp::now().until(until),
+            None => FOUND,
+        };
+        let permit = timeout(patience, self.permit(context)).await;
+        let permit = permit.ok().flatten();
+        let tasks = &context.shutdown.tasks;
+        let tenancy = permit.as_ref().map(|permit| {
+            let agents = context.peers.agents.needed();
+            Tenancy::boxed(permit.lease(), agents, tasks) as Box<dyn Tenant>
+        });
+        let Self {
+            connection,
+            kept,
+            stored,
+            owner,
+            ..
+        } = self;
+        let stream = Stream::Direct(match kept {
+            Some(kept) => Direct::kept(connection, kept),
+            None => Direct::new(connection),
+        });
+        let debugger = match stored.prompt {
+            None => {
+                let worker = Worker::restored(stream, &stored, tenancy, tasks.clone());
+                ClaimedDebugger::Debugpy(Box::new(worker))
+            }
+            Some(_) => {
+                let entered = LegacySession::restored(stream, &stored, tasks);
+                ClaimedDebugger::Legacy(Box::new(entered))
+            }
+        };
+        let since = UNIX_EPOCH.checked_add(Duration::from_millis(owner.since_unix_ms));
+        let keep = stored.keep.filter(|_| debugger.stays());
+        let (Some(permit), Some((keep, said_unix_ms)), Some(until)) = (permit, keep, until) else {
+            info!(
+                breakpoint = owner.breakpoint,
+                "a session of the previous process is not kept, and its task runs on"
+            );
+            return None;
+        };
+        let passed = unix_ms(SystemTime::now()).saturating_sub(said_unix_ms);
+        let lasted = Duration::from_millis(keep.lasted_ms.saturating_add(passed));
+        let now = Instant::now();
+        Some(Claimed {
+            permit,
+            debugger,
+            session: LostSession {
+                number: owner.session,
+                peer: owner.peer.unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0))),
+                left: parks::ParkView {
+                    client: owner.client,
+                    since: Timestamp::written(since.unwrap_or(UNIX_EPOCH)),
+                    until,
+                },
+                keep: *keep,
+                began: now.checked_sub(lasted).unwrap_or(now),
+            },
+        })
+    }
+
+    /// The permit of the person who had the worker, once Ray knows that; `None`: that person may have it no more.
+    async fn permit(&self, context: &Context) -> Option<Permit> {
+        let keep = self.stored.keep.as_ref().map(|(keep, _)| keep);
+        let entered = keep.and_then(|keep| EnteredBreakpoint::read(keep.entered.as_deref()?));
+        let breakpoint = match &entered {
+            Some(entered) => Arc::new(entered.breakpoint()),
+            None => self.breakpoint(context).await?,
+        };
+        let principal = context.auth.carried(self.owner.identity.clone())?;
+        let authorized = Authorized::left(&principal, &breakpoint);
+        let Ownership {
+            session,
+            client,
+            peer,
+            ..
+        } = &self.owner;
+        let holder = Holder {
+            parked_until: self.until(),
+            ..Holder::here(*session, principal.known_subject(), client, *peer)
+        };
+        let way = WorkerRoute::Direct { without: None };
+        if let Some(process) = self.owner.process {
+            return Some(Permit::beside(authorized, process, holder, Some(way)));
+        }
+        let registry = &context.registry;
+        let claim = match &entered {
+            // Ray has forgotten it: it waits for its cluster to be there.
+            Some(entered) => {
+                let waits = |why: &_| matches!(why, ClaimError::Unknown | ClaimError::InUse(_));
+                let again = || registry.restore(entered, holder.clone());
+                once_free(registry, waits, again).await?
+            }
+            None => {
+                let waits = |why: &_| matches!(why, ClaimError::InUse(_));
+                let acquire = || Permit::acquire(registry, authorized.clone(), holder.clone());
+                return once_free(registry, waits, acquire).await;
+            }
+        };
+        if self.stored.prompt.is_some() {
+            // It cannot be entered again.
+            claim.lease().let_run();
+        }
+        Some(Permit::kept(claim, authorized, holder, way))
+    }
+
+    /// The breakpoint of the worker, as soon as the registry has it; `None`: it has none.
+    async fn breakpoint(&self, context: &Context) -> Option<Arc<Breakpoint>> {
+        let Ownership {
+            cluster, worker_id, ..
+        } = &self.owner;
+        let id: BreakpointId = self.owner.breakpoint.parse().ok()?;
+        loop {
+            if let Some(breakpoint) = context.registry.snapshot().find(id) {
+                return Some(Arc::clone(breakpoint));
+            }
+            // Ray no longer has it as paused once a client has attached.
+            let registry = &context.registry;
+            if registry.look_again(Some(cluster), worker_id).await != Some(id) {
+                sleep(ASK_AGAIN).await;
+            }
+        }
+    }
+}
+
+/// What `take` has of the registry, as soon as no other session of this relay has the breakpoint: that does not get at it, for its
+/// debugger has one client at a time. A refusal that `waits` knows is waited out, list by list; `None`: there was another one.
+async fn once_free<T>(
+    registry: &Registry,
+    waits: impl Fn(&ClaimError) -> bool,
+    take: impl Fn() -> Result<T, ClaimError>,
+) -> Option<T> {
+    let mut lists = registry.watch();
+    loop {
+        lists.mark_unchanged();
+        match take() {
+            Ok(taken) => return Some(taken),
+            Err(why) if waits(&why) => {}
+            Err(_) => return None,
+        }
+        lists.changed().await.ok()?;
+    }
+}
+
+impl ClaimedDebugger {
+    /// Reads on from the next message that debugpy begins, of at most `most` bytes; a prompt is where it is. `None`: it does not
+    /// say where it is, and is left.
+    pub async fn synced(
+        self,
+        id: BreakpointId,
+        (account, most): (Account, usize),
+    ) -> Option<Unattended> {
+        let mut worker = match self {
+            Self::Debugpy(worker) => worker,
+            Self::Legacy(entered) => return Some(Unattended::legacy(entered)),
+        };
+        match timeout(SYNCED, worker.resync()).await {
+            Ok(Ok((part, kept))) => {
+                let splice = keeping(account, *worker, part, most);
+                Some(Unattended::splice(splice, kept))
+            }
+            Ok(Err(_)) | Err(_) => {
+                warn!(
+                    breakpoint = %id,
+                    "the debugger of a session of the previous process does not answer any more: it is left"
+                );
+                None
+            }
+        }
+    }
+}

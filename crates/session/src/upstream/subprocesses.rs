@@ -1,0 +1,72 @@
+//! Subprocesses that wait for a client which never comes: debugpy lets them run no code of their program before one has
+//! configured (1.8.0 to 1.8.22), so a task that is let run would wait for them for ever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument as _, debug};
+
+use super::dialling::{Dialling, greet};
+use super::tenancy::{LetRunError, Tenancy};
+use crate::agents::Agents;
+use crate::context::Context;
+use ray_relay_access::telemetry::metrics::Outcome;
+use ray_relay_base::memory::Account;
+use ray_relay_debugger::debugger::let_run::let_subprocess_run;
+use ray_relay_ray::ray::registry::Breakpoint;
+
+/// The deadline of the first message of a debugger.
+const GREETING: Duration = Duration::from_secs(10);
+
+/// Bytes of one message of it.
+const LARGEST: usize = 1 << 24;
+
+/// Has those subprocesses of the worker of `breakpoint` run that no session was opened for, where the session with the worker is
+/// over by an `outcome` that has let that run.
+pub fn let_subprocesses_run(context: &Context, breakpoint: &Arc<Breakpoint>, outcome: Outcome) {
+    let processes = context.sessions.parks.never_opened(breakpoint.id);
+    let runs = match outcome {
+        Outcome::Client
+        | Outcome::Revoked
+        | Outcome::Limit
+        | Outcome::Asked
+        | Outcome::Expired
+        | Outcome::Released
+        | Outcome::Failed => true,
+        // It is gone, or another process may keep it.
+        Outcome::Upstream
+        | Outcome::Died
+        | Outcome::Finished
+        | Outcome::Drained
+        | Outcome::TakenOver
+        | Outcome::Refused => false,
+    };
+    if processes.is_empty() || !runs {
+        return;
+    }
+    let (breakpoint, tasks) = (Arc::clone(breakpoint), context.shutdown.tasks.clone());
+    let agents = Arc::clone(&context.peers.agents);
+    let all = async move {
+        for process in processes {
+            let let_run = let_one_run(&breakpoint, &agents, &tasks, process);
+            if let Err(why) = Box::pin(let_run).await {
+                debug!(%why, process, breakpoint = %breakpoint.id, "a subprocess that waits for a client is not let run");
+            }
+        }
+    };
+    context.shutdown.tasks.spawn(all.in_current_span());
+}
+
+async fn let_one_run(
+    breakpoint: &Arc<Breakpoint>,
+    agents: &Arc<Agents>,
+    tasks: &TaskTracker,
+    process: u32,
+) -> Result<(), LetRunError> {
+    let dialling = Dialling::again(breakpoint, agents).await?;
+    let tenant = Tenancy::boxed(None, agents.needed(), tasks);
+    let bounds = (LARGEST, Account::default());
+    let debugger = greet(dialling, tenant, GREETING, bounds, tasks).await?;
+    Ok(let_subprocess_run(debugger, process).await?)
+}
