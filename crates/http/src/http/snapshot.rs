@@ -14,7 +14,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use hyper::{Response, StatusCode};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
@@ -25,12 +25,11 @@ use super::{audit, body, own_connection};
 use ray_relay_access::connection::summary::Summary;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
-use ray_relay_access::recording::{Direction, Protocol};
-use ray_relay_access::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
+use ray_relay_access::recording::Direction;
+use ray_relay_access::telemetry::metrics::{Outcome, RefusalKind};
 use ray_relay_access::visibility::{Visibility, thread_name};
 use ray_relay_base::memory::{self, Account, Taken};
 use ray_relay_base::wire::dap::codec::weight;
-use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_debugger::pdb::{
     PromptError, Rendering, SnapshotLimits, Visible, read_snapshot, snapshot, snapshot_expression,
     visit,
@@ -38,13 +37,11 @@ use ray_relay_debugger::pdb::{
 use ray_relay_ray::hold::LOOK_CLIENT;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, Kind, Location, Snapshot};
 use ray_relay_session::context::Context;
-use ray_relay_session::session::live::Begun;
 use ray_relay_session::session::refusal::SessionRefusal;
 use ray_relay_session::session::shares::QuotaPermit;
-use ray_relay_session::session::state::SessionState;
-use ray_relay_session::session::{Authorized, Denied, Permit, authorise, leaving, parks};
+use ray_relay_session::session::{Authorized, Denied, authorise, parks};
+use ray_relay_session::upstream::look::{Look, LookError};
 use ray_relay_session::upstream::park::takes_in;
-use ray_relay_session::upstream::{self, MAX_HANDSHAKE_FRAME};
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 1024;
@@ -54,8 +51,6 @@ const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /rel
 pub(super) const LONGEST_VALUE: usize = 100_000;
 /// Lines of source around the place where a frame stands.
 const AROUND: usize = 8;
-/// How long the worker is waited for when the session is over.
-const GIVEN_BACK: Duration = Duration::from_secs(3);
 /// How long the list may take to show a park that has come to this relay.
 const SHOWN: Duration = Duration::from_secs(5);
 
@@ -275,62 +270,28 @@ async fn looked(
     (authorized, limits): (Authorized, SnapshotLimits),
     _share: Arc<QuotaPermit>,
 ) -> Result<(Value, Taken), NoSnapshot> {
-    let (principal, breakpoint) = (
-        authorized.principal().clone(),
-        authorized.breakpoint().clone(),
-    );
-    shows_threads(&breakpoint)?;
+    shows_threads(authorized.breakpoint())?;
     let session = ctx.sessions.table.open(&summary);
-    session.set_state(SessionProtocol::Dap, SessionState::Looking);
-    session.set_client(LOOK_CLIENT.to_owned());
-    session.set_principal(principal.clone());
-    let wanted = |b: &Breakpoint| b.id == breakpoint.id;
-    leaving::given_back(&ctx.registry, &ctx.sessions.table, wanted).await;
-    let holder = session.holder(&principal, LOOK_CLIENT);
-    let unknown = || SessionRefusal::Nothing(Denied::Hidden.to_string());
-    let permit = Permit::acquire(&ctx.registry, authorized, holder)
-        .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, unknown))?;
-    let span = permit.span();
-    let mut details: Map<String, Value> = Map::new();
-    details.insert("protocol".into(), "http".into());
-    details.insert("client".into(), LOOK_CLIENT.into());
-    details.insert("scope".into(), Scope::View.word().into());
-    let services = ctx.services();
-    let begun = Begun::begin(
-        services,
-        &session,
-        permit,
-        Protocol::Terminal,
-        LOOK_CLIENT,
-        details,
-    )
-    .instrument(span.clone())
-    .await?;
-    let connected = upstream::connect(&ctx, &begun.permit, MAX_HANDSHAKE_FRAME);
-    let worker = match connected.instrument(span.clone()).await {
-        Ok(worker) => worker,
-        Err(why) => {
-            let (permit, closing) = begun.part();
-            permit.end(GIVEN_BACK).await;
-            closing.end(Outcome::Refused).await;
-            let name = breakpoint.title();
-            return Err(NoSnapshot::Failed(format!("cannot reach {name}: {why}")));
-        }
-    };
-    let live = begun.attached();
-    let (stream, read) = worker.into_parts();
-    let stream = Prefixed::new(read.into(), stream);
+    let begun = Look::begin(&ctx, &session, authorized, "http").await;
+    let (look, stream) = begun.map_err(|why| match why {
+        LookError::Refused(why) => NoSnapshot::Refused(why),
+        LookError::Unreached { .. } => NoSnapshot::Failed(why.to_string()),
+    })?;
     let shot = snapshot(stream, LOOK_CLIENT, &limits);
-    let shot = shot.instrument(span).await.map(|(threads, taken)| {
-        if let Some(place) = place_in(&threads) {
-            live.worker.stands_at(Some(place));
-        }
-        (shown(threads, &limits.rendering), taken)
-    });
+    let shot = shot
+        .instrument(look.span.clone())
+        .await
+        .map(|(threads, taken)| {
+            if let Some(place) = place_in(&threads) {
+                look.live.worker.stands_at(Some(place));
+            }
+            (shown(threads, &limits.rendering), taken)
+        });
     let outcome = match &shot {
         Ok((threads, _)) => {
             // Where it has to be recorded and cannot be, it is not shown.
-            let taken = live
+            let taken = look
+                .live
                 .capture
                 .take(Direction::Down, threads.to_string().as_bytes());
             taken
@@ -339,12 +300,8 @@ async fn looked(
         }
         Err(_) => Ok(Outcome::Upstream),
     };
-    let (attached, closing) = live.part();
-    attached.end(GIVEN_BACK).await;
-    closing
-        .end(*outcome.as_ref().unwrap_or(&Outcome::Failed))
+    look.end(*outcome.as_ref().unwrap_or(&Outcome::Failed))
         .await;
-    session.ended(*outcome.as_ref().unwrap_or(&Outcome::Failed));
     outcome.map_err(NoSnapshot::Failed)?;
     shot.map_err(|why| NoSnapshot::Failed(why.to_string()))
 }

@@ -6,6 +6,7 @@
 
 mod dialling;
 mod error;
+pub mod look;
 pub mod park;
 pub mod restored;
 mod subprocesses;

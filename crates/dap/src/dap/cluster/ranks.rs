@@ -11,24 +11,20 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use serde_json::Map;
 use tokio::time::Instant;
 
 use ray_relay_access::connection::summary::Summary;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
-use ray_relay_access::recording::{Direction, Protocol};
+use ray_relay_access::recording::Direction;
 use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
-use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_debugger::pdb;
 use ray_relay_ray::hold::LOOK_CLIENT;
 use ray_relay_ray::ray::registry::{Breakpoint, Kind};
 use ray_relay_session::context::Context;
+use ray_relay_session::session::authorise;
 use ray_relay_session::session::family::Stop;
-use ray_relay_session::session::live::Begun;
-use ray_relay_session::session::state::SessionState;
-use ray_relay_session::session::{Permit, authorise, leaving};
-use ray_relay_session::upstream::{self, MAX_HANDSHAKE_FRAME};
+use ray_relay_session::upstream::look::Look;
 
 /// Processes that are asked at a time.
 const MAX_AT_A_TIME: usize = 8;
@@ -38,9 +34,6 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a process may take to say its rank.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// How long the worker is waited for when its process was asked.
-const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The questions of one cluster session.
 pub(super) struct RankQueries<'a> {
@@ -114,48 +107,25 @@ async fn asked(
         Kind::Pdb => return None,
     }
     let authorized = authorise(principal, breakpoint, Scope::View).ok()?;
-    let wanted = |b: &Breakpoint| b.id == breakpoint.id;
-    leaving::given_back(&context.registry, &context.sessions.table, wanted).await;
     let session = context.sessions.table.open(summary);
-    session.set_state(SessionProtocol::Dap, SessionState::Looking);
-    session.set_client(LOOK_CLIENT.to_owned());
-    session.set_principal(principal.clone());
-    let holder = session.holder(principal, LOOK_CLIENT);
-    let permit = Permit::acquire(&context.registry, authorized, holder).ok()?;
-    let mut details = Map::new();
-    details.insert("protocol".into(), SessionProtocol::Dap.label().into());
-    details.insert("client".into(), LOOK_CLIENT.into());
-    details.insert("scope".into(), Scope::View.word().into());
-    let (services, protocol) = (context.services(), Protocol::Terminal);
-    let begun = Begun::begin(services, &session, permit, protocol, LOOK_CLIENT, details);
-    let begun = begun.await.ok()?;
-    let connected = upstream::connect(context, &begun.permit, MAX_HANDSHAKE_FRAME).await;
-    let Ok(worker) = connected else {
-        let (permit, closing) = begun.part();
-        permit.end(RETURN_TIMEOUT).await;
-        closing.end(Outcome::Refused).await;
-        return None;
-    };
-    let live = begun.attached();
-    let (stream, read) = worker.into_parts();
-    let stream = Prefixed::new(read.into(), stream);
+    let via = SessionProtocol::Dap.label();
+    let begun = Look::begin(context, &session, authorized, via).await;
+    let (look, stream) = begun.ok()?;
     let account = context.account(principal);
     let told = pdb::rank(stream, LOOK_CLIENT, &account, ANSWER_TIMEOUT).await;
     // Where it has to be recorded and cannot be, it is not known.
     if let Ok(Some(rank)) = told
-        && let Ok(_) = live
+        && let Ok(_) = look
+            .live
             .capture
             .take(Direction::Down, format!("rank {rank}\n").as_bytes())
     {
-        live.worker.has_rank(rank);
+        look.live.worker.has_rank(rank);
     }
     let outcome = match told {
         Ok(_) => Outcome::Client,
         Err(_) => Outcome::Upstream,
     };
-    let (attached, closing) = live.part();
-    attached.end(RETURN_TIMEOUT).await;
-    closing.end(outcome).await;
-    session.ended(outcome);
+    look.end(outcome).await;
     Some(())
 }

@@ -45,6 +45,8 @@ async fn every_file_is_served_to_whoever_asks_under_a_strict_policy() {
             "css" => "text/css; charset=utf-8",
             "js" => "text/javascript; charset=utf-8",
             "svg" => "image/svg+xml",
+            // A template with comments, to be filled in.
+            "json" => "text/plain; charset=utf-8",
             other => panic!("a file of an unknown kind: {other}"),
         };
         assert_eq!(headers[CONTENT_TYPE], kind, "{name}");

@@ -1,0 +1,103 @@
+//! Sessions that look at a task, ask its process something of the relay's own, and leave it as it is.
+
+use std::time::Duration;
+
+use serde_json::Map;
+use tracing::{Instrument as _, Span};
+
+use super::{ConnectError, MAX_HANDSHAKE_FRAME, connect};
+use crate::context::Context;
+use crate::session::live::{Begun, Live};
+use crate::session::refusal::SessionRefusal;
+use crate::session::state::SessionState;
+use crate::session::{Authorized, Denied, Permit, Session, leaving};
+use ray_relay_access::policy::Scope;
+use ray_relay_access::recording::Protocol;
+use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
+use ray_relay_base::wire::prefixed::Prefixed;
+use ray_relay_debugger::debugger::Worker;
+use ray_relay_ray::hold::LOOK_CLIENT;
+use ray_relay_ray::ray::registry::Breakpoint;
+
+/// How long the worker is waited for when the look is over.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Why no look began.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    #[error(transparent)]
+    Refused(#[from] SessionRefusal),
+    #[error("cannot reach {name}: {why}")]
+    Unreached { name: String, why: ConnectError },
+}
+
+/// A session by the permission `view`, on record and with a permit like every other one.
+pub struct Look<'a> {
+    pub live: Live<'a>,
+    /// That of its session.
+    pub span: Span,
+    session: &'a Session,
+}
+
+impl<'a> Look<'a> {
+    /// Begins it in `session`, which is new, once who has the task for a moment has given it back. `via` is the protocol of who
+    /// asks, as the record names it. The stream is that to the debugger.
+    ///
+    /// # Errors
+    /// [`LookError`]; the session is over then.
+    pub async fn begin(
+        context: &'a Context,
+        session: &'a Session,
+        authorized: Authorized,
+        via: &'static str,
+    ) -> Result<(Self, Prefixed<Worker>), LookError> {
+        let (principal, breakpoint) = (
+            authorized.principal().clone(),
+            authorized.breakpoint().clone(),
+        );
+        session.set_state(SessionProtocol::Dap, SessionState::Looking);
+        session.set_client(LOOK_CLIENT.to_owned());
+        session.set_principal(principal.clone());
+        let wanted = |b: &Breakpoint| b.id == breakpoint.id;
+        leaving::given_back(&context.registry, &context.sessions.table, wanted).await;
+        let holder = session.holder(&principal, LOOK_CLIENT);
+        let unknown = || SessionRefusal::Nothing(Denied::Hidden.to_string());
+        let permit = Permit::acquire(&context.registry, authorized, holder)
+            .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, unknown))?;
+        let span = permit.span();
+        let mut details = Map::new();
+        details.insert("protocol".into(), via.into());
+        details.insert("client".into(), LOOK_CLIENT.into());
+        details.insert("scope".into(), Scope::View.word().into());
+        let (services, protocol) = (context.services(), Protocol::Terminal);
+        let begun = Begun::begin(services, session, permit, protocol, LOOK_CLIENT, details);
+        let begun = begun.instrument(span.clone()).await?;
+        let connected = connect(context, &begun.permit, MAX_HANDSHAKE_FRAME);
+        let worker = match connected.instrument(span.clone()).await {
+            Ok(worker) => worker,
+            Err(why) => {
+                let (permit, closing) = begun.part();
+                permit.end(RETURN_TIMEOUT).await;
+                closing.end(Outcome::Refused).await;
+                let name = breakpoint.title();
+                return Err(LookError::Unreached { name, why });
+            }
+        };
+        let live = begun.attached();
+        let (stream, read) = worker.into_parts();
+        let look = Self {
+            live,
+            span,
+            session,
+        };
+        Ok((look, Prefixed::new(read.into(), stream)))
+    }
+
+    /// Ends it, on record, when the worker is free again.
+    pub async fn end(self, outcome: Outcome) {
+        let (attached, closing) = self.live.part();
+        attached.end(RETURN_TIMEOUT).await;
+        closing.end(outcome).await;
+        self.session.ended(outcome);
+    }
+}
