@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use ray_relay_base::wire::text::hex;
 
 /// Longest line, with its line feed, in bytes. `audit::line` keeps to it.
-pub const MAX_LINE: usize = 16 << 10;
+pub(crate) const MAX_LINE: usize = 16 << 10;
 
 const BEFORE_HASH: &str = ",\"hash\":\"";
 const HEX: usize = 64;
@@ -97,7 +97,7 @@ pub enum Hashing {
 
 impl Hashing {
     /// Shortest key, in bytes.
-    pub const SHORTEST_KEY: usize = 32;
+    pub(crate) const SHORTEST_KEY: usize = 32;
 
     /// Hashing with `secret`, where there is one, as [`hmac_key`] takes it.
     ///
@@ -189,7 +189,7 @@ pub struct VerifiedLine {
     /// Head of the chain after it.
     pub head: ChainHead,
     /// Hash of the line that it follows.
-    pub prev: Hash,
+    pub(crate) prev: Hash,
     /// All members of the line's JSON object.
     pub members: Map<String, Value>,
 }

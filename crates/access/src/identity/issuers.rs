@@ -16,7 +16,7 @@ use ray_relay_ray::ray::registry::Snapshot;
 #[derive(Default)]
 pub struct Issuers {
     /// Sources of further keys, such as a key set of an identity provider.
-    pub rings: Vec<Arc<dyn KeyRing>>,
+    pub(crate) rings: Vec<Arc<dyn KeyRing>>,
     /// Is asked about tokens that no key has signed.
     pub(super) kubernetes: Option<Reviewer>,
 }

@@ -25,10 +25,10 @@ use zeroize::Zeroizing;
 use super::verified::Verified;
 
 /// What a file with a secret of HS256 begins with; base64 of the secret follows.
-pub const SECRET_PREFIX: &str = "hs256:";
+pub(crate) const SECRET_PREFIX: &str = "hs256:";
 
 /// Shortest secret of HS256 in bytes: as long as the hash (RFC 7518 section 3.2).
-pub const SHORTEST_SECRET: usize = 32;
+pub(crate) const SHORTEST_SECRET: usize = 32;
 
 /// Longest secret of HS256 in bytes.
 const LONGEST_SECRET: usize = 1024;
@@ -73,7 +73,7 @@ impl Algorithm {
         Self::ALL.into_iter().find(|a| a.name() == name)
     }
 
-    pub fn of_library(self) -> jsonwebtoken::Algorithm {
+    pub(crate) fn of_library(self) -> jsonwebtoken::Algorithm {
         match self {
             Self::Hs256 => jsonwebtoken::Algorithm::HS256,
             Self::Rs256 => jsonwebtoken::Algorithm::RS256,
@@ -166,7 +166,7 @@ impl VerificationKey {
     ///
     /// # Errors
     /// [`KeyError`].
-    pub fn from_pem(text: &str) -> Result<Self, KeyError> {
+    pub(crate) fn from_pem(text: &str) -> Result<Self, KeyError> {
         let block = pem::parse(text).map_err(|_| KeyError::Unknown)?;
         match block.tag() {
             "PUBLIC KEY" => Self::from_spki(block.contents()),
@@ -200,7 +200,7 @@ impl VerificationKey {
     ///
     /// # Errors
     /// [`KeyError`]: the entry is for something else, or cannot be used.
-    pub fn from_jwk(jwk: &Jwk) -> Result<Self, KeyError> {
+    pub(crate) fn from_jwk(jwk: &Jwk) -> Result<Self, KeyError> {
         let common = &jwk.common;
         let for_signatures = matches!(common.public_key_use, None | Some(PublicKeyUse::Signature));
         let verifies = common
@@ -311,7 +311,7 @@ impl VerificationKey {
         })
     }
 
-    pub fn from_ed25519(key: &[u8]) -> Result<Self, KeyError> {
+    pub(crate) fn from_ed25519(key: &[u8]) -> Result<Self, KeyError> {
         ParsedPublicKey::new(&signature::ED25519, key).map_err(|_| KeyError::Damaged)?;
         let x = URL_SAFE_NO_PAD.encode(key);
         Ok(Self {
@@ -348,7 +348,7 @@ impl VerificationKey {
 }
 
 /// The base64 of a secret, in either alphabet, padded or not.
-pub fn read_secret(text: &str) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+pub(crate) fn read_secret(text: &str) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let plain: Zeroizing<String> = Zeroizing::new(
         text.trim()
             .trim_end_matches('=')
@@ -379,10 +379,10 @@ fn thumbprint(members: &str) -> String {
 /// The keys of a source cannot be had at the moment. The text goes to the client: no addresses in it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct KeysUnavailable(pub String);
+pub(crate) struct KeysUnavailable(pub String);
 
 /// A source of keys: files, or a key set that is fetched.
-pub trait KeyRing: Send + Sync {
+pub(crate) trait KeyRing: Send + Sync {
     /// The keys of `algorithm` that may have signed a token whose header names `kid`, at most [`MOST_CANDIDATES`].
     /// None: the token is refused. May wait for a key set to be fetched, for a bounded time.
     fn candidates<'a>(
@@ -398,7 +398,7 @@ pub trait KeyRing: Send + Sync {
 }
 
 /// Keys of one source that are tried for one token.
-pub const MOST_CANDIDATES: usize = 16;
+pub(crate) const MOST_CANDIDATES: usize = 16;
 
 /// Those of `keys` that fit, for any [`KeyRing`]. A key that is called `kid` is the only one; where none is called
 /// so, every key without a say in the matter is tried: those that have no name, and with `thumbprints` (keys named

@@ -141,7 +141,7 @@ impl SigningKey {
     }
 
     /// The public half in PEM; `None` of a secret.
-    pub fn public_pem(&self) -> Option<String> {
+    pub(crate) fn public_pem(&self) -> Option<String> {
         let der: PublicKeyX509Der<'_> = match &self.pair {
             SigningPair::Ed25519(pair) => pair.public_key().as_der().ok()?,
             SigningPair::P256(pair) => pair.public_key().as_der().ok()?,

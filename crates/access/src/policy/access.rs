@@ -95,7 +95,7 @@ impl Access {
 
     /// The same, and only as far as any of `grants` goes. None: nothing.
     #[must_use]
-    pub fn limited_to_any(self, grants: Vec<(Scopes, BreakpointSelector)>) -> Self {
+    pub(crate) fn limited_to_any(self, grants: Vec<(Scopes, BreakpointSelector)>) -> Self {
         self.limited_to(Grants::new(grants))
     }
 

@@ -62,7 +62,7 @@ pub struct BreakpointSelector {
 
 impl BreakpointSelector {
     /// On all of the clusters that `pattern` fits.
-    pub fn on_clusters(pattern: impl Into<String>) -> Self {
+    pub(crate) fn on_clusters(pattern: impl Into<String>) -> Self {
         Self {
             clusters: vec![Pattern::new(pattern)],
             ..Self::default()
@@ -92,7 +92,7 @@ impl BreakpointSelector {
     }
 
     /// Whether `running` is meant, by the same lists as what waits.
-    pub fn fits_running(&self, running: &Running) -> bool {
+    pub(crate) fn fits_running(&self, running: &Running) -> bool {
         let id = Some(running.node_id.clone()).filter(|id| !id.is_empty());
         let address = running.node_ip.map(|address| address.to_string());
         self.fits_cluster(&running.cluster)
@@ -108,7 +108,7 @@ impl BreakpointSelector {
 
     /// Whether the Ray node `node_id` of `cluster` at `address` is meant as a whole. What asks for jobs, namespaces or tasks
     /// is about breakpoints alone.
-    pub fn fits_node(&self, cluster: &str, node_id: &str, address: IpAddr) -> bool {
+    pub(crate) fn fits_node(&self, cluster: &str, node_id: &str, address: IpAddr) -> bool {
         let narrower = [&self.jobs, &self.namespaces, &self.tasks];
         self.fits_cluster(cluster)
             && narrower.iter().all(|list| list.is_empty())
@@ -132,12 +132,12 @@ impl BreakpointSelector {
     }
 
     /// Nothing is asked for: every breakpoint is meant.
-    pub fn is_for_all(&self) -> bool {
+    pub(crate) fn is_for_all(&self) -> bool {
         self.clusters.is_empty() && self.is_by_cluster_alone()
     }
 
     /// Nothing but clusters is asked for.
-    pub fn is_by_cluster_alone(&self) -> bool {
+    pub(crate) fn is_by_cluster_alone(&self) -> bool {
         let narrower = [&self.jobs, &self.namespaces, &self.tasks, &self.nodes];
         narrower.iter().all(|list| list.is_empty())
     }

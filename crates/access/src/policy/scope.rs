@@ -148,12 +148,12 @@ impl Scopes {
     }
 
     /// The scopes that are in either set.
-    pub fn union(self, other: Self) -> Self {
+    pub(crate) fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
     /// The scopes that are in both sets.
-    pub fn intersection(self, other: Self) -> Self {
+    pub(crate) fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 

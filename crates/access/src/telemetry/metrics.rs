@@ -269,34 +269,34 @@ impl Metrics {
     }
 
     /// The TLS files had changed.
-    pub fn tls_reload(&self, outcome: Reload) {
+    pub(crate) fn tls_reload(&self, outcome: Reload) {
         count(&self.tls_reloads, &[outcome.label()]);
     }
 
     /// The certificate in use is valid until `expires`.
-    pub fn tls_certificate(&self, expires: SystemTime) {
+    pub(crate) fn tls_certificate(&self, expires: SystemTime) {
         let gauge = self.tls_not_after.with_label_values::<&str>(&[]);
         gauge.set(since_1970(expires));
     }
 
     /// So many lines were written to the audit log at once.
-    pub fn audit_lines(&self, lines: u64, took: Duration) {
+    pub(crate) fn audit_lines(&self, lines: u64, took: Duration) {
         self.audit_lines.inc_by(lines);
         self.audit_seconds.observe(took.as_secs_f64());
     }
 
     /// Whether the last entry could not be written to the audit log.
-    pub fn audit_failing(&self, failing: bool) {
+    pub(crate) fn audit_failing(&self, failing: bool) {
         self.audit_failing.set(failing.into());
     }
 
     /// An entry could not be written to the audit log.
-    pub fn audit_failure(&self) {
+    pub(crate) fn audit_failure(&self) {
         self.audit_failures.inc();
     }
 
     /// A session that has to be recorded cannot be, or no further.
-    pub fn recording_failure(&self) {
+    pub(crate) fn recording_failure(&self) {
         self.recording_failures.inc();
     }
 

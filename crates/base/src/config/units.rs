@@ -96,7 +96,7 @@ pub fn format_duration(duration: Duration) -> String {
 ///
 /// # Errors
 /// [`UnitError`].
-pub fn parse_size(text: &str) -> Result<usize, UnitError> {
+pub(crate) fn parse_size(text: &str) -> Result<usize, UnitError> {
     let mut parts = parts(text)?;
     let (number, unit) = parts.next().ok_or(UnitError::Malformed)??;
     if parts.next().is_some() {

@@ -35,7 +35,7 @@ impl Needed {
     }
 
     /// What there is to divide of `memory`. A fifth is left: an allocator holds more than it has given out.
-    pub fn left_of(self, memory: usize) -> usize {
+    pub(crate) fn left_of(self, memory: usize) -> usize {
         let left = memory.saturating_sub(self.idle).max(LEAST);
         left - left / 5
     }

@@ -22,7 +22,7 @@ pub struct KernelSocket {
     pub remote: SocketAddr,
     pub state: SocketState,
     /// Bytes that were written to it and that its peer has not acknowledged.
-    pub unacknowledged: u64,
+    pub(crate) unacknowledged: u64,
     /// By which `/proc/PID/fd` names it; 0 where no process has it.
     pub inode: u64,
 }

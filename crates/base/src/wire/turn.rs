@@ -24,7 +24,7 @@ pub const SEALED_TURN: usize = TURN / 4;
 /// How many bytes of a direction are read at once, so that what they cost is about a turn. One that transfers alone has long
 /// turns: who has little to say gets in between, and to give one up has another thread woken to look for work.
 #[derive(Debug)]
-pub struct Pace {
+pub(crate) struct Pace {
     step: usize,
     /// It has its turn: also while what was found in it is looked at.
     has_turn: bool,
@@ -40,7 +40,7 @@ pub struct Pace {
 
 impl Pace {
     /// A turn begins, or goes on: at once for a small message, and where the direction is busy, once it is its turn.
-    pub fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.has_turn {
             return Poll::Ready(());
         }
@@ -58,7 +58,7 @@ impl Pace {
     }
 
     /// Bytes to read at once.
-    pub fn step(&self) -> usize {
+    pub(crate) fn step(&self) -> usize {
         match QUEUE.is_empty() {
             true => TURN,
             false => self.step,
@@ -66,28 +66,28 @@ impl Pace {
     }
 
     /// So many were read.
-    pub fn read(&mut self, bytes: usize) {
+    pub(crate) fn read(&mut self, bytes: usize) {
         self.moved += bytes;
         self.busy |= self.moved >= LEAST;
     }
 
     /// There is nothing more to read now.
-    pub fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         self.busy = self.moved >= LEAST;
     }
 
     /// The turn is over, as the direction has to wait.
-    pub fn pause(&mut self) {
+    pub(crate) fn pause(&mut self) {
         self.has_turn = false;
     }
 
     /// Whether the direction waits for its next turn.
-    pub fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         self.place.is_some()
     }
 
     /// Gives up the turn.
-    pub fn end<T>(&mut self, cx: &mut Context<'_>) -> Poll<T> {
+    pub(crate) fn end<T>(&mut self, cx: &mut Context<'_>) -> Poll<T> {
         self.pause();
         self.place = QUEUE.join(cx);
         match self.place {
@@ -97,7 +97,7 @@ impl Pace {
     }
 
     /// Whether the turn is over; so many bytes end it in any case.
-    pub fn is_over(&mut self, most: usize) -> bool {
+    pub(crate) fn is_over(&mut self, most: usize) -> bool {
         let moved = self.moved;
         if moved < LEAST {
             return false;

@@ -79,7 +79,7 @@ fn map_files(
 
 /// What a person has to know whose editor does not find a file: which folder stands for the job's `working_dir`, by the
 /// arguments that were `sent` to the worker. `None` where the files are where the cluster has them.
-pub fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<String> {
+pub(crate) fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<String> {
     let mappings = || sent["pathMappings"].as_array().into_iter().flatten();
     let here = mappings().find(|one| one["remoteRoot"] == ".");
     let maps = mappings().any(|one| one["localRoot"] != one["remoteRoot"]);
@@ -181,7 +181,7 @@ impl RelayEndpoint {
     }
 
     /// The host as text, where it is text.
-    pub fn host_text(&self) -> Option<&str> {
+    pub(crate) fn host_text(&self) -> Option<&str> {
         self.host.as_str()
     }
 }

@@ -61,9 +61,9 @@ pub struct AttachSelector {
     /// `takeOver`: an administrator goes on with the session that another person has parked at `breakpoint`.
     pub take_over: bool,
     /// `onClose`: what becomes of the task when the client says goodbye.
-    pub on_close: Option<OnClose>,
+    pub(crate) on_close: Option<OnClose>,
     /// `parkFor`: for how long the task is kept when the client is lost or leaves it as it is.
-    pub park_for: Option<Duration>,
+    pub(crate) park_for: Option<Duration>,
     /// `group`: the id of the command for many that this session is one of, for the record.
     pub group: Option<String>,
     /// `"group": "job"`: a cluster session that has the others of a job stop when one of its tasks does. `"none"`: no, whatever
@@ -81,7 +81,7 @@ pub struct AttachSelector {
 
 /// What becomes of a task whose client says goodbye.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnClose {
+pub(crate) enum OnClose {
     /// It is parked, where that is allowed.
     Park,
     /// It runs on, also where the client is lost.

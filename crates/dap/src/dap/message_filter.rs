@@ -36,7 +36,7 @@ impl MessageFilter {
     }
 
     /// Whether there are no rules, so that messages need not be looked at.
-    pub fn sees_nothing(&self) -> bool {
+    pub(crate) fn sees_nothing(&self) -> bool {
         self.view.is_none()
     }
 
@@ -85,7 +85,7 @@ impl MessageFilter {
     }
 
     /// The next request shows a variable that is compared with those of other tasks.
-    pub fn compare_next(&mut self, key: ComparisonKey) {
+    pub(crate) fn compare_next(&mut self, key: ComparisonKey) {
         if let Some(view) = &mut self.view {
             view.compare_next(key);
         }

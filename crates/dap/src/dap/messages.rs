@@ -109,11 +109,11 @@ pub struct Request {
 
 /// What is done with a message of a worker's debugger.
 #[derive(Debug, Clone, Copy)]
-pub struct OfWorker {
+pub(crate) struct OfWorker {
     /// What the relay itself does with it.
     pub handling: FromWorker,
     /// Whether the filter of a client that may only look has to see it.
-    pub for_view: bool,
+    pub(crate) for_view: bool,
     /// Which text of the program it carries.
     pub text: Text,
 }
@@ -236,7 +236,7 @@ impl Request {
     }
 
     /// What is done with `message` of a client's. One that is no request has no handling.
-    pub fn of_message(message: &Value) -> Self {
+    pub(crate) fn of_message(message: &Value) -> Self {
         let command = message.get("command").and_then(Value::as_str);
         match message.get("type").and_then(Value::as_str) {
             Some("request") => Self::of(command.unwrap_or_default().as_bytes()),
@@ -251,7 +251,7 @@ impl Request {
 
 impl OfWorker {
     /// What is done with a message of this type and command or event.
-    pub fn of(kind: MessageType, name: &[u8]) -> Self {
+    pub(crate) fn of(kind: MessageType, name: &[u8]) -> Self {
         match kind {
             MessageType::Response => {
                 let row = Request::of(name);
@@ -279,7 +279,7 @@ impl OfWorker {
     }
 
     /// What is done with `message`. One of no type is one of an unknown event.
-    pub fn of_message(message: &Value) -> Self {
+    pub(crate) fn of_message(message: &Value) -> Self {
         let text = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
         let (kind, name) = match text("type") {
             "response" => (MessageType::Response, text("command")),
@@ -301,7 +301,7 @@ pub fn captures_from_client(kind: MessageType, name: &[u8]) -> bool {
 }
 
 /// Messages of a client that the relay has to see where the audit log wants commands.
-pub fn captures_for_record(kind: MessageType, name: &[u8]) -> bool {
+pub(crate) fn captures_for_record(kind: MessageType, name: &[u8]) -> bool {
     match kind {
         MessageType::Request => Request::of(name).on_record(),
         // The protocol knows no events of a client's, so it is not known what they do.

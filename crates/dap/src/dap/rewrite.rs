@@ -8,7 +8,7 @@ use ray_relay_base::wire::json::put;
 
 /// Whether the flag `key` of a request is set. debugpy expects a boolean there and has ended workers over what is none,
 /// so only what is absent, null or false counts as not set.
-pub fn is_set(arguments: &Value, key: &str) -> bool {
+pub(crate) fn is_set(arguments: &Value, key: &str) -> bool {
     !matches!(
         arguments.get(key),
         None | Some(Value::Null | Value::Bool(false))
@@ -16,7 +16,7 @@ pub fn is_set(arguments: &Value, key: &str) -> bool {
 }
 
 /// Writes the flags of a `disconnect` or `terminate` as booleans, so that nothing is left for debugpy to interpret.
-pub fn write_flags(arguments: &mut Value) {
+pub(crate) fn write_flags(arguments: &mut Value) {
     if !arguments.is_object() {
         *arguments = json!({});
     }
@@ -30,7 +30,7 @@ pub fn write_flags(arguments: &mut Value) {
 
 /// Puts the threads that Ray runs for itself behind the program's own in an answer to `threads`: some editors open the
 /// first one, where there is no line of the program to show. `false`: they are there already.
-pub fn put_ray_threads_last(answer: &mut Value) -> bool {
+pub(crate) fn put_ray_threads_last(answer: &mut Value) -> bool {
     /// Ray collects garbage in it.
     const OWN: &str = "PythonGCThread";
     let own = |thread: &Value| thread["name"] == OWN;
@@ -44,12 +44,12 @@ pub fn put_ray_threads_last(answer: &mut Value) -> bool {
 }
 
 /// `debugpySockets` without the cluster's sockets: the extension only wants to know which ports not to forward by itself.
-pub fn hide_sockets(message: &mut Value) {
+pub(crate) fn hide_sockets(message: &mut Value) {
     put(message, "body", json!({"sockets": []}));
 }
 
 /// Adds the filter without which a post-mortem stop is not reported and attaching lets the task fail.
-pub fn break_on_uncaught(arguments: &mut Value) {
+pub(crate) fn break_on_uncaught(arguments: &mut Value) {
     if !arguments.is_object() {
         *arguments = json!({});
     }

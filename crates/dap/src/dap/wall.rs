@@ -35,7 +35,7 @@ use ray_relay_base::wire::dap::rest::Rest;
 
 /// Whether the message with this `body` may go to a client as it came, in the worker's own bytes, and the relay has nothing
 /// to do with it. In doubt it may not, and [`clean`] is for it.
-pub fn as_it_came(body: &[u8]) -> bool {
+pub(crate) fn as_it_came(body: &[u8]) -> bool {
     let mut walk = Walk::new(Depth::Deciding);
     let Peek::Known(kind, name) = walk.peek(body, body.len()) else {
         return false;
@@ -59,7 +59,7 @@ pub fn as_it_came(body: &[u8]) -> bool {
 }
 
 /// Whether the message with this `body` tells where a thread stands.
-pub fn is_stack(body: &[u8]) -> bool {
+pub(crate) fn is_stack(body: &[u8]) -> bool {
     let seen = Walk::new(Depth::Deciding).peek(body, body.len());
     matches!(seen, Peek::Known(kind, name) if OfWorker::of(kind, name).handling == FromWorker::Stack)
 }

@@ -210,7 +210,7 @@ impl Worker {
     ///
     /// # Errors
     /// Where the connection is gone.
-    pub async fn skip_rest(&mut self) -> io::Result<Vec<u8>> {
+    pub(crate) async fn skip_rest(&mut self) -> io::Result<Vec<u8>> {
         let mut room = vec![0; READ];
         loop {
             let Some(line) = self.line_mut() else {
@@ -259,7 +259,7 @@ impl Worker {
     }
 
     /// Forgets what has come of a message whose rest never will.
-    pub fn forget_part(&mut self) {
+    pub(crate) fn forget_part(&mut self) {
         if let Some(line) = self.line_mut()
             && !line.part.is_empty()
         {

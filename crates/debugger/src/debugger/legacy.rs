@@ -165,7 +165,7 @@ impl LegacySession {
     ///
     /// # Errors
     /// The same.
-    pub async fn overhear(&mut self) -> io::Result<usize> {
+    pub(crate) async fn overhear(&mut self) -> io::Result<usize> {
         let Some(line) = &mut self.line else {
             return Ok(0);
         };
@@ -388,7 +388,7 @@ impl LegacyConnection {
 
 /// What a prompt has said, as far as a person who goes on with it has to see it.
 #[derive(Debug, Default)]
-pub struct LegacyTranscript {
+pub(crate) struct LegacyTranscript {
     /// The line that it has not ended: what it asks, to be asked again where a line did not reach it.
     question: Vec<u8>,
     /// It has said something, or was told something.

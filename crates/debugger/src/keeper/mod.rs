@@ -200,7 +200,7 @@ impl KeptSlot {
 
     /// Whether it is kept beyond an end of this process that is meant: a service manager closes what it has when the service
     /// is stopped, and does not say whether it is to be started again.
-    pub fn outlives_the_end(&self) -> bool {
+    pub(crate) fn outlives_the_end(&self) -> bool {
         match &self.keeper.0 {
             Store::ServiceManager(_) => false,
             Store::Process(process) => process.is_there(),

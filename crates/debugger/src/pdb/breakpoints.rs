@@ -83,7 +83,7 @@ pub struct Hit {
 
 impl PromptBreakpoints {
     /// Those of a client before: the list that a prompt has [written](Self::written), and what else its debugger knows.
-    pub fn adopted(left: LeftBreakpoints) -> Self {
+    pub(crate) fn adopted(left: LeftBreakpoints) -> Self {
         let list = left.list.as_deref().map(serde_json::from_str);
         let mut all: Vec<PromptBreakpoint> = list.and_then(Result::ok).unwrap_or_default();
         // A worker can answer anything.

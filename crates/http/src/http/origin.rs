@@ -68,7 +68,7 @@ pub fn all(config: &Config) -> String {
 
 /// Whether a page at `from` can be no other than the relay's own, seen from a dashboard at `at`. An address is no cluster's name: on
 /// loopback the port is this relay's, and another one has to be among `http.allowed_hosts`.
-pub fn is_relays(
+pub(crate) fn is_relays(
     from: &ExternalAddress,
     at: &ExternalAddress,
     config: &Config,

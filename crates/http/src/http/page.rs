@@ -169,7 +169,7 @@ pub fn moved() -> Response<Body> {
 }
 
 /// There is nothing of the page, nor of the API, on a dashboard's origin.
-pub fn not_here() -> Response<Body> {
+pub(crate) fn not_here() -> Response<Body> {
     let sentence = "this address is a dashboard's alone: the relay's page and API are at the relay's own address";
     answer::error(StatusCode::NOT_FOUND, sentence)
 }

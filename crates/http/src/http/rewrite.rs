@@ -48,7 +48,7 @@ pub fn rewrite(
 }
 
 /// The same for a text that comes in pieces. Holds of it what may still have to be replaced: about a row.
-pub struct Rewriter<F> {
+pub(crate) struct Rewriter<F> {
     address: F,
     /// The end of the text so far. All places are in it.
     held: Vec<u8>,
@@ -120,7 +120,7 @@ struct Edit {
 }
 
 impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
-    pub fn new(address: F) -> Self {
+    pub(crate) fn new(address: F) -> Self {
         Self {
             address,
             held: Vec::new(),
@@ -138,19 +138,19 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
     }
 
     /// Bytes that are held.
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.held.len() + self.new.len()
     }
 
     /// Takes the next piece of the text, and gives what of the new text is certain by now.
-    pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<u8>, NotJson> {
+    pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<Vec<u8>, NotJson> {
         self.held.extend_from_slice(piece);
         self.walk(false)?;
         Ok(self.certain())
     }
 
     /// The end of the new text.
-    pub fn finish(mut self) -> Result<Vec<u8>, NotJson> {
+    pub(crate) fn finish(mut self) -> Result<Vec<u8>, NotJson> {
         self.walk(true)?;
         match self.expect {
             Expect::End => Ok(self.certain()),

@@ -14,13 +14,13 @@ pub mod py_spy;
 pub const LARGEST: usize = 512 * 1024;
 
 /// Threads of one look.
-pub const MOST_THREADS: usize = 256;
+pub(crate) const MOST_THREADS: usize = 256;
 
 /// Frames of one thread.
 pub const MOST_FRAMES: usize = 128;
 
 /// Variables of one frame.
-pub const MOST_LOCALS: usize = 128;
+pub(crate) const MOST_LOCALS: usize = 128;
 
 /// Characters of one value.
 pub const LONGEST_VALUE: usize = 1024;

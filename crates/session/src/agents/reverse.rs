@@ -56,7 +56,7 @@ struct ReverseEntry {
 
 /// What an agent says of a rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RendezvousEvent {
+pub(crate) enum RendezvousEvent {
     /// Nothing yet.
     Asked,
     /// It listens.
@@ -66,13 +66,13 @@ pub enum RendezvousEvent {
 }
 
 /// A rendezvous, for its owner. Dropped, it is over, and agents close its port.
-pub struct Rendezvous {
+pub(crate) struct Rendezvous {
     agents: Arc<Agents>,
     id: RendezvousId,
     /// Where workers dial it.
     pub port: u16,
     /// The next worker that has dialled.
-    pub arrivals: mpsc::Receiver<DialledWorker>,
+    pub(crate) arrivals: mpsc::Receiver<DialledWorker>,
     /// What agents say of it.
     pub said: watch::Receiver<HashMap<u64, RendezvousEvent>>,
     /// Its owner has come anew.
@@ -80,7 +80,7 @@ pub struct Rendezvous {
 }
 
 /// A worker that has dialled a rendezvous. Dropped, it is dismissed.
-pub struct DialledWorker {
+pub(crate) struct DialledWorker {
     link: Arc<Link>,
     id: ArrivalId,
     /// The worker's node, which the agent speaks for.
@@ -165,7 +165,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`NotMet`].
-    pub fn meet(
+    pub(crate) fn meet(
         self: &Arc<Self>,
         name: RendezvousName,
         owner: &Principal,
@@ -348,7 +348,7 @@ impl ReverseLinks {
 
 impl Rendezvous {
     /// Has agents listen from now on, those that are linked and those that come.
-    pub fn open(&self) {
+    pub(crate) fn open(&self) {
         let links: Vec<_> = self.agents.table.lock().all().cloned().collect();
         let mut all = self.agents.reverse.entries.lock();
         let Some(entry) = all.get_mut(&self.id) else {
@@ -380,7 +380,11 @@ impl DialledWorker {
     ///
     /// # Errors
     /// [`NoStream`]; the whole takes at most `patience`.
-    pub async fn receive(&self, agents: &Agents, patience: Duration) -> Result<Tunnel, NoStream> {
+    pub(crate) async fn receive(
+        &self,
+        agents: &Agents,
+        patience: Duration,
+    ) -> Result<Tunnel, NoStream> {
         let arrival = self.id;
         let receive = |stream, secret| FromRelay::Receive {
             stream,

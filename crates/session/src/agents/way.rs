@@ -147,7 +147,10 @@ impl Agents {
     ///
     /// # Errors
     /// [`NoRoute::NoAgent`].
-    pub async fn way_to_agent(&self, breakpoint: &Breakpoint) -> Result<WorkerRoute, NoRoute> {
+    pub(crate) async fn way_to_agent(
+        &self,
+        breakpoint: &Breakpoint,
+    ) -> Result<WorkerRoute, NoRoute> {
         match self.speaker(breakpoint).await {
             Ok((link, node_id)) => Ok(WorkerRoute::Agent { link, node_id }),
             Err(absence) => Err(NoRoute::NoAgent(absence, Arc::clone(&breakpoint.cluster))),
@@ -171,7 +174,11 @@ impl Agents {
     /// Why it is not known what became of the task of `breakpoint`, which is taken to run on since `at`: the agent of its node
     /// was lost with the session, and keeps what a relay has lost where it lives. Or agents alone reach it, and that of its
     /// node has told this relay nothing yet of what it keeps or another relay has. `None`: it is known.
-    pub fn lost_with(&self, breakpoint: &Breakpoint, at: Timestamp) -> Option<NoAgentReason> {
+    pub(crate) fn lost_with(
+        &self,
+        breakpoint: &Breakpoint,
+        at: Timestamp,
+    ) -> Option<NoAgentReason> {
         let cluster = &*breakpoint.cluster;
         if self.path(cluster) == UpstreamPath::Direct {
             return None;

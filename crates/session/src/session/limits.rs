@@ -17,14 +17,14 @@ const LONG: Duration = Duration::from_secs(900);
 
 /// The limits of one session.
 #[derive(Debug)]
-pub struct Limits {
+pub(crate) struct Limits {
     session: Option<Box<Limit>>,
     idle: Option<Box<Limit>>,
 }
 
 /// What the client is to be told.
 #[derive(Debug, PartialEq)]
-pub enum Due {
+pub(crate) enum Due {
     /// The end is near.
     Warning(String),
     /// It is there.
@@ -42,7 +42,7 @@ pub(super) struct Limit {
 
 impl Limits {
     /// Of a session that begins `now`.
-    pub fn new(obligations: &SessionObligations, now: Instant) -> Self {
+    pub(crate) fn new(obligations: &SessionObligations, now: Instant) -> Self {
         let limit = |length| Box::new(Limit::new(length, now));
         Self {
             session: obligations.session_limit.map(limit),
@@ -51,7 +51,7 @@ impl Limits {
     }
 
     /// The same of a session that goes on with one that `began` before.
-    pub fn since(mut self, began: Instant) -> Self {
+    pub(crate) fn since(mut self, began: Instant) -> Self {
         if let Some(session) = &mut self.session {
             session.since = began;
         }
@@ -59,34 +59,34 @@ impl Limits {
     }
 
     /// How often it has to be said whether something was done, to be told of idleness in good time.
-    pub fn sampling(&self) -> Option<Duration> {
+    pub(crate) fn sampling(&self) -> Option<Duration> {
         let finest = Duration::from_millis(50);
         Some((self.idle.as_ref()?.length / 20).max(finest))
     }
 
     /// The client has said something.
-    pub fn active(&mut self, now: Instant) {
+    pub(crate) fn active(&mut self, now: Instant) {
         if let Some(idle) = &mut self.idle {
             (idle.since, idle.warned) = (now, 0);
         }
     }
 
     /// When something is due next.
-    pub fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         let limits = [&self.session, &self.idle];
         let limits = limits.into_iter().flatten();
         limits.map(|limit| limit.next()).min()
     }
 
     /// How much of them is left `now`, where nothing more is done.
-    pub fn left(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let limits = [&self.session, &self.idle].into_iter().flatten();
         let ends = limits.map(|limit| limit.end()).min()?;
         Some(ends.saturating_duration_since(now))
     }
 
     /// What is due `now`.
-    pub fn due(&mut self, now: Instant) -> Option<Due> {
+    pub(crate) fn due(&mut self, now: Instant) -> Option<Due> {
         if let Some(step) = self.session.as_mut().and_then(|limit| limit.due(now)) {
             return Some(match step {
                 LimitStep::End(all) => Due::End(format!(

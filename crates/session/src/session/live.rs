@@ -142,7 +142,7 @@ impl<'a> Begun<'a> {
     ///
     /// # Errors
     /// As [`Self::begin`].
-    pub async fn begin_waiting(
+    pub(crate) async fn begin_waiting(
         services: Services<'a>,
         session: &'a Session,
         permit: Permit,
@@ -353,7 +353,7 @@ impl Closing<'_> {
     }
 
     /// The same where its end is on record already ([`SessionAudit::ends`]).
-    pub async fn end_recorded(self, outcome: Outcome) {
+    pub(crate) async fn end_recorded(self, outcome: Outcome) {
         self.capture.finish(outcome.label()).await;
     }
 }

@@ -100,7 +100,7 @@ pub struct Offer {
     /// Since when it was parked.
     pub since: Instant,
     /// By which it is accepted.
-    pub acceptance: oneshot::Sender<oneshot::Sender<HandedOver>>,
+    pub(crate) acceptance: oneshot::Sender<oneshot::Sender<HandedOver>>,
 }
 
 impl Offer {
@@ -114,7 +114,7 @@ impl Offer {
 
 /// A worker on its way from a park to the session that goes on with it.
 #[derive(Debug)]
-pub struct HandedOver {
+pub(crate) struct HandedOver {
     /// The hold of the worker.
     pub worker: Attached,
     /// The connection to its debugger, and what is known of it: the protocol that parked it knows its type. Dropped, it is left in order.
@@ -243,7 +243,11 @@ impl Parks {
     }
 
     /// Why there is no park of `principal` with the breakpoint `id` any more, where there was one not long ago.
-    pub fn too_late(&self, principal: &Principal, id: BreakpointId) -> Option<SessionRefusal> {
+    pub(crate) fn too_late(
+        &self,
+        principal: &Principal,
+        id: BreakpointId,
+    ) -> Option<SessionRefusal> {
         self.late.of_one(principal, id, Timestamp::now())
     }
 
@@ -321,7 +325,7 @@ impl Parks {
     }
 
     /// The same, once the session with the worker is over and no client opens them any more.
-    pub fn never_opened(&self, id: BreakpointId) -> BTreeSet<u32> {
+    pub(crate) fn never_opened(&self, id: BreakpointId) -> BTreeSet<u32> {
         self.subprocesses.take(id)
     }
 
@@ -373,7 +377,7 @@ fn busy(breakpoint: &Breakpoint) -> SessionRefusal {
 
 impl ParkSlot {
     /// Ends it; what a session that goes on needs to be parked again.
-    pub fn into_share(mut self) -> Option<Box<ParkShare>> {
+    pub(crate) fn into_share(mut self) -> Option<Box<ParkShare>> {
         self.share.take()
     }
 
@@ -426,7 +430,7 @@ pub fn may_go_on(principal: &Principal, breakpoint: &Breakpoint, take_over: bool
 ///
 /// # Errors
 /// [`SessionRefusal`]: it is another person's, and the leave is not that of an administrator.
-pub fn may_let_run(authorized: &Authorized) -> Result<(), SessionRefusal> {
+pub(crate) fn may_let_run(authorized: &Authorized) -> Result<(), SessionRefusal> {
     let breakpoint = authorized.breakpoint();
     let administers = authorized.rights().scopes.contains(Scope::PlaceAdmin);
     match breakpoint.holder() {

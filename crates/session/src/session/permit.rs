@@ -409,7 +409,7 @@ impl Attached {
     }
 
     /// Has `holder` shown as who holds it.
-    pub fn shown_as(&self, holder: Holder) {
+    pub(crate) fn shown_as(&self, holder: Holder) {
         // Beside a subprocess the session that holds the worker is shown.
         if let Some(claim) = self.permit.claim() {
             claim.held_by(holder);

@@ -147,7 +147,7 @@ impl SessionTable {
     }
 
     /// Session `id` has not ended.
-    pub fn is_live(&self, id: u64) -> bool {
+    pub(crate) fn is_live(&self, id: u64) -> bool {
         self.live.contains_key(&id)
     }
 
@@ -193,7 +193,7 @@ impl SessionTable {
     }
 
     /// The sessions of `principal` with subprocesses of the worker `id` that have a client, as far as is known.
-    pub fn with_subprocesses(&self, id: BreakpointId, principal: &Principal) -> Vec<u64> {
+    pub(crate) fn with_subprocesses(&self, id: BreakpointId, principal: &Principal) -> Vec<u64> {
         let entries = self.live.iter().filter(|entry| {
             let info = entry.info.lock();
             let of_worker = info.breakpoint.as_ref().is_some_and(|b| b.id == id);
@@ -267,7 +267,7 @@ impl Session {
     }
 
     /// Resolves when the client has left the task where it is that this is a subprocess of. Cancel safe.
-    pub async fn task_left(&self) {
+    pub(crate) async fn task_left(&self) {
         self.entry.task_left.notified().await;
     }
 
@@ -312,7 +312,7 @@ impl Session {
     }
 
     /// Whose it is, as soon as that is known.
-    pub fn set_subject(&self, subject: &str) {
+    pub(crate) fn set_subject(&self, subject: &str) {
         self.change(|info| info.subject = Some(subject.to_owned()));
     }
 
@@ -379,7 +379,7 @@ impl Session {
     }
 
     /// The subprocess of that worker, where it reaches one.
-    pub fn set_process(&self, process: Option<u32>) {
+    pub(crate) fn set_process(&self, process: Option<u32>) {
         self.change(|info| info.process = process);
     }
 

@@ -347,7 +347,7 @@ async fn once_free<T>(
 impl ClaimedDebugger {
     /// Reads on from the next message that debugpy begins, of at most `most` bytes; a prompt is where it is. `None`: it does not
     /// say where it is, and is left.
-    pub async fn synced(
+    pub(crate) async fn synced(
         self,
         id: BreakpointId,
         (account, most): (Account, usize),

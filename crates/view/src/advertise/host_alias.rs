@@ -9,7 +9,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Most slots that any host has: 16 bits, of which slot 0 is the plain spelling.
-pub const MAX_SLOTS: u32 = 1 << 16;
+pub(crate) const MAX_SLOTS: u32 = 1 << 16;
 
 /// Leading zeros of an IPv4 octet go from none to seven.
 const ZEROS: u32 = 8;

@@ -137,7 +137,7 @@ impl<'a> JsonRow<'a> {
     }
 
     /// `breakpoint` as text that lacks the number of seconds that it has waited, and where that stands.
-    pub fn without_waiting(breakpoint: &Breakpoint) -> (Vec<u8>, usize) {
+    pub(crate) fn without_waiting(breakpoint: &Breakpoint) -> (Vec<u8>, usize) {
         let row = JsonRow {
             waiting_seconds: 0.0,
             ..JsonRow::new(breakpoint, breakpoint.first_seen)

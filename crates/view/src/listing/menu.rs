@@ -49,7 +49,7 @@ impl Menu {
 
     /// Whether its `count` rows from `from` on are the same as those of `other`; how long something waits makes no
     /// difference.
-    pub fn offers_as(&self, other: &Self, from: usize, count: usize) -> bool {
+    pub(crate) fn offers_as(&self, other: &Self, from: usize, count: usize) -> bool {
         let offers = |menu: &Self| {
             let rows = menu.list.rows.iter().skip(from).take(count);
             let rows = rows.map(|row| (row.id.clone(), row.holder.clone(), row.task.clone()));

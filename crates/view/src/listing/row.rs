@@ -60,7 +60,7 @@ pub struct Row {
     /// `ann with VS Code from 10.0.0.9:5000`, how it ended, or `-`.
     pub holder: String,
     /// `holder` without the address, for where there is little room.
-    pub holder_name: String,
+    pub(crate) holder_name: String,
     /// `paused`, `attached`, `unreachable`, `unlisted`, `released` or `died`.
     pub state: String,
     /// `debugpy`, or `pdb` for Ray's legacy debugger.

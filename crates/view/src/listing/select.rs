@@ -16,7 +16,7 @@ use ray_relay_ray::ray::registry::{Breakpoint, Reason};
 
 /// A column that can be sorted by, and looked into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SortKey {
+pub(crate) enum SortKey {
     Waiting,
     Name,
     Job,

@@ -91,7 +91,7 @@ pub fn header(bytes: &[u8], limit: usize) -> Result<Option<(usize, usize)>, Fram
 
 /// Whether every reader reads `header` alike. The specification lets a header have more lines, and editors differ about
 /// those and about letter case; who takes another length for the body takes a part of it for the next message.
-pub fn is_plain_header(header: &[u8]) -> bool {
+pub(crate) fn is_plain_header(header: &[u8]) -> bool {
     let length = header
         .strip_prefix(b"Content-Length: ")
         .and_then(|line| line.strip_suffix(b"\r\n\r\n"));

@@ -115,7 +115,7 @@ impl Scanner {
     }
 
     /// No frame is half forwarded: something else may be sent now.
-    pub fn between_frames(&self) -> bool {
+    pub(crate) fn between_frames(&self) -> bool {
         !matches!(self.at, At::Passing { .. })
     }
 

@@ -156,7 +156,7 @@ impl Stands {
     }
 
     /// The messages of the stops, the last one last.
-    pub fn into_messages(self) -> impl Iterator<Item = Box<[u8]>> {
+    pub(crate) fn into_messages(self) -> impl Iterator<Item = Box<[u8]>> {
         self.stops.into_iter().map(|(_, stop)| stop)
     }
 }

@@ -40,7 +40,7 @@ pub const UP: usize = 256 * 1024;
 pub const DOWN: usize = 1024 * 1024;
 
 /// How often either side asks whether the other is there.
-pub const HEARTBEAT: Duration = Duration::from_secs(5);
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// Who was silent for so long is gone.
 pub const SILENCE: Duration = Duration::from_secs(15);

@@ -9,7 +9,7 @@
 //! A person whose debugger listens ([`reverse`]) speaks the same way: a link, and a stream for each worker that dials out.
 
 pub mod awaited;
-pub mod byte_stream;
+pub(crate) mod byte_stream;
 pub mod handshake;
 pub mod join;
 pub mod messages;
@@ -51,7 +51,7 @@ const STREAM_READ: usize = 16 * 1024;
 const LINK_READ: usize = 4 * 1024;
 
 /// The last word on a link: with as much of `reason` as there is room for.
-pub fn close_frame(code: CloseCode, reason: &str) -> CloseFrame {
+pub(crate) fn close_frame(code: CloseCode, reason: &str) -> CloseFrame {
     let mut limit = REASON;
     let mut short = shortened(reason, limit);
     while short.len() > REASON {

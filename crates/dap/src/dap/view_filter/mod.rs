@@ -179,7 +179,7 @@ impl ViewFilter {
     }
 
     /// The next request shows a variable that is compared with those of other tasks.
-    pub fn compare_next(&mut self, key: ComparisonKey) {
+    pub(crate) fn compare_next(&mut self, key: ComparisonKey) {
         self.key = Some(key);
     }
 

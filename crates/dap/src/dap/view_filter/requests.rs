@@ -83,7 +83,7 @@ pub enum ForView {
 }
 
 /// The arguments that a request may have, by their keys.
-pub type Shapes = &'static [(&'static str, Shape)];
+pub(crate) type Shapes = &'static [(&'static str, Shape)];
 
 /// A value that is taken over.
 #[derive(Debug, Clone, Copy)]

@@ -93,7 +93,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// What the debugger says without a person at the prompt: the body of its next message; `None`: it is not held. Cancel safe.
-    pub async fn overhear(&mut self) -> Result<Option<BytesMut>, Lost> {
+    pub(crate) async fn overhear(&mut self) -> Result<Option<BytesMut>, Lost> {
         self.wire.body().await
     }
 

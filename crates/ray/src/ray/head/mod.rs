@@ -87,7 +87,7 @@ impl HeadClient {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn with_given(
+    pub(crate) fn with_given(
         cluster: &config::Cluster,
         timeout: Duration,
         token: GivenToken,
@@ -180,7 +180,7 @@ impl HeadClient {
     ///
     /// # Errors
     /// [`HeadError`]; also when the whole takes longer than the request timeout.
-    pub async fn get_json<T>(&self, path_and_query: &str) -> Result<T, HeadError>
+    pub(crate) async fn get_json<T>(&self, path_and_query: &str) -> Result<T, HeadError>
     where
         T: DeserializeOwned + Send + 'static,
     {
@@ -219,7 +219,7 @@ impl HeadClient {
     ///
     /// # Errors
     /// [`HeadError`]; where nothing came back in time, it may have been done all the same.
-    pub async fn post_json<T>(
+    pub(crate) async fn post_json<T>(
         &self,
         path: &str,
         body: &serde_json::Value,
@@ -237,7 +237,7 @@ impl HeadClient {
     ///
     /// # Errors
     /// As [`Self::get_json`].
-    pub async fn get_text(&self, path_and_query: &str) -> Result<String, HeadError> {
+    pub(crate) async fn get_text(&self, path_and_query: &str) -> Result<String, HeadError> {
         let text = |body: &[u8]| Ok(String::from_utf8_lossy(body).into_owned());
         self.read(self.get(path_and_query).await?, text).await
     }

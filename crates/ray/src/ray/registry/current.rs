@@ -87,7 +87,7 @@ impl CurrentTask {
 
     /// Whether the stop of `at` is in another task than the one that is listed, which then is: `None` where Ray has not
     /// reported either yet. Costs one question.
-    pub async fn stopped_in_another(&mut self, at: Timestamp) -> Option<bool> {
+    pub(crate) async fn stopped_in_another(&mut self, at: Timestamp) -> Option<bool> {
         let head = self.cluster.head.as_ref()?;
         let snapshot = self.shared.snapshot();
         let listed = snapshot.find(self.breakpoint.id)?.names.task_id.clone()?;

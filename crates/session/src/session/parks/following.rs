@@ -39,7 +39,7 @@ impl Parks {
 
     /// Whom the park `id` is for from now on: of a subprocess who has taken its task over, as soon as that person has it. It is the
     /// first person's again where the task is.
-    pub fn follow_task(&self, list: &Snapshot, id: ParkId) -> Option<Principal> {
+    pub(crate) fn follow_task(&self, list: &Snapshot, id: ParkId) -> Option<Principal> {
         let holder = holder(list, id.breakpoint);
         let mut parked = self.parked.lock();
         Some(parked.get_mut(&id)?.follow(holder).clone())
@@ -47,7 +47,7 @@ impl Parks {
 
     /// Whether `principal` has the task that `id` is a subprocess of, here or elsewhere, attached or parked, or who has taken it
     /// over from that person: a subprocess is kept as long.
-    pub fn has_task(&self, list: &Snapshot, id: ParkId, principal: &Principal) -> bool {
+    pub(crate) fn has_task(&self, list: &Snapshot, id: ParkId, principal: &Principal) -> bool {
         let Some(holder) = holder(list, id.breakpoint) else {
             return false;
         };

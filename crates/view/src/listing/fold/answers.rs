@@ -29,7 +29,7 @@ pub struct Figures {
     pub median: f64,
     pub max: (f64, BTreeSet<usize>),
     /// Whose is not finite.
-    pub not_finite: BTreeSet<usize>,
+    pub(crate) not_finite: BTreeSet<usize>,
 }
 
 /// All answers to one question.
@@ -59,7 +59,7 @@ impl Answers {
     }
 
     /// Whether each says something else.
-    pub fn all_differ(&self) -> bool {
+    pub(crate) fn all_differ(&self) -> bool {
         self.same.len() > 1 && self.same.iter().all(|same| same.members.len() == 1)
     }
 

@@ -10,7 +10,7 @@ use super::who::Names;
 
 /// Those of one group that are at one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spot {
+pub(crate) struct Spot {
     pub(super) members: BTreeSet<usize>,
     pub(super) place: Place,
 }

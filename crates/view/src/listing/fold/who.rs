@@ -164,7 +164,7 @@ impl<'a> Names<'a> {
     }
 
     /// The same of one group, in a sentence.
-    pub fn in_words(&self, group: &str, some: &BTreeSet<usize>) -> String {
+    pub(crate) fn in_words(&self, group: &str, some: &BTreeSet<usize>) -> String {
         let members = some.iter().filter_map(|at| self.all.get(*at).copied());
         let members: Vec<&Who> = members.collect();
         match (self.are_numbered(group), members.len()) {
