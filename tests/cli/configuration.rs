@@ -31,7 +31,7 @@ ray-relay: the configuration has 3 problems
   --log-level   (the command line)
     found     loud
     expected  a level (off, error, warn, info, debug, trace) or a filter such as
-              \"ray_relay_dap::dap=debug,info\"
+              \"ray_relay_dap=debug,info\"
     hint      for everything of one module write loud=trace
 "
         );

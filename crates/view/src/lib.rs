@@ -1,6 +1,6 @@
 //! What the relay shows: the list of what waits, many tasks folded into one answer, findings, and the manual.
 //!
-//! For the protocols and the commands. It must not know sessions, and asks nobody: it is given what it shows.
+//! For the protocols and the commands. It must not know sessions: what it shows is given to it.
 //!
 //! | module | what it does |
 //! |---|---|
