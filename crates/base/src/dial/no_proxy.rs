@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 /// The entries of a `NO_PROXY`. What is none of the forms excepts nothing.
 #[derive(Debug, Default)]
 pub(super) struct Exceptions {
@@ -20,8 +22,7 @@ struct Rule {
 enum ExemptHosts {
     /// In lower case, without a dot at either end: the host of that name, and all below it.
     Domain(String),
-    /// The addresses that have so many bits in common with this one.
-    Network(IpAddr, u32),
+    Network(IpNet),
 }
 
 impl Exceptions {
@@ -51,7 +52,7 @@ impl Exceptions {
             ExemptHosts::Domain(domain) => host
                 .strip_suffix(&**domain)
                 .is_some_and(|above| above.is_empty() || above.ends_with('.')),
-            ExemptHosts::Network(..) => false,
+            ExemptHosts::Network(_) => false,
         })
     }
 
@@ -59,9 +60,7 @@ impl Exceptions {
     pub(super) fn has_address(&self, address: IpAddr, port: u16) -> bool {
         self.all
             || self.at(port).any(|what| match what {
-                ExemptHosts::Network(network, bits) => {
-                    in_common(*network, address.to_canonical()).is_some_and(|same| same >= *bits)
-                }
+                ExemptHosts::Network(network) => network.contains(&address.to_canonical()),
                 ExemptHosts::Domain(_) => false,
             })
     }
@@ -70,7 +69,7 @@ impl Exceptions {
     /// by a proxy, and almost every `NO_PROXY` names it.
     pub(super) fn names_networks(&self) -> bool {
         self.rules.iter().any(
-            |rule| matches!(rule.what, ExemptHosts::Network(address, _) if !address.is_loopback()),
+            |rule| matches!(rule.what, ExemptHosts::Network(network) if !network.addr().is_loopback()),
         )
     }
 
@@ -108,29 +107,11 @@ fn network(text: &str) -> Option<ExemptHosts> {
     };
     let bare = address.trim_start_matches('[').trim_end_matches(']');
     let address: IpAddr = bare.parse().ok()?;
-    let most = length(address);
-    let bits = bits.unwrap_or(most);
-    (bits <= most).then_some(ExemptHosts::Network(address, bits))
-}
-
-fn length(address: IpAddr) -> u32 {
-    match address {
-        IpAddr::V4(_) => 32,
-        IpAddr::V6(_) => 128,
-    }
-}
-
-/// How many bits two addresses of one family have in common at their beginning.
-fn in_common(one: IpAddr, other: IpAddr) -> Option<u32> {
-    match (one, other) {
-        (IpAddr::V4(one), IpAddr::V4(other)) => {
-            Some((one.to_bits() ^ other.to_bits()).leading_zeros())
-        }
-        (IpAddr::V6(one), IpAddr::V6(other)) => {
-            Some((one.to_bits() ^ other.to_bits()).leading_zeros())
-        }
-        _ => None,
-    }
+    let network = match bits {
+        Some(bits) => IpNet::new(address, bits).ok()?,
+        None => address.into(),
+    };
+    Some(ExemptHosts::Network(network))
 }
 
 #[cfg(test)]
@@ -153,6 +134,7 @@ mod tests {
             ("ray-relay", "ray-relay"),
             ("10.0.0.7", "10.0.0.7"),
             ("10.0.0.0/8", "10.255.1.2"),
+            ("10.9.9.9/8", "10.255.1.2"),
             ("10.0.0.0/8", "::ffff:10.1.2.3"),
             ("0.0.0.0/0", "192.0.2.1"),
             ("fd00::/8", "fd88::1"),
