@@ -5,6 +5,7 @@ use serde_json::json;
 use super::failure::{Exit, Fails, Failure};
 use super::terminal::say;
 use ray_relay_base::config::explain::{Explained, UnknownKey, explain, explained};
+use ray_relay_view::listing::text;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -73,11 +74,6 @@ fn in_full(one: &Explained) -> String {
 }
 
 fn table(all: &[Explained]) -> String {
-    let widest = all
-        .iter()
-        .map(|one| one.key.len())
-        .max()
-        .unwrap_or_default();
-    let row = |one: &Explained| format!("{:widest$}  {}\n", one.key, one.default.unwrap_or("-"));
-    all.iter().map(row).collect()
+    let row = |one: &Explained| [one.key.clone(), one.default.unwrap_or("-").to_owned()];
+    text::table(all.iter().map(row).collect(), None)
 }

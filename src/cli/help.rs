@@ -5,6 +5,7 @@ use clap::{Args, Command};
 use super::failure::{Exit, Fails, Failure};
 use super::program;
 use super::terminal::say;
+use ray_relay_view::listing::text;
 use ray_relay_view::manual;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -59,14 +60,11 @@ pub(super) fn run(args: &HelpArgs) -> Result<(), Failure> {
 /// The pages and the commands, each with a line.
 fn contents(command: &Command) -> String {
     let commands = command.get_subcommands().filter(|sub| !sub.is_hide_set());
-    let commands: Vec<_> = commands.collect();
-    let widest = commands.iter().map(|sub| sub.get_name().len()).max();
-    let widest = widest.unwrap_or_default();
-    let line = |sub: &Command| {
-        let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
-        format!("  {:widest$}  {about}\n", sub.get_name())
+    let row = |sub: &Command| {
+        let about = sub.get_about().map(ToString::to_string);
+        [format!("  {}", sub.get_name()), about.unwrap_or_default()]
     };
-    let commands: String = commands.into_iter().map(line).collect();
+    let commands = text::table(commands.map(row).collect(), None);
     format!(
         "Pages:\n{}\nCommands:\n{commands}\n`ray-relay help PAGE` prints a page, `ray-relay help COMMAND` what a command takes.\n",
         manual::list("  ")
