@@ -13,10 +13,10 @@ use super::relay_client::RelayError;
 use super::relay_token::RENEWED_BEFORE;
 use super::token_command::Dated;
 use ray_relay_access::identity::unverified_expiry;
-use ray_relay_base::dial::kube::{
+use ray_relay_base::wire::relay_url::RelayUrl;
+use ray_relay_kube::kube::{
     AccountName, Forwarder, KubeCluster, KubeError, KubeconfigChoice, request_token,
 };
-use ray_relay_base::wire::relay_url::RelayUrl;
 
 /// The audience that a relay wants of tokens where it is not configured otherwise.
 const AUDIENCE: &str = "ray-relay";

@@ -36,7 +36,7 @@ const LAYERS: &[&[&str]] = &[
     &["ray"],
     &["hold"],
     &["config"],
-    &["debugger"],
+    &["debugger", "kube"],
     &["keeper", "pdb", "dial"],
     &["wire"],
     &[

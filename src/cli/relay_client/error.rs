@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use hyper::StatusCode;
 
 use crate::cli::relay_token::RelayTokenError;
-use ray_relay_base::dial::kube::KubeError;
 use ray_relay_base::dial::{DialError, ProxyError, tls_error};
 use ray_relay_base::wire::relay_url::RelayUrl;
 use ray_relay_base::wire::text::innermost_cause;
+use ray_relay_kube::kube::KubeError;
 
 /// Why a relay gave no usable answer.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +109,9 @@ impl RelayError {
                 cause: cause.clone(),
             }),
             DialError::Tls(error) => refusal(relay, error, &cause),
-            DialError::Kube(why) => return Self::Kube(why.clone()),
+            DialError::Forward(why) => why
+                .downcast_ref::<KubeError>()
+                .map(|why| Self::Kube(Box::new(why.clone()))),
             DialError::Unreachable(_) => None,
         };
         not_trusted.unwrap_or_else(|| Self::Unreachable {

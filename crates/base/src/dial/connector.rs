@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
-use super::kube::Forwarder;
+use super::forward::Forward;
 use super::limits::STEP;
 use super::proxy::{DialRoute, Proxies, Proxy, host};
 use super::stream::Carrier;
@@ -40,7 +40,7 @@ pub struct Connector {
     tls: TlsConnector,
     proxies: Proxies,
     /// The way to all of them, where it is not by the network from here.
-    forwarder: Option<Arc<Forwarder>>,
+    forward: Option<Arc<dyn Forward>>,
     /// What their certificates are for, where that is not the name by which they are reached.
     name: Option<ServerName<'static>>,
 }
@@ -56,14 +56,14 @@ impl Connector {
             patience: connect.max(STEP),
             tls: TlsConnector::from(Arc::new(tls)),
             proxies,
-            forwarder: None,
+            forward: None,
             name: None,
         }
     }
 
-    /// The same by port-forwards to a relay in a Kubernetes cluster.
-    pub fn by(mut self, forwarder: Arc<Forwarder>) -> Self {
-        self.forwarder = Some(forwarder);
+    /// The same by what `forward` makes, to the one server that it leads to.
+    pub fn by(mut self, forward: Arc<dyn Forward>) -> Self {
+        self.forward = Some(forward);
         self
     }
 
@@ -78,10 +78,10 @@ impl Connector {
     /// # Errors
     /// [`DialError`], at the deadline at the latest.
     pub async fn connect(&self, uri: &Uri) -> Result<Stream, DialError> {
-        let carrier = match &self.forwarder {
-            Some(forwarder) => {
-                let forwarded = Box::pin(forwarder.open()).await.map_err(Box::new)?;
-                Carrier::Forwarded(Box::new(forwarded))
+        let carrier = match &self.forward {
+            Some(forward) => {
+                let forwarded = forward.forward().await;
+                Carrier::Forwarded(forwarded.map_err(DialError::Forward)?)
             }
             None => Carrier::Tcp(match self.proxies.towards(uri).await? {
                 Some(proxy) => self.tunnel(&proxy, uri).await?,

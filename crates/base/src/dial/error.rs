@@ -1,8 +1,8 @@
 //! Why a server is not reached.
 
+use std::error::Error;
 use std::io;
 
-use super::kube::KubeError;
 use super::proxy::ProxyError;
 
 /// Why a server is not reached. `Display` is the cause alone.
@@ -14,9 +14,9 @@ pub enum DialError {
     /// What is on the way does not lead there.
     #[error("{0}")]
     Proxy(#[from] ProxyError),
-    /// The API server of its cluster makes no way there.
+    /// A [`Forward`](super::Forward) does not lead there, and why.
     #[error("{0}")]
-    Kube(#[from] Box<KubeError>),
+    Forward(#[source] Box<dyn Error + Send + Sync>),
     /// No TLS came about.
     #[error("{0}")]
     Tls(#[source] io::Error),

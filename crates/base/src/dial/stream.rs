@@ -4,7 +4,7 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use super::kube::Forwarded;
+use super::forward::Forwarded;
 use crate::wire::prefixed::Prefixed;
 use crate::wire::{read_through, write_through};
 
@@ -18,8 +18,8 @@ pub enum Stream {
 pub enum Carrier {
     /// A connection, directly or through a proxy.
     Tcp(Prefixed<TcpStream>),
-    /// A port-forward of an API server.
-    Forwarded(Box<Forwarded>),
+    /// Another way than the network from here.
+    Forwarded(Box<dyn Forwarded>),
 }
 
 impl Stream {

@@ -136,7 +136,7 @@ impl From<DialError> for RelayDialError {
             },
             error @ DialError::Unnamed(_) => Self::Untrusted(error.to_string()),
             // An agent goes by no port-forward.
-            DialError::Kube(why) => Self::Unreachable(why.to_string()),
+            DialError::Forward(why) => Self::Unreachable(why.to_string()),
         }
     }
 }

@@ -17,9 +17,9 @@ use super::answer::KubeAnswer;
 use super::cluster::KubeCluster;
 use super::error::{KubeError, LONGEST};
 use super::service::{self, RelayPod, asked};
-use crate::dial::STEP;
-use crate::wire::text::shortened;
-use crate::wire::write_through;
+use ray_relay_base::dial::{Forward, Forwarding, STEP};
+use ray_relay_base::wire::text::shortened;
+use ray_relay_base::wire::write_through;
 
 /// Pods that are tried for one connection.
 const MOST_TRIED: usize = 3;
@@ -134,6 +134,17 @@ impl Forwarder {
             }),
             _ => Err(not_forwarded("it has no stream".to_owned())),
         }
+    }
+}
+
+impl Forward for Forwarder {
+    fn forward(&self) -> Forwarding<'_> {
+        Box::pin(async {
+            match self.open().await {
+                Ok(forwarded) => Ok(Box::new(forwarded) as _),
+                Err(why) => Err(why.into()),
+            }
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::dial::Proxies;
+use ray_relay_base::dial::Proxies;
 
 const SECRET: &str = "eyJhbGciOi";
 

@@ -17,8 +17,8 @@ use zeroize::Zeroizing;
 use super::client::{ApiServer, address};
 use super::error::{KubeError, Permission};
 use super::kubeconfig::{KubeconfigChoice, ReadKubeconfig, found};
-use crate::dial::Proxies;
-use crate::wire::relay_url::is_this_machine;
+use ray_relay_base::dial::Proxies;
+use ray_relay_base::wire::relay_url::is_this_machine;
 
 /// The deadline of an answer.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -8,7 +8,7 @@ use rand::seq::SliceRandom as _;
 
 use super::cluster::KubeCluster;
 use super::error::{KubeError, LONGEST, Permission};
-use crate::wire::text::shortened;
+use ray_relay_base::wire::text::shortened;
 
 /// What the manifests and the chart label the relay's Service and pods with.
 const LABEL: &str = "app.kubernetes.io/name=ray-relay";

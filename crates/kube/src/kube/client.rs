@@ -30,9 +30,9 @@ use super::answer::{TooLarge, Unread, plain_word};
 use super::cluster::{LOGIN, late};
 use super::error::{KubeError, LONGEST};
 use super::kubeconfig::{bound_output, command};
-use crate::dial::http::{self, HttpClient};
-use crate::dial::{Connector, Proxies, STEP};
-use crate::wire::text::shortened;
+use ray_relay_base::dial::http::{self, HttpClient};
+use ray_relay_base::dial::{Connector, Proxies, STEP};
+use ray_relay_base::wire::text::shortened;
 
 /// How long a connection is kept for the next question.
 const IDLE: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
 //! A relay in a Kubernetes cluster, reached as `kubectl port-forward` reaches it: a kubeconfig says which API server and who
 //! asks there ([`KubeCluster`]), a Service leads to a pod that is ready, and the API server has a connection to that
-//! ([`Forwarder`]), by which a [`Connector`](super::Connector) goes.
+//! ([`Forwarder`]), by which a [`Connector`](ray_relay_base::dial::Connector) goes.
 //!
 //! It is kube's client that reads the kubeconfig, keeps its credential fresh, asks and forwards; its connections are made by
 //! the one dialler, by its proxies and with its deadlines. The same client asks for what a relay wants to know of its own

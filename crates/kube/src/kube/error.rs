@@ -11,8 +11,8 @@ use kube::client::AuthError;
 use kube::config::KubeconfigError;
 
 use super::answer::KubeAnswer;
-use crate::dial::{DialError, ProxyError, behind, tls_error};
-use crate::wire::text::{innermost_cause, shortened};
+use ray_relay_base::dial::{DialError, ProxyError, behind, tls_error};
+use ray_relay_base::wire::text::{innermost_cause, shortened};
 
 /// Bytes that a credential plugin may print.
 pub(super) const MAX_PLUGIN_OUTPUT: usize = 1 << 20;

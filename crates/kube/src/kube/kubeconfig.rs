@@ -8,8 +8,8 @@ use kube::config::{ExecConfig, ExecInteractiveMode, KubeConfigOptions, Kubeconfi
 use tokio::task::spawn_blocking;
 
 use super::error::{KubeError, LONGEST, MAX_PLUGIN_OUTPUT};
-use crate::dial::Proxies;
-use crate::wire::text::shortened;
+use ray_relay_base::dial::Proxies;
+use ray_relay_base::wire::text::shortened;
 
 /// Which kubeconfig, and what of it.
 #[derive(Debug, Clone, Default)]
@@ -173,7 +173,7 @@ pub(super) fn command(plugin: &ExecConfig) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::dial::kube::KubeCluster;
+    use crate::kube::KubeCluster;
 
     #[test]
     fn a_plugin_asks_at_a_terminal_or_not_at_all() {
