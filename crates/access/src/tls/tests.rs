@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 use rcgen::SanType;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-use tokio_rustls::{TlsConnector, client, server};
+use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use super::*;
 use ray_relay_base::config::{ClientAuth, TlsVersion};
@@ -103,10 +105,16 @@ async fn connect(tls: &Tls, authority: &str, client: &Client<'_>) -> std::io::Re
 }
 
 async fn connect_by(tls: &Tls, client: Arc<rustls::ClientConfig>) -> std::io::Result<Ends> {
+    connect_to(tls.acceptor().unwrap(), client).await
+}
+
+async fn connect_to(
+    acceptor: TlsAcceptor,
+    client: Arc<rustls::ClientConfig>,
+) -> std::io::Result<Ends> {
     let (near, far) = duplex(1 << 14);
     let name = ServerName::try_from("localhost").unwrap();
     let connector = TlsConnector::from(client);
-    let acceptor = tls.acceptor().unwrap();
     let (client, server) = tokio::join!(connector.connect(name, near), acceptor.accept(far));
     Ok((client?, server?))
 }
@@ -285,4 +293,32 @@ fn fingerprint_and_end_are_those_of_the_certificate() {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &der);
     let first = format!("{:02x}", digest.as_ref()[0]);
     assert!(read.fingerprint.starts_with(&first));
+}
+
+#[tokio::test]
+async fn a_pin_trusts_one_key_whatever_the_certificate_says() {
+    let authority = Authority::new("one");
+    let (pair, another) = (authority.server(), authority.server());
+    let connect = async |cert: &Pair, key: &Pair| {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let held = PrivateKeyDer::from_pem_slice(key.key.as_bytes()).unwrap();
+        // Not checked against the certificate: one server shows another's.
+        let held = provider.key_provider.load_private_key(held).unwrap();
+        let shown = CertifiedKey::new(vec![certificate(&cert.cert)], held);
+        let server = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)));
+        let pin = Pin::of(&certificate(&pair.cert)).unwrap().to_string();
+        let client = pin.parse::<Pin>().unwrap().trusting().unwrap();
+        let client = client.with_no_client_auth();
+        connect_to(TlsAcceptor::from(Arc::new(server)), Arc::new(client)).await
+    };
+    talk(&mut connect(&pair, &pair).await.unwrap()).await;
+    let refused = connect(&another, &another).await.unwrap_err().to_string();
+    assert!(refused.contains("invalid peer certificate"), "{refused}");
+    // The certificate of the pin, shown by a server that does not have its key.
+    let refused = connect(&pair, &another).await.unwrap_err().to_string();
+    assert!(refused.contains("BadSignature"), "{refused}");
 }

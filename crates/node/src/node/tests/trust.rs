@@ -6,7 +6,6 @@ use hyper::HeaderMap;
 use hyper::header::HeaderValue;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -14,7 +13,6 @@ use tokio_tungstenite::accept_async;
 
 use super::super::RelayAccess;
 use super::super::connect::{Dialler, Relay, RelayDialError};
-use ray_relay_access::tls::Pin;
 use ray_relay_base::dial::http::{Roots, trusting};
 use ray_relay_base::dial::testing::{Authority, Pair};
 use ray_relay_base::dial::{DialRoute, Proxies};
@@ -41,26 +39,17 @@ fn roots(authority: &Authority) -> ClientConfig {
     builder.with_no_client_auth()
 }
 
-fn pinned(pair: &Pair) -> ClientConfig {
-    let certificate = CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap();
-    let pin: Pin = Pin::of(&certificate).unwrap().to_string().parse().unwrap();
-    pin.trusting().unwrap().with_no_client_auth()
-}
-
 /// A relay with the certificate of `pair`, and what becomes of an agent that trusts as `config` says.
 async fn linked(pair: &Pair, host: &str, config: ClientConfig) -> Result<(), RelayDialError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let chain = vec![CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap()];
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
-    // Not checked against the certificate: one of the tests shows another's.
-    let key = provider.key_provider.load_private_key(key).unwrap();
     let server = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(CertifiedKey::new(
-            chain, key,
-        ))));
+        .with_single_cert(chain, key)
+        .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(async move {
@@ -103,28 +92,4 @@ async fn a_relay_is_trusted_by_its_authority_and_its_name() {
         assert!(matches!(refused, RelayDialError::Untrusted(_)), "{refused}");
         assert!(refused.to_string().contains("--ca-file"), "{refused}");
     }
-}
-
-#[tokio::test]
-async fn a_pin_trusts_one_key_whatever_the_certificate_says() {
-    let authority = Authority::new("one");
-    let (pair, another) = (authority.server(), authority.server());
-    let trusted = linked(&pair, "relay.example", pinned(&pair)).await;
-    assert!(
-        matches!(trusted, Err(RelayDialError::Strange(_))),
-        "{trusted:?}"
-    );
-    let refused = linked(&pair, "localhost", pinned(&another))
-        .await
-        .unwrap_err();
-    assert!(matches!(refused, RelayDialError::Untrusted(_)), "{refused}");
-    // The certificate of the pin, shown by a server that does not have its key.
-    let stolen = Pair {
-        cert: pair.cert.clone(),
-        key: another.key.clone(),
-    };
-    let refused = linked(&stolen, "localhost", pinned(&pair))
-        .await
-        .unwrap_err();
-    assert!(!matches!(refused, RelayDialError::Strange(_)), "{refused}");
 }
