@@ -14,6 +14,12 @@ pub fn is_cell(path: &str) -> bool {
     path.starts_with("<ipython-input-") || folder.starts_with("ipykernel_")
 }
 
+/// A place in a cell: the name of its file says nothing to a person.
+pub fn place_in_cell(line: Option<u64>) -> String {
+    let line = line.map(|line| format!(", line {line}"));
+    format!("a notebook's cell{}", line.unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,7 +14,7 @@ use super::holds::told;
 use super::text::{first_of, text};
 use ray_relay_base::wire::debugger::Kind;
 use ray_relay_base::wire::human_time::{span, utc};
-use ray_relay_base::wire::notebook::is_cell;
+use ray_relay_base::wire::notebook::{is_cell, place_in_cell};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::SERVE;
 
@@ -220,10 +220,7 @@ impl Row {
             text(&row["location"]["file"]),
             row["location"]["line"].as_u64(),
         ) {
-            (Some(file), line) if is_cell(&file) => {
-                let line = line.map(|line| format!(", line {line}"));
-                format!("a notebook's cell{}", line.unwrap_or_default())
-            }
+            (Some(file), line) if is_cell(&file) => place_in_cell(line),
             (Some(file), Some(line)) => format!("{file}:{line}"),
             (Some(file), None) => file,
             (None, _) => none(),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::folded::{Folded, latest};
 use ray_relay_base::wire::dap::message::Request;
 use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::notebook::{is_cell, place_in_cell};
 use ray_relay_base::wire::text::escaped;
 use ray_relay_ray::ray::registry::Snapshot;
 use ray_relay_session::session::family::{Answer, GroupTask};
@@ -72,11 +73,11 @@ fn reference(line: &Value) -> u64 {
 
 /// The place of a task that has told this frame.
 fn place(frame: &Value) -> Option<String> {
-    let line = frame["line"].as_u64()?;
-    Some(escaped(&format!(
-        "{}:{line}",
-        file(frame["path"].as_str()?)
-    )))
+    let (line, path) = (frame["line"].as_u64()?, frame["path"].as_str()?);
+    Some(match is_cell(path) {
+        true => place_in_cell(Some(line)),
+        false => escaped(&format!("{}:{line}", file(path))),
+    })
 }
 
 /// The name of the file at that path.
@@ -92,7 +93,13 @@ pub(super) fn places(list: &Snapshot, all: Vec<GroupTask>) -> Said {
         }
         let location = task.location.clone();
         let location = location.or_else(|| latest(list, task).location.clone());
-        location.map_or_else(|| "is stopped".to_owned(), |at| at.to_string())
+        location.map_or_else(
+            || "is stopped".to_owned(),
+            |at| match is_cell(&at.file) {
+                true => place_in_cell(Some(at.line.into())),
+                false => at.to_string(),
+            },
+        )
     };
     all.into_iter()
         .map(|task| {
@@ -111,4 +118,17 @@ pub(super) fn refusal(request: &Request, why: &str) -> Value {
     let mut refusal = request.failure(why);
     refusal["body"]["error"]["showUser"] = (!in_passing).into();
     refusal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_told_as_in_the_list() {
+        let told = |path: &str| place(&json!({"line": 4, "path": path}));
+        assert_eq!(told("/app/train.py").as_deref(), Some("train.py:4"));
+        let cell = told("/tmp/ipykernel_81/3529638017.py");
+        assert_eq!(cell.as_deref(), Some("a notebook's cell, line 4"));
+    }
 }
