@@ -89,6 +89,8 @@ pub(super) struct AllTasks<'a> {
     registry: Registry,
     audit: SessionAudit<'a>,
     client: String,
+    /// The client has been told of a rank that is not known.
+    unranked_told: bool,
     /// The client needs a thread.
     needs_thread: bool,
     thread: ThreadShown,
@@ -121,6 +123,7 @@ impl<'a> AllTasks<'a> {
             registry: registry.clone(),
             audit,
             client,
+            unranked_told: false,
             needs_thread,
             thread: ThreadShown::Nothing,
             followed: 0,

@@ -152,6 +152,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let text = format!(
             "the rank of {title} is not known, so a condition such as `ray.rank == 3` does not hold there: give RANK in the job's runtime environment, or set the breakpoint again once torch.distributed is initialized"
         );
+        if let Some(member) = &self.member {
+            // The session's own client is told in any case.
+            let _ = member.is_unranked(text.clone());
+        }
         self.tell(&notice(&text, false));
     }
 

@@ -101,6 +101,11 @@ pub enum Report {
         /// A line, or several.
         text: String,
     },
+    /// A breakpoint of the client's goes by ranks, and the process has none: a sentence.
+    Unranked {
+        /// The sentence.
+        text: String,
+    },
     /// A session that the client was asked to open is late, or was refused: a sentence.
     NotOpened {
         /// The sentence.

@@ -97,12 +97,20 @@ impl GroupMember {
 
     /// A breakpoint has logged `text` in the task. Whether the lead's client will see it: one that reads too slowly does not.
     pub fn logs(&self, text: String) -> bool {
-        let known = self.families.lock();
         let session = self.session;
-        let logged = Report::Logged { session, text };
+        self.report(Report::Logged { session, text })
+    }
+
+    /// The process has no rank, by which a breakpoint goes: `text` says so. Whether the lead's client may see it.
+    pub fn is_unranked(&self, text: String) -> bool {
+        self.report(Report::Unranked { text })
+    }
+
+    fn report(&self, report: Report) -> bool {
+        let known = self.families.lock();
         known
             .get(&self.name)
-            .is_some_and(|family| family.reports.try_send(logged).is_ok())
+            .is_some_and(|family| family.reports.try_send(report).is_ok())
     }
 
     fn tell_of_task(&self, what: impl FnOnce(&mut GroupTask)) {

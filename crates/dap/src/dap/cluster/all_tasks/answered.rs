@@ -41,6 +41,12 @@ impl AllTasks<'_> {
                     let body = json!({"category": "console", "output": lines.collect::<String>()});
                     told.push(event(Event::Output, body));
                 }
+                // One of a thousand ranks says it for all.
+                Report::Unranked { text } if !self.unranked_told => {
+                    self.unranked_told = true;
+                    told.push(notice(&text, false));
+                }
+                Report::Unranked { .. } => {}
                 Report::NotOpened { text, taken } => {
                     self.taken.extend(taken);
                     told.push(notice(&text, false));

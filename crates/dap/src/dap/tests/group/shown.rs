@@ -176,6 +176,24 @@ async fn a_breakpoint_for_a_rank_says_where_no_rank_is_known() {
     scene.nobody_else_heard_of_rank().await;
 }
 
+/// What is said in the console of a rank is seen by nobody whose console is that of "Ray".
+#[tokio::test]
+async fn the_console_of_all_tasks_says_once_that_no_rank_is_known() {
+    let mut scene = scene(["0.5", "nan"]).await;
+    let breakpoint = json!({"line": 9, "condition": "ray.rank == 3"});
+    let set = json!({"source": {"path": "/app/train.py"}, "breakpoints": [breakpoint]});
+    for child in &mut scene.children {
+        child.send("setBreakpoints", set.clone()).await;
+        child.output("the rank of").await;
+    }
+    let told = scene.parent.output("the rank of").await;
+    assert_output(&told, "`ray.rank == 3` does not hold there");
+    let seq = scene.parent.send("threads", json!({})).await;
+    let again = |m: &Value| m["request_seq"] == seq || m.to_string().contains("the rank of");
+    let next = scene.parent.until(again).await;
+    assert_eq!(next["request_seq"], seq, "{next}");
+}
+
 impl GroupScene {
     /// The second client is told nothing of a rank that its process knows.
     async fn nobody_else_heard_of_rank(&mut self) {
