@@ -43,7 +43,7 @@ use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_base::wire::text::shortened;
-use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
+use ray_relay_ray::ray::registry::{Breakpoint, Holder, Snapshot};
 use ray_relay_session::context::Context;
 use ray_relay_session::session::audit::SessionAudit;
 use ray_relay_session::session::parks::{is_own, longest, with_parked};
@@ -308,7 +308,7 @@ fn holders(snapshot: &Snapshot) -> Option<String> {
         };
         Some(format!("{} ({}) is {held}", b.title(), b.id))
     };
-    let all: Vec<_> = snapshot.held().collect();
+    let all: Vec<_> = snapshot.held().filter(|b| !is_looked_at(b)).collect();
     let mut told: Vec<_> = all.iter().filter_map(|b| has(b)).take(SHOWN).collect();
     if all.len() > SHOWN {
         told.push(format!("and {} more are held", all.len() - SHOWN));
@@ -316,8 +316,14 @@ fn holders(snapshot: &Snapshot) -> Option<String> {
     (!told.is_empty()).then(|| told.join(", "))
 }
 
+/// Whether it is held for no longer than a look takes.
+fn is_looked_at(breakpoint: &Breakpoint) -> bool {
+    breakpoint.holder().is_some_and(Holder::is_look)
+}
+
 fn opens(snapshot: &Snapshot) -> String {
-    match snapshot.paused().count() {
+    let looked_at = snapshot.held().filter(|b| is_looked_at(b)).count();
+    match snapshot.paused().count() + looked_at {
         0 if snapshot.held().next().is_some() => "no free task waits at a breakpoint; each opens as a session of its own once it is free".to_owned(),
         0 => "no task waits at a breakpoint yet; each opens as a session of its own as it stops".to_owned(),
         1 => "1 task waits at a breakpoint; it opens as a session of its own, and so does each that stops later".to_owned(),

@@ -203,7 +203,11 @@ impl Announcer {
         for one in waiting {
             let key = group_of(one);
             let is_of_many = key.2.is_some() && members.get(&key).is_some_and(|count| *count > 1);
-            if !is_of_many || one.names.rank_is_certain || !one.is_named() {
+            // The first of many is alone for a moment.
+            if !(is_of_many || one.names.may_be_ranked())
+                || one.names.rank_is_certain
+                || !one.is_named()
+            {
                 continue;
             }
             self.ranked.entry(one.id).or_insert_with(|| {

@@ -9,6 +9,7 @@ use crate::dap::attach_selector::{AttachSelector, read_selector};
 use crate::dap::selection::ChildSessions;
 use ray_relay_access::identity::Secret;
 use ray_relay_base::timestamp::testing::at;
+use ray_relay_ray::hold::LOOK_CLIENT;
 use ray_relay_ray::ray::registry::{Holder, State};
 use ray_relay_ray::ray::testing::{paused, snapshot};
 use ray_relay_session::session::{Families, Initiator};
@@ -171,6 +172,23 @@ fn a_group_opens_by_rank_once_each_of_its_processes_was_asked() {
     assert_eq!(ranks, ["2", "5"]);
 }
 
+/// A session keeps the name that it is opened with, and the first of eight ranks stops before the others.
+#[test]
+fn an_actor_that_is_alone_yet_is_asked_for_its_rank_and_a_task_is_not() {
+    let mut announcer = announcer(ChildSessions::StartDebugging);
+    let mut first = paused("Trainer.step", 1);
+    first.names_mut().group = Some("Trainer".to_owned());
+    first.names_mut().actor_id = Some("ac01".to_owned());
+    assert!(announcer.announces(vec![first.clone()]).is_empty());
+    assert_eq!(announcer.unranked.len(), 1);
+    announcer.was_asked((first.id, first.stop));
+    assert_eq!(announcer.announces(vec![first]).len(), 1);
+    let mut task = paused("square", 2);
+    task.names_mut().group = Some("square".to_owned());
+    assert_eq!(announcer.announces(vec![task]).len(), 1);
+    assert_eq!(announcer.unranked.len(), 1);
+}
+
 /// VS Code shows some ten characters of a name.
 #[test]
 fn what_differs_comes_first_in_the_name_of_a_session() {
@@ -289,6 +307,18 @@ fn whoever_finds_nothing_free_is_told_who_has_what_waits() {
         "{told}"
     );
     assert!(told.ends_with("and 2 more are held"), "{told}");
+
+    let look = Holder {
+        since: at(1_000_035),
+        ..Holder::here(9, None, LOOK_CLIENT, None)
+    };
+    let looked_at = Breakpoint {
+        state: State::Attached(look),
+        ..paused("square", 1)
+    };
+    let told = greeting(&snapshot(vec![looked_at]), false);
+    assert!(told.starts_with("1 task waits"), "{told}");
+    assert!(!told.contains("held"), "{told}");
 
     let beside = greeting(&snapshot(vec![paused("square", 1), held(2)]), false);
     assert!(beside.starts_with("1 task waits"), "{beside}");

@@ -189,6 +189,11 @@ impl Names {
             .is_some_and(|group| group.starts_with(SERVE))
     }
 
+    /// Whether it may be one of many ranks, before the others are seen: an actor, and no replica of Serve.
+    pub fn may_be_ranked(&self) -> bool {
+        self.actor_id.is_some() && !self.is_replica()
+    }
+
     /// Keeps the rank that the process has said, as `before` has it: of the same actor, or the same task.
     pub(super) fn keep_rank(&mut self, before: &Self) {
         let runs = |names: &Self| names.actor_id.clone().or_else(|| names.task_id.clone());
