@@ -164,6 +164,21 @@ impl Agents {
         Look::read(&json).map_err(|_| NotInspected::Garbage)
     }
 
+    /// Whether there is an agent that can open a debugger there.
+    pub(crate) fn may_open(&self, at: &WorkerAt<'_>) -> bool {
+        self.inspector(at).is_ok()
+    }
+
+    fn inspector(&self, at: &WorkerAt<'_>) -> Result<Arc<Link>, NotInspected> {
+        let link = self
+            .speaks_for(at.cluster, at.node_id)
+            .map_err(NotInspected::NoAgent)?;
+        match link.about.inspects {
+            true => Ok(link),
+            false => Err(NotInspected::Older),
+        }
+    }
+
     async fn inspected(
         &self,
         at: &WorkerAt<'_>,
@@ -171,12 +186,7 @@ impl Agents {
         patience: Duration,
     ) -> Result<Vec<u8>, NotInspected> {
         let until = Instant::now() + patience;
-        let link = self
-            .speaks_for(at.cluster, at.node_id)
-            .map_err(NotInspected::NoAgent)?;
-        if !link.about.inspects {
-            return Err(NotInspected::Older);
-        }
+        let link = self.inspector(at)?;
         // Not more at a time, so that streams remain for sessions: who comes later waits.
         let turn = timeout_at(until, link.standing.inspections.acquire()).await;
         let _turn = turn.map_err(|_| NotInspected::Late)?;

@@ -49,6 +49,21 @@ impl RunningProcess {
     }
 }
 
+/// Where `running` is, for its agent. A refusal calls it `name`.
+fn worker_at<'a>(running: &'a Running, name: &str) -> Result<WorkerAt<'a>, SessionRefusal> {
+    let pid = running.pid.ok_or_else(|| {
+        SessionRefusal::Unreachable(format!(
+            "Ray does not say which process {name} is; try again in a moment"
+        ))
+    })?;
+    Ok(WorkerAt {
+        cluster: &running.cluster,
+        node_id: &running.node_id,
+        worker_id: &running.worker_id,
+        pid,
+    })
+}
+
 fn title(running: &Running) -> String {
     let mut title = match &running.names.actor_name {
         Some(actor) => format!("{} [{actor}]", running.name()),
@@ -114,13 +129,15 @@ impl AttachFlow<'_> {
         }
         self.put_on_record(first, selector.reason.as_deref())
             .await?;
-        let text = format!(
-            "opens a debugger in {}, which takes some seconds; the task stops at its next line of Python, and runs on when you detach. The debugger itself cannot be closed again: it listens on its node's loopback address until the worker ends",
-            process.title()
-        );
-        // A client that is gone is met by the session.
-        _ = client.send(&notice(&text, false)).await;
         let name = process.title();
+        let at = worker_at(first, &name)?;
+        let text = format!(
+            "opens a debugger in {name}, which takes some seconds; the task stops at its next line of Python, and runs on when you detach. The debugger itself cannot be closed again: it listens on its node's loopback address until the worker ends"
+        );
+        if self.context.peers.agents.may_open(&at) {
+            // A client that is gone is met by the session.
+            _ = client.send(&notice(&text, false)).await;
+        }
         self.open(first, &name).await?;
         let opened = self.listed(first, &name).await?;
         self.same((&process, &name), &opened).await?;
@@ -242,17 +259,7 @@ impl AttachFlow<'_> {
 
     /// Has the agent of its node open the debugger. A refusal calls it `name`, as those of the following do.
     pub(super) async fn open(&self, running: &Running, name: &str) -> Result<(), SessionRefusal> {
-        let pid = running.pid.ok_or_else(|| {
-            SessionRefusal::Unreachable(format!(
-                "Ray does not say which process {name} is; try again in a moment"
-            ))
-        })?;
-        let at = WorkerAt {
-            cluster: &running.cluster,
-            node_id: &running.node_id,
-            worker_id: &running.worker_id,
-            pid,
-        };
+        let at = worker_at(running, name)?;
         let agents = &self.context.peers.agents;
         let opened = agents.open_debugger(&at, OPENED).await;
         let sentence = |why: &NotInspected| format!("no debugger can be opened in {name}: {why}");
