@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::CONTENT_LENGTH;
+use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
@@ -248,6 +248,7 @@ async fn handle(
     in_progress: InProgress,
 ) -> Response<Body> {
     let head_only = request.method() == Method::HEAD;
+    let is_http1 = request.version() < Version::HTTP_2;
     let summary = &connection.info.summary;
     let id = summary.request();
     let answering = answer(&ctx, &connection, request, id, in_progress);
@@ -257,7 +258,13 @@ async fn handle(
     let status = response.status().as_u16();
     ctx.metrics.http_request(route, status);
     summary.answered(id, route, status);
-    let response = answer::marked(response, id);
+    let mut response = answer::marked(response, id);
+    // A stranger who was refused gives the place back: others want to show theirs.
+    let is_refused = response.status().is_client_error();
+    if is_http1 && is_refused && connection.info.place.owes_a_credential() {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
     if head_only {
         without_body(response)
     } else {
