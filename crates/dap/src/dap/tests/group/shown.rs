@@ -176,7 +176,7 @@ async fn a_breakpoint_for_a_rank_says_where_no_rank_is_known() {
     scene.nobody_else_heard_of_rank().await;
 }
 
-/// What is said in the console of a rank is seen by nobody whose console is that of "Ray".
+/// What is said in the console of a rank is seen by no one whose console is that of "Ray".
 #[tokio::test]
 async fn the_console_of_all_tasks_says_once_that_no_rank_is_known() {
     let mut scene = scene(["0.5", "nan"]).await;
