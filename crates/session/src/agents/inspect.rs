@@ -165,7 +165,7 @@ impl Agents {
     }
 
     /// Whether there is an agent that can open a debugger there.
-    pub(crate) fn may_open(&self, at: &WorkerAt<'_>) -> bool {
+    pub fn may_open(&self, at: &WorkerAt<'_>) -> bool {
         self.inspector(at).is_ok()
     }
 
