@@ -10,6 +10,7 @@ mod buffered;
 mod change;
 mod done;
 mod inject;
+mod recorded;
 mod streamed;
 pub(super) mod upstream;
 
@@ -20,24 +21,27 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
-    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, LOCATION,
+    ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, LOCATION,
 };
 use hyper::http::request::Parts;
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode, Version};
-use serde_json::Map;
 
 use self::buffered::{BufferedAnswer, View, Viewer, rewritten};
+use self::recorded::RecordedChange;
 use self::upstream::{Upstream, cluster};
 use super::answer::{self, Body};
 use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
-use super::required_access::{self, Described, RequiredAccess, RowAccess};
+use super::required_access::{self, RequiredAccess, RowAccess};
 use super::route::{CLUSTERS, Missing, Which};
 use super::{audit, authenticate, credential, entrance, hop, websocket};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
+
+/// What a request is answered.
+type Answer = Result<Response<Body>, HttpRefusal>;
 
 /// One request to a dashboard, before its sender is known.
 pub(super) struct ProxiedRequest<'a> {
@@ -54,37 +58,17 @@ impl ProxiedRequest<'_> {
         }
     }
 
-    async fn admit(&self, mut parts: Parts, body: Incoming) -> Result<Response<Body>, HttpRefusal> {
+    async fn admit(&self, mut parts: Parts, mut body: Incoming) -> Answer {
         let (ctx, exchange) = (self.exchange.ctx, self.exchange);
         let path = match self.which {
             Which::Named(_, rest) => rest,
             Which::Default | Which::Own(_) => parts.uri.path(),
         };
-        if !self.which.is_own()
-            && let Some(sent) = entrance::sent_on(exchange, &parts, self.which)
-        {
-            return sent;
-        }
         let websocket = websocket::is_asked_for(&parts.method, &parts.headers);
         let need = required_access::of(&parts.method, path, websocket);
-        if ctx.auth.is_on() {
-            match need {
-                RequiredAccess::SignIn if self.which.is_own() => {
-                    return Err(HttpRefusal::SignInElsewhere);
-                }
-                _ if self.which.is_own() => {}
-                RequiredAccess::Mode => return Ok(authenticate::mode(exchange.connection)),
-                RequiredAccess::SignIn => {
-                    return Ok(Box::pin(authenticate::sign_in(exchange, &parts)).await);
-                }
-                // Other clusters' names are not for everybody; a person who signs in at the first page is signed in there too.
-                RequiredAccess::Page
-                    if matches!(self.which, Which::Default) && body.is_end_stream() =>
-                {
-                    return Box::pin(self.page(&parts)).await;
-                }
-                _ => {}
-            }
+        let described = required_access::described(&parts.method, path);
+        if let Some(answer) = self.answer_to_anybody(&parts, &body, need).await {
+            return answer;
         }
         let caller = match self.which {
             Which::Own(label) => authenticate::on_dashboard(exchange, &parts, label).await?,
@@ -100,54 +84,27 @@ impl ProxiedRequest<'_> {
         if self.which.is_own() && need == RequiredAccess::Mode && ctx.auth.is_on() {
             return Ok(authenticate::no_mode());
         }
-        let (view, change) = match authorise(principal, &cluster, need) {
+        let (view, place) = match authorise(principal, &cluster, need) {
             Ok(allowed) => allowed,
             Err(missing) => {
                 return Err(Box::pin(audit::deny(exchange, principal, missing)).await);
             }
         };
-        let (mut body, mut read) = (body, None);
-        let described = required_access::described(&parts.method, path);
-        if let Some(place) = &change {
-            let mut details = Map::new();
-            if let Some(what) = described {
-                let description = done::description(what, &parts.headers, &mut body);
-                let description = match Box::pin(description).await {
-                    Ok(description) => description,
-                    Err(answer) => return Ok(answer),
-                };
-                details = description.details;
-                read = Some(description.text);
-                if what == Described::Job
-                    && let Some(job) = &read
-                {
-                    let subject = principal.known_subject();
-                    let changed = inject::change(job, ctx.config.hook.inject, subject.as_deref());
-                    let Some((changes, text)) = changed else {
-                        return Ok(done::unreadable("a job"));
-                    };
-                    if changes.hook {
-                        details.insert("hook".to_owned(), true.into());
-                    }
-                    if changes.any() {
-                        parts.headers.insert(CONTENT_LENGTH, text.len().into());
-                        read = Some(text.into());
-                    }
-                }
+        let mut change = None;
+        if let Some(place) = place {
+            let place = (place, described);
+            let made = RecordedChange::make(exchange, principal, place, &mut parts, &mut body);
+            match made.await {
+                Ok(made) => change = Some(made),
+                Err(answer) => return answer,
             }
-            // Before it is made.
-            let place = place.clone();
-            Box::pin(audit::record(exchange, principal, place, details)).await?;
         }
-        let prefix = match self.which {
-            Which::Named(name, _) => format!("{CLUSTERS}{name}"),
-            Which::Default | Which::Own(_) => String::new(),
-        };
-        let upstream = self.upstream(cluster, prefix)?;
+        let upstream = self.upstream(cluster, self.prefix())?;
         let mut request = Request::from_parts(parts, body);
         if let Some(token) = &caller.token {
             credential::strip(request.headers_mut(), token);
         }
+        let read = change.as_mut().and_then(|change| change.read.take());
         // Pinned here: within the select it would be there twice.
         let mut passed = pin!(self.pass(&upstream, principal, view, request, read));
         let mut response = tokio::select! {
@@ -161,18 +118,53 @@ impl ProxiedRequest<'_> {
         {
             return Err(HttpRefusal::Ended(ended));
         }
-        if change.is_some() {
-            let mut id = None;
-            if described == Some(Described::Job) {
-                (id, response) = Box::pin(done::submission(response)).await;
-            }
-            let status = response.status();
-            Box::pin(audit::answered(exchange, principal, status, id)).await;
+        if let Some(change) = &change {
+            response = change.answered(exchange, principal, response).await;
         }
         if !principal.is_anonymous() {
             authenticate::keep_private(response.headers_mut());
         }
         Ok(response)
+    }
+
+    /// What is answered before it is known who asks: the way to another host, and whatever leads to signing in.
+    async fn answer_to_anybody(
+        &self,
+        parts: &Parts,
+        body: &Incoming,
+        need: RequiredAccess,
+    ) -> Option<Answer> {
+        let exchange = self.exchange;
+        if !self.which.is_own()
+            && let Some(sent) = entrance::sent_on(exchange, parts, self.which)
+        {
+            return Some(sent);
+        }
+        if !exchange.ctx.auth.is_on() {
+            return None;
+        }
+        Some(match (need, self.which.is_own()) {
+            (RequiredAccess::SignIn, true) => Err(HttpRefusal::SignInElsewhere),
+            (RequiredAccess::Mode, false) => Ok(authenticate::mode(exchange.connection)),
+            (RequiredAccess::SignIn, false) => {
+                Ok(Box::pin(authenticate::sign_in(exchange, parts)).await)
+            }
+            // Other clusters' names are not for everybody; a person who signs in at the first page is signed in there too.
+            (RequiredAccess::Page, false)
+                if matches!(self.which, Which::Default) && body.is_end_stream() =>
+            {
+                Box::pin(self.page(parts)).await
+            }
+            _ => return None,
+        })
+    }
+
+    /// What the path has before that at the head.
+    fn prefix(&self) -> String {
+        match self.which {
+            Which::Named(name, _) => format!("{CLUSTERS}{name}"),
+            Which::Default | Which::Own(_) => String::new(),
+        }
     }
 
     fn upstream(&self, cluster: Arc<str>, prefix: String) -> Result<Upstream, HttpRefusal> {
@@ -187,7 +179,7 @@ impl ProxiedRequest<'_> {
     }
 
     /// The page that asks for a token, for each visitor: of the request only the path goes on, and what a cache needs.
-    async fn page(&self, asked: &Parts) -> Result<Response<Body>, HttpRefusal> {
+    async fn page(&self, asked: &Parts) -> Answer {
         let cluster = self.exchange.ctx.registry.default_cluster();
         let upstream = self.upstream(cluster.ok_or(HttpRefusal::NoDashboard)?, String::new())?;
         let mut request = Request::new(Empty::new().map_err(|never| match never {}).boxed());
