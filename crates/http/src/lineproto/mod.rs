@@ -13,6 +13,7 @@ mod input;
 pub mod legacy;
 mod output;
 mod prompt;
+mod running_command;
 mod session;
 mod several;
 

@@ -4,7 +4,6 @@
 //! a stop that may never come. A client that is lost while the task stands leaves the prompt as it is.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
@@ -12,30 +11,18 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::lineproto::input::{ClientInput, TOO_LONG, Typed};
 use crate::lineproto::output::{Out, WorkerOutput};
+use crate::lineproto::running_command::{Due, RunningCommand, lets_run, takes_more};
 use crate::lineproto::session::Log;
 use ray_relay_base::memory::Account;
 use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_debugger::debugger::Worker;
 use ray_relay_debugger::debugger::unattended::TerminalPrompt;
-use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError, resumes};
+use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError};
 use ray_relay_ray::ray::task_end::TaskEnd;
 
 /// What a session of the relay's own for a person at a terminal is called.
 pub(super) const CLIENT: &str = "ray-relay terminal";
-
-/// Lines that are taken while the task runs.
-pub(super) const AHEAD: usize = 64;
-/// How long the last command of a client that has closed its half may run.
-const LAST_WORDS: Duration = Duration::from_secs(10);
-
-/// How long an expression may take to end that is interrupted because its client is gone.
-pub(super) const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a command may run before a line that leaves cuts it short: what `n` prints is still seen where `q` comes
-/// right behind it.
-const MOMENT: Duration = Duration::from_secs(1);
-/// After this long it is said, once, how to get away from a task that runs.
-pub(super) const HINT: Duration = Duration::from_secs(2);
 
 /// How the conversation at a prompt ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -150,14 +137,14 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     R: AsyncRead + Unpin,
 {
-    let OpenedPrompt { prompt, pieces } = attached;
     let mut ahead = VecDeque::new();
-    let mut hinted = false;
+    let mut is_hinted = false;
     loop {
+        let prompt = &mut attached.prompt;
         shown.text(prompt.text()).await;
         let typed = match ahead.pop_front() {
             Some(typed) => typed,
-            None => match typed(prompt, pieces, input, out, shown).await {
+            None => match typed(prompt, &mut attached.pieces, input, out, shown).await {
                 Ok(typed) => typed,
                 Err(end) => return PromptOutcome::By(end),
             },
@@ -183,99 +170,92 @@ where
             out.notice(&why.to_string()).await;
             continue;
         }
-        let interrupt = prompt.interrupter();
         task.resumed();
-        let mut running = Box::pin(prompt.line(&line));
-        let began = Instant::now();
-        let may_leave = lets_run(&line);
-        let (mut last_words, mut interrupted, mut gone) = (None, false, false);
-        let after = loop {
-            let leave_at = leave_at(ahead.front(), (began, may_leave), &mut last_words);
-            tokio::select! {
-                biased;
-                Some(piece) = pieces.recv() => shown.text(piece.text()).await,
-                after = &mut running => break Some(after),
-                () = task.ended() => interrupt.task_ended(),
-                () = sleep_until(leave_at.unwrap_or(began)), if leave_at.is_some() => {
-                    let Some(Typed::Line(leave)) = ahead.front() else {
-                        if may_leave || std::mem::replace(&mut interrupted, true) {
-                            break None;
-                        }
-                        // Without its expression the task can be parked.
-                        interrupt.now();
-                        last_words = Some(Instant::now() + INTERRUPT_TIMEOUT);
-                        continue;
-                    };
-                    match log.command(&Typed::text(leave)).await {
-                        Ok(()) => break None,
-                        Err(why) => {
-                            ahead.pop_front();
-                            out.notice(&why.to_string()).await;
-                        }
-                    }
-                }
-                () = sleep_until(began + HINT), if may_leave && !hinted => {
-                    hinted = true;
-                    out.text("[still running; quit leaves, and the task runs on]\n").await;
-                }
-                typed = input.next(), if ahead.len() < AHEAD && ahead.back() != Some(&Typed::End) => match typed {
-                    Typed::Interrupt => {
-                        // What was typed before is for a prompt that will be another one.
-                        ahead.clear();
-                        interrupt.now();
-                    }
-                    typed => ahead.push_back(typed),
-                },
-                () = out.closed(), if !gone => {
-                    gone = true;
-                    if may_leave {
-                        break None;
-                    }
-                    ahead.clear();
-                    ahead.push_back(Typed::End);
-                    last_words = Some(Instant::now());
-                }
-            }
-        };
-        drop(running);
+        let client = Client { input, out, log };
+        let told = (&mut *shown, &mut is_hinted);
+        let done = run(attached, &line, &mut task, client, &mut ahead, told).await;
         task.stopped();
-        show_all(pieces, shown).await;
-        match after {
+        show_all(&mut attached.pieces, shown).await;
+        match done {
             // Who had the task run, and had nothing to say about what comes then, is done with it.
-            Some(After::Prompt) if may_leave && ahead.front() == Some(&Typed::End) => {}
+            Some(After::Prompt) if lets_run(&line) && ahead.front() == Some(&Typed::End) => {}
             Some(After::Prompt) => continue,
             Some(After::Ended(end)) => return PromptOutcome::By(end),
             None => {}
         }
-        prompt.leave().await;
+        attached.prompt.leave().await;
         return PromptOutcome::By(PromptEnd::Left);
     }
 }
 
-/// Whether `line` has a task run, and nothing else: what ends by itself, or has more to do after the stop, is not cut short.
-pub(super) fn lets_run(line: &str) -> bool {
-    resumes(line) && !line.contains(";;")
+/// Who is at the prompt.
+struct Client<'a, 'l, R> {
+    input: &'a mut ClientInput<R>,
+    out: &'a Out,
+    log: &'a Log<'l>,
 }
 
-/// When a line that was begun then is left, where what comes `next` of the client wants that: it may leave one that
-/// [lets the task run](lets_run). `last_words`: until when it may run for a client that has said all, once that is so.
-pub(super) fn leave_at(
-    next: Option<&Typed>,
-    (began, may_leave): (Instant, bool),
-    last_words: &mut Option<Instant>,
-) -> Option<Instant> {
-    match next {
-        // No client is left that could stop it; one that only said all that there is to say sees what comes at once.
-        Some(Typed::End) => Some(*last_words.get_or_insert_with(|| Instant::now() + LAST_WORDS)),
-        Some(Typed::Line(next)) if may_leave && leaves(next) => Some(began + MOMENT),
-        _ => None,
+/// Has `line` done, shows what it prints, and takes what is typed `ahead` meanwhile. `None`: the prompt is to be left before it is
+/// done.
+async fn run<S, R>(
+    attached: &mut OpenedPrompt<S>,
+    line: &str,
+    task: &mut TaskEnd,
+    client: Client<'_, '_, R>,
+    ahead: &mut VecDeque<Typed>,
+    (shown, is_hinted): (&mut WorkerOutput, &mut bool),
+) -> Option<After>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    R: AsyncRead + Unpin,
+{
+    let OpenedPrompt { prompt, pieces } = attached;
+    let Client { input, out, log } = client;
+    let interrupt = prompt.interrupter();
+    let mut command = RunningCommand::new(line);
+    let mut running = Box::pin(prompt.line(line));
+    loop {
+        let deadline = command.deadline(ahead.front());
+        tokio::select! {
+            biased;
+            Some(piece) = pieces.recv() => shown.text(piece.text()).await,
+            after = &mut running => return Some(after),
+            () = task.ended() => interrupt.task_ended(),
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                // A line that leaves is on record as every other one.
+                let leave = match ahead.front() {
+                    Some(Typed::Line(leave)) => log.command(&Typed::text(leave)).await,
+                    _ => match command.due() {
+                        Due::Leave => Ok(()),
+                        Due::Interrupt => {
+                            interrupt.now();
+                            continue;
+                        }
+                    },
+                };
+                let Err(why) = leave else {
+                    return None;
+                };
+                ahead.pop_front();
+                out.notice(&why.to_string()).await;
+            }
+            () = sleep_until(command.hint_at()), if command.may_leave && !*is_hinted => {
+                *is_hinted = true;
+                out.text("[still running; quit leaves, and the task runs on]\n").await;
+            }
+            typed = input.next(), if takes_more(ahead) => match typed {
+                Typed::Interrupt => {
+                    // What was typed before is for a prompt that will be another one.
+                    ahead.clear();
+                    interrupt.now();
+                }
+                typed => ahead.push_back(typed),
+            },
+            () = out.closed(), if command.has_client() => if command.client_gone(ahead) {
+                return None;
+            },
+        }
     }
-}
-
-/// A line that does nothing but leave. `q!`, which ends the worker, is none: it waits for its turn.
-pub(super) fn leaves(line: &[u8]) -> bool {
-    let line = Typed::text(line);
-    matches!(line.trim(), "q" | "quit" | "exit" | "detach" | "EOF")
 }
 
 /// What is typed next, or how the session ended while that was awaited.

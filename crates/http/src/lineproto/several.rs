@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::lineproto::input::{ClientInput, TOO_LONG, Typed};
 use crate::lineproto::output::Out;
-use crate::lineproto::prompt::{AHEAD, HINT, INTERRUPT_TIMEOUT, leave_at, lets_run};
+use crate::lineproto::running_command::{Due, RunningCommand, lets_run, takes_more};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::PromptEnd;
 use ray_relay_view::group::prompt::PromptGroup;
@@ -95,30 +95,25 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     R: AsyncRead + Unpin,
 {
-    let (began, may_leave) = (Instant::now(), lets_run(line));
-    let (mut last_words, mut hinted, mut gone) = (None, false, false);
-    let mut interrupted = false;
+    let mut command = RunningCommand::new(line);
+    let mut is_hinted = false;
     let mut asking = group.ask(line);
     loop {
-        let leave_at = leave_at(ahead.front(), (began, may_leave), &mut last_words);
+        let deadline = command.deadline(ahead.front());
         tokio::select! {
             biased;
             goes_on = asking.next() => if !goes_on {
                 break;
             },
-            () = sleep_until(leave_at.unwrap_or(began)), if leave_at.is_some() => {
-                if may_leave || std::mem::replace(&mut interrupted, true) {
-                    break;
-                }
-                // Without their expressions the tasks can be parked.
-                asking.interrupt();
-                last_words = Some(Instant::now() + INTERRUPT_TIMEOUT);
-            }
-            () = sleep_until(began + HINT), if !hinted => {
-                hinted = true;
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => match command.due() {
+                Due::Leave => break,
+                Due::Interrupt => asking.interrupt(),
+            },
+            () = sleep_until(command.hint_at()), if !is_hinted => {
+                is_hinted = true;
                 out.text(&asking.hint("`interrupt`")).await;
             }
-            typed = input.next(), if ahead.len() < AHEAD && ahead.back() != Some(&Typed::End) => {
+            typed = input.next(), if takes_more(ahead) => {
                 let is_interrupt = match &typed {
                     Typed::Interrupt => true,
                     Typed::Line(line) => Typed::text(line).trim() == INTERRUPT,
@@ -132,15 +127,9 @@ where
                     ahead.push_back(typed);
                 }
             }
-            () = out.closed(), if !gone => {
-                gone = true;
-                ahead.clear();
-                ahead.push_back(Typed::End);
-                last_words = Some(Instant::now());
-                if may_leave {
-                    break;
-                }
-            }
+            () = out.closed(), if command.has_client() => if command.client_gone(ahead) {
+                break;
+            },
         }
     }
     let (said, waited) = asking.over();
