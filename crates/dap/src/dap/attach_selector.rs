@@ -124,116 +124,145 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
         Some(_) => return Err(not_a_selector()),
     };
     for (key, value) in keys {
-        if value.is_null() {
-            continue;
+        if !value.is_null() {
+            selector.set(GivenKey { key, value })?;
         }
-        let must_be = |what: &str| bad(format!("`rayRelay.{key}` must be {what}"));
-        let text = || {
-            let text = value.as_str().filter(|s| !s.is_empty());
-            text.map(str::to_owned)
-                .ok_or_else(|| must_be("a string that is not empty"))
-        };
-        let flag = || value.as_bool().ok_or_else(|| must_be("true or false"));
-        match key.as_str() {
+    }
+    selector.check()?;
+    Ok(selector)
+}
+
+/// One key of `rayRelay`, with what the client gave for it.
+#[derive(Clone, Copy)]
+struct GivenKey<'a> {
+    key: &'a str,
+    value: &'a Value,
+}
+
+impl GivenKey<'_> {
+    fn must_be(&self, what: &str) -> SessionRefusal {
+        bad(format!("`rayRelay.{}` must be {what}", self.key))
+    }
+
+    fn text(&self) -> Result<String, SessionRefusal> {
+        let text = self.value.as_str().filter(|text| !text.is_empty());
+        text.map(str::to_owned)
+            .ok_or_else(|| self.must_be("a string that is not empty"))
+    }
+
+    fn flag(&self) -> Result<bool, SessionRefusal> {
+        let flag = self.value.as_bool();
+        flag.ok_or_else(|| self.must_be("true or false"))
+    }
+}
+
+impl AttachSelector {
+    fn set(&mut self, given: GivenKey<'_>) -> Result<(), SessionRefusal> {
+        match given.key {
             "breakpoint" => {
-                let text = text()?;
-                selector.breakpoint = text.parse().ok();
-                if selector.breakpoint.is_none() {
-                    selector.begun = Some(text.parse().map_err(|why| {
+                let text = given.text()?;
+                self.breakpoint = text.parse().ok();
+                if self.breakpoint.is_none() {
+                    self.begun = Some(text.parse().map_err(|why| {
                         bad(format!("`rayRelay.breakpoint` is \"{}\", but {why}; `ray-relay list` shows the ids", shortened(&text, 20)))
                     })?);
                 }
             }
-            "task" => selector.task = Some(text()?),
+            "task" => self.task = Some(given.text()?),
             "worker" => {
-                let text = text()?.to_ascii_lowercase();
+                let text = given.text()?.to_ascii_lowercase();
                 if text.len() < 6 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-                    return Err(must_be("a worker id, or at least its first six characters"));
+                    return Err(given.must_be("a worker id, or at least its first six characters"));
                 }
-                selector.worker = Some(text);
+                self.worker = Some(text);
             }
-            "running" => selector.running = flag()?,
-            "reason" => selector.reason = Some(one_line(&text()?)),
-            "next" => selector.next = flag()?,
-            "all" if value == "mine" => (selector.all, selector.mine) = (true, true),
+            "running" => self.running = given.flag()?,
+            "reason" => self.reason = Some(one_line(&given.text()?)),
+            "next" => self.next = given.flag()?,
+            "all" if given.value == "mine" => (self.all, self.mine) = (true, true),
             "all" => {
-                let all = value.as_bool();
-                selector.all = all.ok_or_else(|| must_be("true, false or \"mine\""))?;
+                let all = given.value.as_bool();
+                self.all = all.ok_or_else(|| given.must_be("true, false or \"mine\""))?;
             }
-            "cluster" => selector.cluster = Some(text()?),
+            "cluster" => self.cluster = Some(given.text()?),
             // Where there is no such folder.
-            "localRoot" if value == "" => selector.local_root = Some(String::new()),
-            "localRoot" => selector.local_root = Some(text()?),
-            "takeOver" => selector.take_over = flag()?,
+            "localRoot" if given.value == "" => self.local_root = Some(String::new()),
+            "localRoot" => self.local_root = Some(given.text()?),
+            "takeOver" => self.take_over = given.flag()?,
             "onClose" => {
-                selector.on_close = Some(match value.as_str() {
+                self.on_close = Some(match given.value.as_str() {
                     Some("park") => OnClose::Park,
                     Some("continue") => OnClose::Continue,
-                    _ => return Err(must_be("\"park\" or \"continue\"")),
+                    _ => return Err(given.must_be("\"park\" or \"continue\"")),
                 });
             }
             "parkFor" => {
-                let asked = value.as_str().map(parse_duration);
+                let asked = given.value.as_str().map(parse_duration);
                 let asked = asked.and_then(Result::ok).filter(|asked| !asked.is_zero());
-                selector.park_for =
-                    Some(asked.ok_or_else(|| must_be("a time such as \"2h\" or \"45m\""))?);
+                self.park_for =
+                    Some(asked.ok_or_else(|| given.must_be("a time such as \"2h\" or \"45m\""))?);
             }
-            "group" => match text()? {
-                job if job == "job" => (selector.together, selector.all) = (Some(true), true),
-                none if none == "none" => selector.together = Some(false),
-                id if RequestId::is_written_so(&id) => selector.group = Some(id),
+            "group" => match given.text()? {
+                job if job == "job" => (self.together, self.all) = (Some(true), true),
+                none if none == "none" => self.together = Some(false),
+                id if RequestId::is_written_so(&id) => self.group = Some(id),
                 _ => {
-                    return Err(must_be(
+                    return Err(given.must_be(
                         "\"job\", for a cluster session that stops all tasks of a job together, \"none\", where the policy says so and you do not want it, or the id that POST /relay/v1/group answers",
                     ));
                 }
             },
-            "stay" => selector.stay = flag()?,
-            "visit" => selector.visit = flag()?,
-            "family" => selector.family = Some(text()?),
+            "stay" => self.stay = given.flag()?,
+            "visit" => self.visit = given.flag()?,
+            "family" => self.family = Some(given.text()?),
             // Taken out before; here where nothing was in them.
             "token" | "ticket" => {}
             // For the sessions that follow ([`super::attach::RelayEndpoint`]).
             "listen" => {}
-            other => {
-                let nearest = KEYS
-                    .iter()
-                    .max_by(|a, b| strsim::jaro(a, other).total_cmp(&strsim::jaro(b, other)));
-                return Err(bad(format!(
-                    "`rayRelay.{}` is not known; did you mean `{}`? known are {}",
-                    shortened(other, 30),
-                    nearest.unwrap_or(&"breakpoint"),
-                    KEYS.join(", ")
-                )));
-            }
+            other => return Err(unknown_key(other)),
         }
+        Ok(())
     }
-    // By the relay itself, for a session of a cluster session.
-    let was_opened = selector.breakpoint.is_some() && selector.family.is_some();
-    let names_running = selector.task.is_some() || selector.worker.is_some() || was_opened;
-    if selector.running && (!names_running || selector.next || selector.all) {
-        return Err(bad(
-            "`rayRelay.running` opens a debugger in one task that runs: say which by `task`, a name as `ray-relay tasks` shows it or a task id, or by `worker`, and leave out `next` and `all`",
-        ));
+
+    /// Whether what was given goes together.
+    fn check(&self) -> Result<(), SessionRefusal> {
+        // By the relay itself, for a session of a cluster session.
+        let was_opened = self.breakpoint.is_some() && self.family.is_some();
+        let names_running = self.task.is_some() || self.worker.is_some() || was_opened;
+        if self.running && (!names_running || self.next || self.all) {
+            return Err(bad(
+                "`rayRelay.running` opens a debugger in one task that runs: say which by `task`, a name as `ray-relay tasks` shows it or a task id, or by `worker`, and leave out `next` and `all`",
+            ));
+        }
+        if self.reason.is_some() && !self.running {
+            return Err(bad(
+                "`rayRelay.reason` goes on record with a debugger that is opened in a task that runs: it belongs to `running`",
+            ));
+        }
+        if self.together == Some(true) && (names_running || self.breakpoint.is_some() || self.next)
+        {
+            return Err(bad(
+                "`rayRelay.group` \"job\" makes a cluster session, which opens a session for each task of the job: leave out `breakpoint`, `task`, `worker` and `next`",
+            ));
+        }
+        if self.take_over && self.breakpoint.is_none() && self.begun.is_none() {
+            return Err(bad(
+                "`rayRelay.takeOver` resumes a session that another user has parked: name it by `breakpoint`, its id in `ray-relay list`",
+            ));
+        }
+        Ok(())
     }
-    if selector.reason.is_some() && !selector.running {
-        return Err(bad(
-            "`rayRelay.reason` goes on record with a debugger that is opened in a task that runs: it belongs to `running`",
-        ));
-    }
-    if selector.together == Some(true)
-        && (names_running || selector.breakpoint.is_some() || selector.next)
-    {
-        return Err(bad(
-            "`rayRelay.group` \"job\" makes a cluster session, which opens a session for each task of the job: leave out `breakpoint`, `task`, `worker` and `next`",
-        ));
-    }
-    if selector.take_over && selector.breakpoint.is_none() && selector.begun.is_none() {
-        return Err(bad(
-            "`rayRelay.takeOver` resumes a session that another user has parked: name it by `breakpoint`, its id in `ray-relay list`",
-        ));
-    }
-    Ok(selector)
+}
+
+fn unknown_key(key: &str) -> SessionRefusal {
+    let like = |known: &&str| strsim::jaro(known, key);
+    let nearest = KEYS.iter().max_by(|a, b| like(a).total_cmp(&like(b)));
+    bad(format!(
+        "`rayRelay.{}` is not known; did you mean `{}`? known are {}",
+        shortened(key, 30),
+        nearest.unwrap_or(&"breakpoint"),
+        KEYS.join(", ")
+    ))
 }
 
 fn bad(why: impl Into<String>) -> SessionRefusal {
