@@ -63,12 +63,12 @@ enum FirstBytes {
     Silent,
 }
 
-/// A connection with TLS taken off.
-struct Terminated {
+/// A connection whose bytes are in the clear: with TLS taken off, or without.
+struct ClearConnection {
     wire: ClientWire,
     first: First,
     speaks: Speaks,
-    /// The principal of the client's certificate, where there is one.
+    /// The principal of the client's certificate, where there is one; why the connection is refused.
     certificate: Result<Option<Principal>, HandshakeRefusal>,
 }
 
@@ -177,28 +177,13 @@ async fn recognise(
     mut stream: TcpStream,
     mut connection: ConnectionInfo,
 ) -> Option<DetectedConnection> {
-    let listen = &context.config.listen;
-    let deadline = connection.accepted + listen.handshake_timeout;
+    let deadline = connection.accepted + context.config.listen.handshake_timeout;
     let first = match read_first(&mut stream, deadline).await {
         Ok(FirstBytes::Known(first)) => first,
         Ok(FirstBytes::Closed) => return None,
         Ok(FirstBytes::Silent) => {
             debug!("connection said nothing in time");
-            match tls.mode() {
-                TlsMode::Required => {
-                    let refused = &HandshakeRefusal::Plaintext;
-                    refusal::tell(
-                        context,
-                        stream,
-                        &connection.summary,
-                        Speaks::Text,
-                        refused,
-                        deadline,
-                    )
-                    .await;
-                }
-                TlsMode::Off | TlsMode::Optional => refusal::close(stream, SILENT_ANSWER).await,
-            }
+            answer_silence(context, tls.mode(), stream, &connection, deadline).await;
             return None;
         }
         Err(error) => {
@@ -206,65 +191,64 @@ async fn recognise(
             return None;
         }
     };
-    let (wire, first) = if first.detection == Detection::Tls {
+    let clear = if first.detection == Detection::Tls {
         connection.encrypted = true;
         connection.place.weigh(connection.tls_weight());
         // In a box: plain connections do not carry the size of a handshake around.
-        let terminated = Box::pin(terminate(context, tls, stream, first, deadline));
-        let Some(terminated) = terminated.await else {
+        let clear = Box::pin(terminate(context, tls, stream, first, deadline)).await;
+        if clear.is_none() {
             context.metrics.connection(Protocol::Tls);
             connection.summary.recognised(Protocol::Tls, false);
-            return None;
-        };
-        let Terminated {
-            wire,
-            first,
-            speaks,
-            certificate,
-        } = terminated;
-        match certificate {
-            Ok(principal) => {
-                if let Some(principal) = &principal {
-                    // Who has too many is told so in the protocol that is spoken.
-                    let _ = connection.place.recognised(principal);
-                }
-                connection.certificate = principal;
-            }
-            Err(refused) => {
-                known_as(context, &connection, first.detection);
-                let replayed = Prefixed::new(first.bytes.freeze(), wire);
-                refusal::tell(
-                    context,
-                    replayed,
-                    &connection.summary,
-                    speaks,
-                    &refused,
-                    deadline,
-                )
-                .await;
-                return None;
-            }
         }
-        (wire, first)
-    } else if tls.mode() == TlsMode::Required {
-        known_as(context, &connection, first.detection);
-        let speaks = Speaks::of(first.detection, &first.bytes, None);
-        let replayed = Prefixed::new(first.bytes.freeze(), stream);
-        connection.place.weigh(dap::unknown_weight(context));
-        refusal::tell(
-            context,
-            replayed,
-            &connection.summary,
-            speaks,
-            &HandshakeRefusal::Plaintext,
-            deadline,
-        )
-        .await;
-        return None;
+        clear?
     } else {
-        (ClientWire::Plain(stream), first)
+        ClearConnection {
+            speaks: Speaks::of(first.detection, &first.bytes, None),
+            wire: ClientWire::Plain(stream),
+            first,
+            certificate: match tls.mode() {
+                TlsMode::Required => Err(HandshakeRefusal::Plaintext),
+                TlsMode::Off | TlsMode::Optional => Ok(None),
+            },
+        }
     };
-    Some(told_apart(context, wire, first, connection))
+    match clear.certificate {
+        Ok(principal) => {
+            if let Some(principal) = &principal {
+                // Who has too many is told so in the protocol that is spoken.
+                let _ = connection.place.recognised(principal);
+            }
+            connection.certificate = principal;
+            Some(told_apart(context, clear.wire, clear.first, connection))
+        }
+        Err(refused) => {
+            known_as(context, &connection, clear.first.detection);
+            if !connection.encrypted {
+                connection.place.weigh(dap::unknown_weight(context));
+            }
+            let replayed = Prefixed::new(clear.first.bytes.freeze(), clear.wire);
+            let (summary, speaks) = (&connection.summary, clear.speaks);
+            refusal::tell(context, replayed, summary, speaks, &refused, deadline).await;
+            None
+        }
+    }
+}
+
+/// What a client is told that has said nothing in time.
+async fn answer_silence(
+    context: &Context,
+    mode: TlsMode,
+    stream: TcpStream,
+    connection: &ConnectionInfo,
+    deadline: Instant,
+) {
+    match mode {
+        TlsMode::Required => {
+            let (summary, refused) = (&connection.summary, &HandshakeRefusal::Plaintext);
+            refusal::tell(context, stream, summary, Speaks::Text, refused, deadline).await;
+        }
+        TlsMode::Off | TlsMode::Optional => refusal::close(stream, SILENT_ANSWER).await,
+    }
 }
 
 /// What follows from the protocol of a connection, before that is spoken: what it takes is counted from now on.
@@ -313,7 +297,7 @@ async fn terminate(
     stream: TcpStream,
     first: First,
     deadline: Instant,
-) -> Option<Terminated> {
+) -> Option<ClearConnection> {
     let stream = Prefixed::new(first.bytes.freeze(), stream);
     let Some(acceptor) = tls.acceptor() else {
         unsupported(context, stream, TLS_ALERT).await;
@@ -363,7 +347,7 @@ async fn terminate(
         },
     };
     let speaks = Speaks::of(first.detection, &first.bytes, alpn.as_deref());
-    Some(Terminated {
+    Some(ClearConnection {
         wire: ClientWire::Encrypted(stream),
         first,
         speaks,
