@@ -77,7 +77,7 @@ where
     let stops = together.stops;
     let all = AllTasks::new(&mut parent, &context.registry, audit.clone(), asker, stops);
     let related = tokio::select! {
-        related = relate(context, &mut client, (&mut announcer, all, &mut together), (&mut parent, close), (principal, summary)) => related,
+        related = relate(context, &mut client, (&mut announcer, all, &mut together), (&mut parent, close), (principal, summary, audit)) => related,
         // A client that reads nothing cannot be told.
         () = overdue(principal) => return Outcome::Revoked,
     };
@@ -127,7 +127,7 @@ async fn relate<S>(
     client: &mut Conversation<S>,
     (announcer, mut all, together): (&mut Announcer, AllTasks<'_>, &mut Together<'_>),
     (parent, close): (&mut GroupRoot, (Option<OnClose>, Duration)),
-    (principal, summary): (&Principal, &Summary),
+    (principal, summary, audit): (&Principal, &Summary, &SessionAudit<'_>),
 ) -> Result<Outcome, Closed>
 where
     S: PeerStream,
@@ -135,7 +135,7 @@ where
     let shutdown = &context.shutdown;
     let mut snapshots = context.registry.watch();
     let mut jobs = AskedJobs::new(context.registry.clone());
-    let mut ranks = RankQueries::new(context, principal, summary);
+    let mut ranks = RankQueries::new(context, principal, summary, audit.clone());
     let mut family = parent.tasks();
     client.send(&event(Event::Initialized, Value::Null)).await?;
     let (mut configured, mut draining) = (false, false);

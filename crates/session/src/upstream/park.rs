@@ -38,6 +38,7 @@ use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_debugger::debugger::unattended::{Unattended, UnattendedEvent};
 use ray_relay_debugger::debugger::waiting::{AfterWaiting, Waiting};
+use ray_relay_debugger::pdb::console_answer;
 use ray_relay_ray::ray::registry::Holder;
 
 /// How long the head is asked why a worker is gone.
@@ -286,6 +287,12 @@ impl<'a> Park<'a> {
                     }
                     AfterWaiting::Heard(UnattendedEvent::Value(value)) => {
                         if let Some(looking) = looking.take() {
+                            // By this the cluster session asks for the rank alone.
+                            let told = value.as_deref().ok();
+                            let told = told.and_then(|told| console_answer(told, told.len()));
+                            if let Some((_, Some(rank))) = told {
+                                self.live.worker.has_rank(rank);
+                            }
                             looking.done(value, &self.live.capture);
                         }
                     }

@@ -11,19 +11,22 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use ray_relay_access::connection::summary::Summary;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_access::recording::Direction;
 use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
+use ray_relay_base::wire::dap::names::Command;
 use ray_relay_debugger::pdb;
 use ray_relay_ray::hold::LOOK_CLIENT;
-use ray_relay_ray::ray::registry::{Breakpoint, Kind};
+use ray_relay_ray::ray::registry::{Breakpoint, Holder, Kind};
 use ray_relay_session::context::Context;
-use ray_relay_session::session::authorise;
+use ray_relay_session::session::audit::SessionAudit;
 use ray_relay_session::session::family::Stop;
+use ray_relay_session::session::parks::is_own;
+use ray_relay_session::session::{Authorized, authorise};
 use ray_relay_session::upstream::look::Look;
 
 /// Processes that are asked at a time.
@@ -35,11 +38,15 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a process may take to say its rank.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Characters of the value that comes with a rank.
+const VALUE_LIMIT: usize = 8;
+
 /// The questions of one cluster session.
 pub(super) struct RankQueries<'a> {
     context: &'a Context,
     principal: &'a Principal,
     summary: &'a Summary,
+    audit: SessionAudit<'a>,
     waiting: VecDeque<(Instant, Arc<Breakpoint>)>,
     asking: FuturesUnordered<Pin<Box<dyn Future<Output = Stop> + Send + 'a>>>,
 }
@@ -49,11 +56,13 @@ impl<'a> RankQueries<'a> {
         context: &'a Context,
         principal: &'a Principal,
         summary: &'a Summary,
+        audit: SessionAudit<'a>,
     ) -> Self {
         Self {
             context,
             principal,
             summary,
+            audit,
             waiting: VecDeque::new(),
             asking: FuturesUnordered::new(),
         }
@@ -74,10 +83,14 @@ impl<'a> RankQueries<'a> {
                 continue;
             }
             let (context, principal, summary) = (self.context, self.principal, self.summary);
+            let audit = self.audit.clone();
             self.asking.push(Box::pin(async move {
                 let stop = (breakpoint.id, breakpoint.stop);
                 // What is not known of a rank is shown as a pid.
-                let _ = asked(context, principal, summary, &breakpoint).await;
+                let _ = match parked(context, principal, stop) {
+                    Some(authorized) => asked_of_park(context, &audit, &authorized).await,
+                    None => asked(context, principal, summary, &breakpoint).await,
+                };
                 stop
             }));
         }
@@ -93,6 +106,36 @@ impl<'a> RankQueries<'a> {
             None => std::future::pending().await,
         }
     }
+}
+
+/// What is at `stop`, where `principal` has parked it here. What is offered to its client is not shown as parked.
+fn parked(context: &Context, principal: &Principal, stop: Stop) -> Option<Authorized> {
+    let list = context.registry.snapshot();
+    let known = list.find(stop.0).filter(|known| known.stop == stop.1)?;
+    match known.kind {
+        Kind::Debugpy => {}
+        Kind::Pdb => return None,
+    }
+    let is_here = known.holder().is_some_and(Holder::is_here);
+    if !is_here || !is_own(principal, known) {
+        return None;
+    }
+    authorise(principal, known, Scope::View).ok()
+}
+
+/// Asks the process of a park, once that is on record: the park has the answer shown. `None`: it was not asked, or is at work.
+async fn asked_of_park(
+    context: &Context,
+    audit: &SessionAudit<'_>,
+    authorized: &Authorized,
+) -> Option<()> {
+    let asks = (LOOK_CLIENT, Command::Evaluate.as_str());
+    let ids = [authorized.breakpoint().id];
+    audit.group(asks, None, &ids).await.ok()?;
+    let expression = pdb::console_expression("None", false, VALUE_LIMIT);
+    let looked = context.sessions.parks.look(authorized, expression);
+    let _ = timeout(ANSWER_TIMEOUT, looked).await.ok()?.ok()?;
+    Some(())
 }
 
 /// Asks the process of `breakpoint`; the registry has the answer. `None`: it was not asked, or gave none.

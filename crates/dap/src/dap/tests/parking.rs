@@ -86,7 +86,13 @@ async fn standing_with(
     context: &Arc<Context>,
     arguments: Value,
 ) -> (Worker, Debugger, Conversation<TcpStream>) {
-    let (worker, mut debugger, mut dap) = session(context, arguments).await;
+    stands(session(context, arguments).await).await
+}
+
+/// An attached session, whose task stops.
+async fn stands(
+    (worker, mut debugger, mut dap): (Worker, Debugger, Conversation<TcpStream>),
+) -> (Worker, Debugger, Conversation<TcpStream>) {
     initialized(&mut dap).await;
     debugger.event("initialized").await;
     let done = debugger.send("configurationDone", json!({})).await;

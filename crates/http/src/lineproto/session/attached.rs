@@ -177,19 +177,11 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             // A person who goes on with a task that stands does not let it run by leaving at this moment.
             let may_leave = matches!(opening, Opening::New(_));
             let account = self.context.account(live.worker.principal());
-            let names = &live.worker.breakpoint().names;
-            let asks_rank = names.may_be_ranked() && !names.rank_is_certain;
             let attach = async {
-                let mut attached = tokio::select! {
+                tokio::select! {
                     attached = prompt::attach(opening, shown, (may_kill, account)) => Some(attached),
                     () = out.closed(), if may_leave => None,
-                };
-                // A park is not asked for its rank: the list, and an editor that goes on with it, have it from here.
-                let rank = match &mut attached {
-                    Some(Ok((attached, None))) if asks_rank => attached.prompt.rank().await,
-                    _ => Ok(None),
-                };
-                (attached, rank.ok().flatten())
+                }
             };
             let mut attach = pin!(attach);
             let attached = match watched(live, active, out, &mut attach).await {
@@ -197,10 +189,6 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 Err(SessionEnd::Quiet | SessionEnd::Aborted) if stay.is_some() => attach.await,
                 attached => attached?,
             };
-            let (attached, rank) = attached;
-            if let Some(rank) = rank {
-                live.worker.has_rank(rank);
-            }
             let (attached, over) = match attached {
                 None => return Ok(WorkerOutcome::Gone),
                 Some(Err(why)) => return Ok(WorkerOutcome::Prompt(Err(why))),

@@ -86,11 +86,8 @@ impl Worker {
                 }
                 let frame =
                     json!({"id": 1, "name": "add", "line": line, "source": {"path": "/job.py"}});
-                let asked = request["arguments"]["expression"].as_str();
-                let asks_rank = asked.is_some_and(|asked| asked.contains(r#"\"op\":\"ranks\""#));
-                let result = if asks_rank { r#"{"rank": 5}"# } else { "" };
                 let mut answer = json!({"type": "response", "seq": 1, "request_seq": request["seq"], "command": command,
-                    "success": true, "body": {"stackFrames": [frame], "result": result}});
+                    "success": true, "body": {"stackFrames": [frame], "result": ""}});
                 if command == "attach" {
                     attach = std::mem::replace(&mut answer, event("initialized", Value::Null));
                 }
@@ -308,23 +305,4 @@ async fn quit_that_cannot_be_recorded_leaves_nothing() {
     let (end, _, shown) = scene.rest(Instant::now()).await;
     assert_eq!(end, PromptEnd::Left);
     assert!(shown.contains("audit log"), "{shown}");
-}
-
-/// A park is asked nothing: what the prompt has learned is what an editor names its session by that goes on with the task.
-#[tokio::test]
-async fn a_prompt_learns_the_rank_of_an_actor() {
-    let relay = relay(true, |_| {});
-    let (listener, mut breakpoint) = listening(paused("Trainer.step", 1)).await;
-    breakpoint.names_mut().actor_id = Some("ac01".to_owned());
-    let debugpy = Debugpy::of(listener, breakpoint);
-    let id = debugpy.breakpoint.id;
-    relay.context.registry.insert(debugpy.breakpoint.clone());
-    let mut person = Person::connect(&relay);
-    let typed = format!("{}\nenter {id}\n", token_of("ann"));
-    person.say(&typed).await;
-    let (_, _worker) = tokio::join!(person.until("(Pdb) "), debugpy.entered());
-    let list = relay.context.registry.snapshot();
-    let names = &list.find(id).unwrap().names;
-    assert_eq!((names.rank, names.rank_is_certain), (Some(5), true));
-    drop(person);
 }

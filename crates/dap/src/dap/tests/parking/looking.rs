@@ -1,6 +1,7 @@
 //! Looks at a park, which leave it as it was: by a client that does not configure, and by the relay itself.
 
 use super::*;
+use crate::dap::tests::family::{announced, configured_with};
 use ray_relay_access::identity::testing::principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_session::session::authorise;
@@ -41,6 +42,36 @@ async fn who_leaves_before_configuring_leaves_a_park_with_its_name_and_its_time(
     drop(next.dap);
     until_parked(&context, id).await;
     assert!(left(&context, id).until > before.until);
+}
+
+/// What `exec --stay` has parked: an editor that opens it keeps the name.
+#[tokio::test]
+async fn a_parked_actor_is_asked_for_its_rank_before_a_session_opens() {
+    let (context, _) = relay(minutes(15));
+    let mut one = paused("Trainer.step", 1);
+    one.names_mut().actor_id = Some("ac01".to_owned());
+    let worker = Worker::listening(one).await;
+    let id = worker.breakpoint.id;
+    context.registry.insert(worker.breakpoint.clone());
+    let (debugger, _) = Debugger::attaching(&context, with_token(token_of("ann"))).await;
+    let (dap, _) = worker.attached().await;
+    let (_worker, debugger, mut dap) = stands((worker, debugger, dap)).await;
+    drop(debugger.dap);
+    until_parked(&context, id).await;
+    let mut parent = Debugger::connect(&context).await;
+    let mut arguments = with_token(token_of("ann"));
+    arguments["rayRelay"]["all"] = true.into();
+    configured_with(&mut parent, arguments).await;
+    let answers = async {
+        let evaluate = got(&mut dap, "evaluate").await;
+        let told = json!({"text": "None\n", "total": 4, "rank": 5}).to_string();
+        let body = json!({"result": told, "variablesReference": 0});
+        dap.send(&evaluate.success(body)).await.unwrap();
+    };
+    let (opened, ()) = tokio::join!(announced(&mut parent), answers);
+    let name = opened["name"].as_str().unwrap();
+    assert!(name.starts_with("rank 5 · Trainer.step"), "{name}");
+    until_parked(&context, id).await;
 }
 
 #[tokio::test]
