@@ -25,6 +25,7 @@ pub use self::deployed::{DeployedArgs, run as run_deployed};
 pub use self::error::DeployError;
 use self::state::{DeploymentState, DriverReport};
 use ray_relay_access::telemetry::progress::{PreparationClock, ProgressStep};
+use ray_relay_base::wire::json::typed_at;
 use ray_relay_base::wire::text::{hex, one_line, replaced};
 use ray_relay_base::wire::zip::{self, ZipEntry};
 use ray_relay_ray::ray::jobs::{JobState, Jobs};
@@ -88,7 +89,9 @@ impl Deployment {
             Some(job) => Err(DeployError::Runs {
                 name: self.name.clone(),
                 id: replaced(&job.submission_id).into_owned(),
-                relays: one_line(job.metadata["ray_relay"].as_str().unwrap_or("not said")),
+                relays: one_line(
+                    typed_at::<Option<&str>>(&job.metadata, "ray_relay").unwrap_or("not said"),
+                ),
             }),
         }
     }
@@ -216,7 +219,7 @@ impl Deployment {
     /// The jobs of this deployment: those that run first, then the last one.
     async fn mine(&self) -> Result<Vec<JobState>, DeployError> {
         let mut jobs = self.jobs.list().await?;
-        jobs.retain(|job| job.metadata[DEPLOYMENT].as_str() == Some(&self.name));
+        jobs.retain(|job| typed_at::<&str>(&job.metadata, DEPLOYMENT) == self.name);
         jobs.sort_by_key(|job| std::cmp::Reverse((!job.ended(), job.start_time)));
         Ok(jobs)
     }
@@ -318,7 +321,9 @@ impl Deployment {
             );
             loop {
                 let actors = self.jobs.rows(&query).await?;
-                let left = actors.iter().filter(|actor| actor["state"] != "DEAD");
+                let left = actors
+                    .iter()
+                    .filter(|actor| typed_at::<&str>(actor, "state") != "DEAD");
                 match left.count() {
                     0 => break,
                     left if Instant::now() >= deadline => {

@@ -14,7 +14,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use aws_lc_rs::{digest, hmac};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use ray_relay_base::wire::text::hex;
 
@@ -23,6 +23,11 @@ pub(crate) const MAX_LINE: usize = 16 << 10;
 
 const BEFORE_HASH: &str = ",\"hash\":\"";
 const HEX: usize = 64;
+
+/// What a line about the record says of a line before it that was not written to its end: its length and its hash.
+pub(super) fn torn_details((bytes, sha256): &(u64, Hash)) -> Value {
+    json!({"bytes": bytes, "sha256": sha256.to_string()})
+}
 
 /// A SHA-256 or HMAC-SHA-256; as text 64 lower-case hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -129,7 +129,7 @@ pub struct Verifier<'a> {
     /// What the next line has to follow; the number is not known behind a line that cannot be read.
     expected: Option<(Option<u64>, Hash)>,
     /// A line that is none, until the relay's own word on it comes.
-    torn: Option<(LinePosition, u64, Hash)>,
+    torn: Option<(LinePosition, (u64, Hash))>,
     report: Report,
 }
 
@@ -216,7 +216,7 @@ impl<'a> Verifier<'a> {
                 self.settle_torn();
                 if line.whole {
                     let sha256 = Hash::plain(bytes);
-                    self.torn = Some((place, bytes.len() as u64, sha256));
+                    self.torn = Some((place, (bytes.len() as u64, sha256)));
                 } else {
                     self.found(Violation::Torn(place));
                 }
@@ -227,12 +227,9 @@ impl<'a> Verifier<'a> {
     fn good(&mut self, place: LinePosition, opened: &chain::VerifiedLine, begins: bool) {
         let about_itself = opened.members.get("action").is_some_and(|a| a == "audit");
         let details = opened.members.get("details");
-        if let Some((_, bytes, sha256)) = &self.torn {
+        if let Some((_, torn)) = &self.torn {
             let told = details.and_then(|details| details.get("torn"));
-            let known = told.is_some_and(|told| {
-                told["bytes"] == *bytes && told["sha256"] == sha256.to_string().as_str()
-            });
-            if known {
+            if told == Some(&chain::torn_details(torn)) {
                 self.report
                     .torn
                     .extend(self.torn.take().map(|(place, ..)| place));

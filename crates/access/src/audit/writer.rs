@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
-use super::chain::{ChainHead, Hash, Hashing, MAX_LINE};
+use super::chain::{ChainHead, Hashing, MAX_LINE, torn_details};
 use super::line::members;
 use super::sink::Sink;
 use super::sink::file::LogFile;
@@ -20,6 +20,7 @@ use super::time::rfc3339;
 use super::{Entry, EntryKind};
 use crate::telemetry::Metrics;
 use ray_relay_base::config::OnFailure;
+use ray_relay_base::wire::json::put;
 
 /// Lines that share one flush at most.
 const BATCH: usize = 256;
@@ -221,7 +222,7 @@ impl Writer {
                 "on_failure": on_failure,
             });
             if let Some(torn) = torn {
-                put_torn(&mut recovered, torn);
+                put(&mut recovered, "torn", torn_details(&torn));
             }
             before.push(own(recovered));
         }
@@ -309,11 +310,11 @@ fn begin(file: &mut LogFile, hashing: &Hashing, started: &mut Value) -> Result<C
                 "the last line of the audit file does not have the hash that it claims: it was changed, or audit.key_file was; going on in a new file"
             );
             let name = file.rotate(last.seq, hashing)?;
-            started["unverified_previous_file"] = name.into();
+            put(started, "unverified_previous_file", name);
         }
         Some((_, true)) | None => {
             if let Some(torn) = tail.torn {
-                put_torn(started, torn);
+                put(started, "torn", torn_details(&torn));
             }
         }
     }
@@ -327,10 +328,6 @@ fn own(mut details: Value) -> (SystemTime, String) {
         entry.details = std::mem::take(details);
     }
     (SystemTime::now(), members(&entry))
-}
-
-fn put_torn(details: &mut Value, (bytes, sha256): (u64, Hash)) {
-    details["torn"] = json!({"bytes": bytes, "sha256": sha256.to_string()});
 }
 
 #[cfg(test)]

@@ -161,8 +161,9 @@ pub fn read_line(line: &[u8]) -> Result<RecordedLine, BadRecording> {
     };
     let bytes = match text {
         Some(text) => text.as_bytes().to_vec(),
-        None => message["base64"]
-            .as_str()
+        None => message
+            .get("base64")
+            .and_then(Value::as_str)
             .and_then(|text| STANDARD.decode(text).ok())
             .ok_or(BadRecording::Line)?,
     };

@@ -1,12 +1,17 @@
 //! JSON that others have made: reading it into types, and changing it. `value["key"]` as a place panics where the value is no object:
 //! these do not.
 
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Reads `value`; nothing of it where it has another shape.
-pub fn typed<T: DeserializeOwned + Default>(value: Value) -> T {
-    serde_json::from_value(value).unwrap_or_default()
+/// Reads `value`, or what it refers to; nothing of it where it has another shape.
+pub fn typed<'a, T: Deserialize<'a> + Default>(value: impl Deserializer<'a>) -> T {
+    T::deserialize(value).unwrap_or_default()
+}
+
+/// Reads what an object has at `key`; nothing where it has none, or one of another shape.
+pub fn typed_at<'a, T: Deserialize<'a> + Default>(value: &'a Value, key: &str) -> T {
+    value.get(key).map(typed).unwrap_or_default()
 }
 
 /// Takes what an object has at `key`, and leaves `null` there; `null` of anything else.
@@ -49,11 +54,14 @@ mod tests {
             put(&mut value, "a", 1);
             assert_eq!(at(&mut value, "a"), &other);
             assert_eq!(value, other);
+            assert_eq!(typed_at::<u8>(&value, "a"), 0);
+            assert!(typed::<Vec<u16>>(&json!([value, "a"])).is_empty());
         }
         let mut value = json!({"a": [1]});
         list_mut(&mut value, "a").into_iter().for_each(Vec::clear);
         put(&mut value, "b", 2);
         assert_eq!(value, json!({"a": [], "b": 2}));
+        assert_eq!(typed_at::<u8>(&value, "b"), 2);
         assert_eq!(take(&mut value, "b"), json!(2));
     }
 }

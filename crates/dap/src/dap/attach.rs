@@ -4,12 +4,14 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::source_folder::WORDS;
 use ray_relay_access::identity::Secret;
 use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::json::typed_at;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 
 /// File in which Ray suspends the thread. Under `justMyCode` debugpy treats it as library code and the
@@ -77,17 +79,24 @@ fn map_files(
     arguments.insert("pathMappings".into(), mapping);
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PathMapping<'a> {
+    local_root: Option<&'a str>,
+    remote_root: Option<&'a str>,
+}
+
 /// What a person has to know whose editor does not find a file: which folder stands for the job's `working_dir`, by the
 /// arguments that were `sent` to the worker. `None` where the files are where the cluster has them.
 pub(crate) fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<String> {
-    let mappings = || sent["pathMappings"].as_array().into_iter().flatten();
-    let here = mappings().find(|one| one["remoteRoot"] == ".");
-    let maps = mappings().any(|one| one["localRoot"] != one["remoteRoot"]);
-    let folder = match here.and_then(|one| one["localRoot"].as_str()) {
+    let mappings: Vec<PathMapping> = typed_at(sent, "pathMappings");
+    let here = mappings.iter().find(|one| one.remote_root == Some("."));
+    let maps = mappings.iter().any(|one| one.local_root != one.remote_root);
+    let folder = match here.and_then(|one| one.local_root) {
         Some(folder) => ray_relay_base::wire::text::shortened(folder, 200),
         None if !breakpoint.names.unpacked_working_dir || maps => return None,
         // A person who is shown the worker's own files has no use for how to come by them.
-        None if sent["pathMappings"] == mappings::nowhere() => {
+        None if sent.get("pathMappings") == Some(&mappings::nowhere()) => {
             return Some(format!(
                 "no local folder stands for the job's working_dir, so its files are shown as the worker has them, read-only; type `{WORDS} FOLDER` here with the folder that holds them, or set rayRelay.localRoot in the configuration"
             ));
@@ -229,8 +238,9 @@ pub fn child_configuration(
     );
     child.insert("request".into(), Command::Attach.as_str().into());
     let mut relay = way_back(breakpoint.id, pass);
+    let own = parent.get("rayRelay");
     for key in ["localRoot", "onClose"] {
-        if let Some(own) = parent["rayRelay"].get(key) {
+        if let Some(own) = own.and_then(|own| own.get(key)) {
             relay[key] = own.clone();
         }
     }

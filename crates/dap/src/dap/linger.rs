@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::refusal::hang_up;
 use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
-use ray_relay_base::wire::dap::message::{Request, notice};
+use ray_relay_base::wire::dap::message::{Request, notice, show_dialog};
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::Breakpoint;
@@ -103,7 +103,7 @@ impl<S: PeerStream> Linger<S> {
                 let mut answer = request
                     .failure("this session has ended, and its worker is no longer reachable");
                 // It is an echo of what the client did before it knew, and no news to a person.
-                answer["body"]["error"]["showUser"] = false.into();
+                show_dialog(&mut answer, false);
                 answer
             }
         };

@@ -219,8 +219,7 @@ where
     let mut known: Option<(DebugClient, Initialize)> = None;
     loop {
         let mut message = client.read().await?;
-        let initialize =
-            (message["command"] == Command::Initialize.as_str()).then(|| message.clone());
+        let initialize = Request::is(&message, Command::Initialize).then(|| message.clone());
         let Some(mut request) = Request::read(&mut message) else {
             continue;
         };

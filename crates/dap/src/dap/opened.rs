@@ -9,7 +9,8 @@ use super::refusal::close_with;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::telemetry::metrics::{Outcome, RefusalKind};
 use ray_relay_base::wire::dap::conversation::Conversation;
-use ray_relay_base::wire::dap::message::{RefusalCode, Request};
+use ray_relay_base::wire::dap::message::{RefusalCode, Request, show_dialog};
+use ray_relay_base::wire::json::typed_at;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_session::context::Context;
@@ -42,13 +43,13 @@ pub(super) fn in_console(
     taken: Option<BreakpointId>,
 ) -> Value {
     let family = arguments.pointer("/rayRelay/family");
-    let text = answer["message"].as_str().unwrap_or_default().to_owned();
+    let text = typed_at(&answer, "message");
     let is_shown = family.and_then(Value::as_str).is_some_and(|family| {
         let families = &context.sessions.families;
         families.not_opened(family, principal, text, taken)
     });
     if is_shown {
-        answer["body"]["error"]["showUser"] = false.into();
+        show_dialog(&mut answer, false);
     }
     answer
 }

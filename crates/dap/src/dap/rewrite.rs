@@ -33,7 +33,7 @@ pub(crate) fn write_flags(arguments: &mut Value) {
 pub(crate) fn put_ray_threads_last(answer: &mut Value) -> bool {
     /// Ray collects garbage in it.
     const OWN: &str = "PythonGCThread";
-    let own = |thread: &Value| thread["name"] == OWN;
+    let own = |thread: &Value| thread.get("name").is_some_and(|name| name == OWN);
     match answer.pointer_mut("/body/threads") {
         Some(Value::Array(threads)) if !threads.is_sorted_by_key(own) => {
             threads.sort_by_key(own);

@@ -5,12 +5,14 @@
 //! another `rayRelay.localRoot` would let the task run on.
 
 use memchr::memmem;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use ray_relay_base::wire::dap::mappings::{ClientFiles, MISSING};
 use ray_relay_base::wire::dap::message::Request;
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
+use ray_relay_base::wire::json;
 use ray_relay_base::wire::text::shortened;
 
 /// What it begins with: no expression of Python's.
@@ -27,6 +29,15 @@ const LONGEST: usize = 4096;
 /// Files that are missing, at a time.
 const MAX_MISSING: usize = 64;
 
+/// The arguments of an `evaluate`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Evaluation<'a> {
+    pub(super) expression: &'a str,
+    /// Where an editor shows the value: `repl` where a person has typed it.
+    pub(super) context: Option<&'a str>,
+}
+
 /// Whether the request with this body evaluates an expression, and not the words.
 pub(super) fn is_expression(body: &[u8]) -> bool {
     let seen = Walk::new(Depth::Whole).peek(body, body.len());
@@ -36,19 +47,21 @@ pub(super) fn is_expression(body: &[u8]) -> bool {
 
 /// The files that `message` is about, where a person has typed the words; an error is a sentence on what to type.
 pub(super) fn wanted(message: &Value) -> Option<Result<ClientFiles, &'static str>> {
-    if message["type"] != "request" || message["command"] != Command::Evaluate.as_str() {
-        return None;
-    }
-    typed(&message["arguments"])
+    let evaluates = Request::is(message, Command::Evaluate);
+    evaluates.then(|| typed(message.get("arguments")?))?
 }
 
 /// The same of the arguments of an `evaluate`.
 pub(super) fn typed(arguments: &Value) -> Option<Result<ClientFiles, &'static str>> {
+    let Evaluation {
+        expression,
+        context,
+    } = json::typed(arguments);
     // What an editor evaluates by itself (watches, hovers) is no wish.
-    if arguments["context"] != "repl" {
+    if context != Some("repl") {
         return None;
     }
-    let text = arguments["expression"].as_str()?.trim();
+    let text = expression.trim();
     let rest = text.strip_prefix(PROGRAM)?;
     if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {
         return None;

@@ -26,6 +26,7 @@ use super::snapshot::{self, LONGEST_VALUE, NoSnapshot};
 use super::{audit, body};
 use ray_relay_access::policy::Scope;
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::json::put;
 use ray_relay_debugger::pdb::{ComparisonKey, SnapshotLimits};
 use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_session::session::visible;
@@ -163,7 +164,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     });
     Ok(match compared.await {
         Ok(mut told) => {
-            told["unknown"] = unknown.into();
+            put(&mut told, "unknown", unknown);
             held(exchange, principal, &told)
         }
         Err(_) => answer::error(NoSnapshot::Ending.status(), NoSnapshot::Ending),

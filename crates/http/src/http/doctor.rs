@@ -15,7 +15,7 @@ use super::nodes;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_base::timestamp::Timestamp;
-use ray_relay_base::wire::json::list_mut;
+use ray_relay_base::wire::json::{list_mut, typed_at};
 use ray_relay_ray::ray::registry::Examined;
 use ray_relay_session::context::Context;
 use ray_relay_session::session::within;
@@ -57,7 +57,11 @@ pub(super) async fn findings(
 fn without_head(ctx: &Context, heads: &[Examined]) -> Vec<Finding> {
     let mut list = rows::list(&ctx.registry.snapshot());
     if let Some(clusters) = list_mut(&mut list, "clusters") {
-        clusters.retain(|cluster| heads.iter().all(|head| cluster["name"] != *head.cluster));
+        clusters.retain(|cluster| {
+            heads
+                .iter()
+                .all(|head| typed_at::<&str>(cluster, "name") != &*head.cluster)
+        });
     }
     lists::heads(&list)
 }

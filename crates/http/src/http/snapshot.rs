@@ -30,6 +30,7 @@ use ray_relay_access::telemetry::metrics::{Outcome, RefusalKind};
 use ray_relay_access::visibility::{Visibility, thread_name};
 use ray_relay_base::memory::{self, Account, Taken};
 use ray_relay_base::wire::dap::codec::weight;
+use ray_relay_base::wire::json::typed_at;
 use ray_relay_debugger::pdb::{
     PromptError, Rendering, SnapshotLimits, Visible, read_snapshot, snapshot, snapshot_expression,
     visit,
@@ -311,8 +312,8 @@ fn place_in(threads: &Value) -> Option<Location> {
     let thread = threads.get(0)?;
     let frames = thread.get("raised").or_else(|| thread.get("frames"))?;
     let frame = frames.as_array()?.last()?;
-    let text = |key: &str| frame[key].as_str().unwrap_or_default();
-    Location::told(text("file"), frame["line"].as_u64()?, text("function"))
+    let line: u64 = typed_at(frame, "line");
+    Location::told(typed_at(frame, "file"), line, typed_at(frame, "function"))
 }
 
 /// `threads` as they are shown: of each frame the variables as a list, as a debugger would have them.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::names::{Command, Event};
-use crate::wire::json::{put, typed};
+use crate::wire::json::{put, typed, typed_at};
 use crate::wire::text::unlinked;
 
 /// What programs tell the relay's own refusals apart by: the number of the error.
@@ -95,6 +95,32 @@ pub fn result_of(body: Value) -> String {
     typed::<Evaluated>(body).result
 }
 
+impl ThreadEvent {
+    /// Reads the body of `message`.
+    pub fn read(message: &Value) -> Self {
+        typed_at(message, "body")
+    }
+}
+
+/// The arguments of the request in `message`; null where it has none.
+pub fn arguments_of(message: &Value) -> &Value {
+    message.get("arguments").unwrap_or(&Value::Null)
+}
+
+/// Whether `message` is a response that says that its request was carried out.
+pub fn succeeded(message: &Value) -> bool {
+    message.get("success") == Some(&Value::Bool(true))
+}
+
+/// Whether `message` responds to the request `seq`.
+pub fn responds_to<T>(message: &Value, seq: &T) -> bool
+where
+    Value: PartialEq<T>,
+{
+    message.get("type").is_some_and(|kind| kind == "response")
+        && message.get("request_seq").is_some_and(|to| to == seq)
+}
+
 /// A request of a client, as far as the relay has to understand it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -123,6 +149,12 @@ impl Request {
             command,
             arguments,
         })
+    }
+
+    /// Whether `message` is a request with that `command`.
+    pub fn is(message: &Value, command: Command) -> bool {
+        let says = |key: &str, text: &str| message.get(key).is_some_and(|value| value == text);
+        says("type", "request") && says("command", command.as_str())
     }
 
     /// What it asks for, where that is known.
@@ -200,6 +232,13 @@ impl Request {
             put(error, "variables", json!({"open": "{", "close": "}"}));
         }
         answer
+    }
+}
+
+/// Says whether an editor shows the failure `answer` in a dialog.
+pub fn show_dialog(answer: &mut Value, shows: bool) {
+    if let Some(error) = answer.pointer_mut("/body/error") {
+        put(error, "showUser", shows);
     }
 }
 

@@ -13,5 +13,6 @@ pub mod reattach;
 pub mod rest;
 pub mod scanner;
 pub mod splice;
+pub mod stack;
 pub mod stands;
 pub mod texts;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -21,9 +22,10 @@ use super::folded::Folded;
 use super::rounds::Rounds;
 use super::standing::{ALL, Said, places, refusal};
 use super::together::StopsTogether;
-use crate::dap::source_folder;
+use crate::dap::source_folder::{self, Evaluation};
 use ray_relay_base::wire::dap::message::{Request, event, notice};
 use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::json::typed;
 use ray_relay_debugger::pdb::ComparisonKey;
 use ray_relay_ray::ray::registry::{BreakpointId, Registry, Snapshot};
 use ray_relay_session::session::GroupRoot;
@@ -69,6 +71,17 @@ pub(super) enum RequestOutcome {
     Later,
     /// It has nothing to do with all tasks.
     Not,
+}
+
+/// Arguments of a request that may be about the thread.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct OfThread {
+    thread_id: Option<u64>,
+    frame_id: Option<u64>,
+    start_frame: Option<i64>,
+    source_reference: Option<u64>,
+    variables_reference: Option<u64>,
 }
 
 /// What the client was shown of the thread.
@@ -143,7 +156,7 @@ impl<'a> AllTasks<'a> {
 
     /// What becomes of `request`.
     pub(super) fn take(&mut self, request: &Request) -> RequestOutcome {
-        let arguments = &request.arguments;
+        let arguments: OfThread = typed(&request.arguments);
         let wish = match request.known() {
             Some(Command::Threads) => {
                 let all = self.tasks.all().len();
@@ -157,10 +170,10 @@ impl<'a> AllTasks<'a> {
                     request.success(json!({"threads": Vec::from_iter(threads)})),
                 );
             }
-            Some(Command::StackTrace) if self.needs_thread && arguments["threadId"] == ALL => {
-                return self.stack(request);
+            Some(Command::StackTrace) if self.needs_thread && arguments.thread_id == Some(ALL) => {
+                return self.stack(request, arguments.start_frame);
             }
-            Some(Command::Source) if arguments["sourceReference"].is_u64() => {
+            Some(Command::Source) if arguments.source_reference.is_some() => {
                 let list = self.list();
                 let text = Folded::new(&list, places(&list, self.tasks.all())).text();
                 return RequestOutcome::Answer(request.success(json!({ "content": text })));
@@ -172,12 +185,16 @@ impl<'a> AllTasks<'a> {
             }
             Some(Command::Variables) => return RequestOutcome::Answer(self.variables(request)),
             Some(Command::Evaluate) => {
-                let typed = arguments["context"] == "repl";
-                let text = arguments["expression"].as_str().unwrap_or_default().trim();
-                if text.is_empty() || arguments["context"] == "hover" {
+                let Evaluation {
+                    expression,
+                    context,
+                } = typed(&request.arguments);
+                let by_person = context == Some("repl");
+                let text = expression.trim();
+                if text.is_empty() || context == Some("hover") {
                     return RequestOutcome::Answer(refusal(request, "nothing to evaluate"));
                 }
-                match source_folder::typed(arguments) {
+                match source_folder::typed(&request.arguments) {
                     Some(Err(usage)) => return RequestOutcome::Answer(request.failure(usage)),
                     // Those that open later have it as well.
                     Some(Ok(files)) if self.tasks.all().is_empty() => {
@@ -188,8 +205,8 @@ impl<'a> AllTasks<'a> {
                 }
                 Wish::Evaluate {
                     text: text.into(),
-                    statement: typed,
-                    limit: if typed { LONGEST } else { LONGEST_WATCHED },
+                    statement: by_person,
+                    limit: if by_person { LONGEST } else { LONGEST_WATCHED },
                     key: ComparisonKey::draw(),
                 }
             }
@@ -244,8 +261,7 @@ impl<'a> AllTasks<'a> {
     }
 
     /// The one frame, with the file and the line at which most stand: without a file, VS Code does not go to it by itself.
-    fn stack(&mut self, request: &Request) -> RequestOutcome {
-        let first = request.arguments["startFrame"].as_u64();
+    fn stack(&mut self, request: &Request, first: Option<i64>) -> RequestOutcome {
         // A thread that is gone may still be asked about.
         if self.thread == ThreadShown::Nothing || first.is_some_and(|first| first > 0) {
             let none = json!({"stackFrames": [], "totalFrames": 1});
@@ -417,7 +433,7 @@ impl<'a> AllTasks<'a> {
             let list = self.list();
             Folded::new(&list, places(&list, self.tasks.all())).variables()
         };
-        let variables = match request.arguments["variablesReference"].as_u64() {
+        let variables = match typed::<OfThread>(&request.arguments).variables_reference {
             Some(ALL) => Some(list()),
             reference => reference
                 .and_then(|reference| usize::try_from(reference.checked_sub(ALL + 1)?).ok())
@@ -439,9 +455,9 @@ impl<'a> AllTasks<'a> {
     }
 
     fn is_of_thread(&self, request: &Request) -> bool {
-        let arguments = &request.arguments;
+        let arguments: OfThread = typed(&request.arguments);
         self.thread != ThreadShown::Nothing
-            && (arguments["threadId"] == ALL || arguments["frameId"] == ALL)
+            && [arguments.thread_id, arguments.frame_id].contains(&Some(ALL))
     }
 
     fn list(&self) -> Arc<Snapshot> {

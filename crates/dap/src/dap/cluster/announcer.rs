@@ -17,6 +17,7 @@ use ray_relay_access::identity::Secret;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::message::{Request, event, notice, request};
 use ray_relay_base::wire::dap::names::{Command, Event, Reverse};
+use ray_relay_base::wire::json::put;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, List, Snapshot, State};
 use ray_relay_session::session::GroupRoot;
 use ray_relay_session::session::family::Stop;
@@ -291,7 +292,7 @@ impl Announcer {
         }
         // Without `type` the extension ignores the event.
         if configuration.get("type").and_then(Value::as_str).is_none() {
-            configuration["type"] = "debugpy".into();
+            put(&mut configuration, "type", "debugpy");
         }
         event(Event::DebugpyAttach, configuration)
     }

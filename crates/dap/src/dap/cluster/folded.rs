@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::json::put;
 use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
 use ray_relay_session::session::family::{Answer, GroupTask};
 use ray_relay_view::listing::fold::answers::{Answers, fold};
@@ -42,7 +43,7 @@ impl<T> Folded<T> {
                     .names
                     .rank
                     .filter(|_| known.names.rank_is_certain || !any_certain);
-                row["rank"] = task.rank.or(by_name).into();
+                put(&mut row, "rank", task.rank.or(by_name));
                 row
             })
             .collect();

@@ -7,12 +7,14 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use serde_json::{Value, json};
 
 use super::folded::{Folded, latest};
-use ray_relay_base::wire::dap::message::Request;
+use crate::dap::source_folder::Evaluation;
+use ray_relay_base::wire::dap::message::{Request, show_dialog};
 use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::json::typed;
 use ray_relay_base::wire::notebook::{is_cell, place_in_cell};
 use ray_relay_base::wire::text::escaped;
 use ray_relay_ray::ray::registry::Snapshot;
-use ray_relay_session::session::family::{Answer, GroupTask};
+use ray_relay_session::session::family::{Answer, GroupTask, TaskPlace};
 
 /// The thread that stands for all, its one frame, and the list of where each stands.
 pub(super) const ALL: u64 = 1;
@@ -22,20 +24,17 @@ pub(super) type Said = Vec<(GroupTask, Answer)>;
 
 /// The frame of the thread, where tasks have `said` their own frames: by a line where they stand, and with the file of most.
 pub(super) fn frame(list: &Snapshot, said: Said) -> Value {
-    let frames: Vec<Value> = said
+    let frames: Vec<Option<TaskPlace>> = said
         .iter()
-        .map(|(_, frame)| {
-            let frame = frame.as_deref().ok();
-            frame.map_or(Value::Null, |frame| {
-                serde_json::from_str(frame).unwrap_or_default()
-            })
-        })
+        .map(|(_, frame)| serde_json::from_str(frame.as_deref().ok()?).ok())
         .collect();
     let known = places(list, said.into_iter().map(|(task, _)| task).collect());
     let places: Said = known
         .into_iter()
         .zip(&frames)
-        .map(|((task, known), frame)| (task, place(frame).map_or(known, Ok)))
+        .map(|((task, known), frame)| {
+            (task, frame.as_ref().map_or(known, |frame| Ok(place(frame))))
+        })
         .collect();
     let alike = |at: &usize| {
         places
@@ -45,21 +44,25 @@ pub(super) fn frame(list: &Snapshot, said: Said) -> Value {
     };
     let most = (0..places.len())
         .rev()
-        .max_by_key(|at| (!frames[*at].is_null(), alike(at)));
-    let frame = most.map_or(&Value::Null, |most| &frames[most]);
+        .max_by_key(|at| (frames[*at].is_some(), alike(at)));
+    let frame = most.and_then(|most| frames[most].as_ref());
     let name = Folded::new(list, places).in_one_line();
     let mut told = json!({"id": ALL, "name": name, "line": 1, "column": 1});
-    match (frame["line"].as_u64(), frame["path"].as_str()) {
-        (Some(line), Some(path)) if frame["own"] == true => {
-            told["line"] = line.into();
+    match frame {
+        Some(TaskPlace {
+            line,
+            path,
+            own: true,
+        }) => {
+            told["line"] = (*line).into();
             told["source"] = json!({"name": file(path), "path": path});
         }
-        (Some(_), Some(_)) => {
+        Some(_) => {
             let reference = reference(&told["name"]);
             told["source"] = json!({"name": "all tasks", "sourceReference": reference});
         }
         // None has told it: all are about to be gone.
-        _ => {}
+        None => {}
     }
     told
 }
@@ -72,12 +75,11 @@ fn reference(line: &Value) -> u64 {
 }
 
 /// The place of a task that has told this frame.
-fn place(frame: &Value) -> Option<String> {
-    let (line, path) = (frame["line"].as_u64()?, frame["path"].as_str()?);
-    Some(match is_cell(path) {
-        true => place_in_cell(Some(line)),
-        false => escaped(&format!("{}:{line}", file(path))),
-    })
+fn place(frame: &TaskPlace) -> String {
+    match is_cell(&frame.path) {
+        true => place_in_cell(Some(frame.line.into())),
+        false => escaped(&format!("{}:{}", file(&frame.path), frame.line)),
+    }
 }
 
 /// The name of the file at that path.
@@ -112,11 +114,11 @@ pub(super) fn places(list: &Snapshot, all: Vec<GroupTask>) -> Said {
 /// A refusal, for a person or, where an editor asks by itself, for its own display.
 pub(super) fn refusal(request: &Request, why: &str) -> Value {
     let in_passing = match request.known() {
-        Some(Command::Evaluate) => request.arguments["context"] != "repl",
+        Some(Command::Evaluate) => typed::<Evaluation>(&request.arguments).context != Some("repl"),
         known => known == Some(Command::Variables),
     };
     let mut refusal = request.failure(why);
-    refusal["body"]["error"]["showUser"] = (!in_passing).into();
+    show_dialog(&mut refusal, !in_passing);
     refusal
 }
 
@@ -126,9 +128,15 @@ mod tests {
 
     #[test]
     fn a_place_is_told_as_in_the_list() {
-        let told = |path: &str| place(&json!({"line": 4, "path": path}));
-        assert_eq!(told("/app/train.py").as_deref(), Some("train.py:4"));
+        let told = |path: &str| {
+            place(&TaskPlace {
+                line: 4,
+                path: path.to_owned(),
+                own: true,
+            })
+        };
+        assert_eq!(told("/app/train.py"), "train.py:4");
         let cell = told("/tmp/ipykernel_81/3529638017.py");
-        assert_eq!(cell.as_deref(), Some("a notebook's cell, line 4"));
+        assert_eq!(cell, "a notebook's cell, line 4");
     }
 }

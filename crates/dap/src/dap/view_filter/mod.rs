@@ -30,7 +30,7 @@ use super::verdict::{Action, pass};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::{Rights, Scope, Scopes};
 use ray_relay_access::visibility::Visibility;
-use ray_relay_base::wire::dap::message::{Request, event, notice};
+use ray_relay_base::wire::dap::message::{Request, event, notice, show_dialog, succeeded};
 use ray_relay_base::wire::dap::names::{Event, Reverse};
 use ray_relay_base::wire::dap::peek::MessageType;
 use ray_relay_base::wire::dap::texts::Front;
@@ -226,7 +226,7 @@ impl ViewFilter {
         // What a client could put into the body means nothing to debugpy when it attached.
         vec![Action::ToWorker(json!({
             "seq": 0, "type": "response", "request_seq": asked, "command": command,
-            "success": message.get("success") == Some(&Value::Bool(true)), "body": {},
+            "success": succeeded(message), "body": {},
         }))]
     }
 }
@@ -234,7 +234,7 @@ impl ViewFilter {
 fn refuse(request: &Request, missing: Option<Scope>, why: &str) -> Vec<Action> {
     let mut answer = request.failure(why);
     let view = messages::Request::of(request.command.as_bytes()).view;
-    answer["body"]["error"]["showUser"] = (!view.is_asked_in_passing()).into();
+    show_dialog(&mut answer, !view.is_asked_in_passing());
     vec![Action::Refuse {
         command: ray_relay_base::wire::text::shortened(&request.command, 40),
         missing,

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::dap::messages;
 use crate::dap::rewrite::is_set;
 use ray_relay_access::policy::{Scope, Scopes};
+use ray_relay_base::wire::json::put;
 
 /// Longest text that is taken: a path, a function's name.
 pub(super) const MAX_TEXT: usize = 4096;
@@ -262,6 +263,12 @@ fn listed(arguments: &Value) -> Option<&[Value]> {
     }
 }
 
+/// Whether there is something at `key` of a breakpoint.
+fn is_given(breakpoint: &Value, key: &str) -> bool {
+    let value = breakpoint.get(key);
+    value.is_some_and(|value| !value.is_null() && value != "")
+}
+
 /// Breakpoints on lines, without those that run something when they are reached.
 fn breakpoints(arguments: &Value) -> RequestVerdict {
     let Some(asked) = listed(arguments) else {
@@ -273,11 +280,9 @@ fn breakpoints(arguments: &Value) -> RequestVerdict {
     };
     let (mut passing, mut left_out) = (Vec::new(), Vec::new());
     for one in asked {
-        let given =
-            |key: &&str| !matches!(one.get(*key), None | Some(Value::Null)) && one[*key] != "";
         let runs = ["condition", "hitCondition", "logMessage", "mode"]
             .iter()
-            .any(given);
+            .any(|key| is_given(one, key));
         left_out.push(runs.then_some(CONDITION));
         if runs {
             continue;
@@ -287,7 +292,7 @@ fn breakpoints(arguments: &Value) -> RequestVerdict {
             Err(key) => return malformed(key),
         }
     }
-    upstream["breakpoints"] = passing.into();
+    put(&mut upstream, "breakpoints", passing);
     RequestVerdict::Breakpoints {
         arguments: upstream,
         left_out,
@@ -314,8 +319,7 @@ fn exception_breakpoints(arguments: &Value) -> RequestVerdict {
     }
     let mut filters = Vec::new();
     for option in options {
-        if !matches!(option.get("condition"), None | Some(Value::Null)) && option["condition"] != ""
-        {
+        if is_given(option, "condition") {
             return missing(Scope::Debug, "a condition on an exception breakpoint");
         }
         filters.push(option.get("filterId").unwrap_or(&Value::Null));
@@ -363,10 +367,11 @@ fn completions(arguments: &Value) -> RequestVerdict {
         Err(key) => return malformed(key),
     };
     let nothing = RequestVerdict::Answer(json!({"targets": []}));
-    let (Some(frame), Some(column)) = (kept.get("frameId"), kept["column"].as_u64()) else {
+    let number = |key: &str| kept.get(key).and_then(Value::as_u64);
+    let (Some(frame), Some(column)) = (number("frameId"), number("column")) else {
         return nothing;
     };
-    let first_line = matches!(kept.get("line").and_then(Value::as_u64), None | Some(0 | 1));
+    let first_line = matches!(number("line"), None | Some(0 | 1));
     if text.len() > MAX_TEXT || !first_line || text.contains(|c: char| c.is_control()) {
         return nothing;
     }

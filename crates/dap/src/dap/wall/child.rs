@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::dap::attach::{Pass, RelayEndpoint, way_back};
 use ray_relay_base::wire::dap::message::{KEPT_SUBPROCESS, event, request};
 use ray_relay_base::wire::dap::names::{Command, Event, Reverse};
+use ray_relay_base::wire::json::typed_at;
 use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Numbers that a kernel gives a process: Linux none above `PID_MAX_LIMIT`.
@@ -64,10 +65,10 @@ impl Child {
     /// Whether `message` is the client's answer to a request of the [relay's own](Self::again), of which the worker's debugger
     /// knows nothing.
     pub(in crate::dap) fn is_answer_to_own(message: &Value) -> bool {
-        let asked = message["request_seq"].as_u64();
-        message["type"] == "response"
-            && message["command"] == Reverse::StartDebugging.as_str()
-            && asked.is_some_and(|seq| PROCESSES.contains(&seq.wrapping_sub(OWN_SEQ)))
+        let asked: u64 = typed_at(message, "request_seq");
+        typed_at::<&str>(message, "type") == "response"
+            && typed_at::<&str>(message, "command") == Reverse::StartDebugging.as_str()
+            && PROCESSES.contains(&asked.wrapping_sub(OWN_SEQ))
     }
 
     /// An agent says that it keeps its session.
@@ -89,16 +90,19 @@ impl Child {
     /// What `message` (`startDebugging`, or the event `debugpyAttach`) asks for; `None` where that is no session with a
     /// subprocess.
     pub(in crate::dap) fn read(message: &Value) -> Option<Self> {
-        let reverse = message["type"] == "request";
-        let (says, theirs) = match reverse {
-            true => {
-                let arguments = &message["arguments"];
-                (&arguments["request"], &arguments["configuration"])
-            }
-            false => (&message["body"]["request"], &message["body"]),
+        let reverse = typed_at::<&str>(message, "type") == "request";
+        let (asks, theirs) = match reverse {
+            true => (
+                message.get("arguments")?,
+                message.pointer("/arguments/configuration")?,
+            ),
+            false => (message.get("body")?, message.get("body")?),
         };
-        let attaches = says.is_null() && !reverse || says == Command::Attach.as_str();
-        let process = theirs["subProcessId"].as_u64().filter(|_| attaches)?;
+        let attaches = match asks.get("request") {
+            None | Some(Value::Null) => !reverse,
+            Some(asks) => asks == Command::Attach.as_str(),
+        };
+        let process = typed_at::<Option<u64>>(theirs, "subProcessId").filter(|_| attaches)?;
         let seq = message.get("seq").filter(|seq| seq.is_number()).cloned();
         // Older versions leave the address where the client had it.
         let at_top = theirs.get("connect").is_none() && theirs.get("port").is_some();
@@ -106,7 +110,7 @@ impl Child {
             process,
             seq: seq.filter(|_| reverse),
             at_top,
-            kept: theirs[KEPT_SUBPROCESS] == true,
+            kept: typed_at(theirs, KEPT_SUBPROCESS),
         })
     }
 

@@ -19,7 +19,7 @@ use crate::dap::{capabilities, commands, rank_words, rewrite, source_folder};
 use ray_relay_access::policy::Scope;
 use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::wire::dap::codec::{frame, parse};
-use ray_relay_base::wire::dap::message::{Request, event, notice, request};
+use ray_relay_base::wire::dap::message::{Request, arguments_of, event, notice, request};
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::dap::splice::Side;
 use ray_relay_base::wire::json::{at, put};
@@ -97,7 +97,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     fn note_parting(&mut self, message: &Value) {
         match &mut self.parting {
-            Some(noted) if noted.request.seq == message["seq"] => noted.answered = false,
+            Some(noted) if message.get("seq") == Some(&noted.request.seq) => noted.answered = false,
             parting => *parting = Request::read(&mut message.clone()).map(Parting::new),
         }
     }
@@ -145,12 +145,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             }
             FromClient::Disconnect
                 if (self.resumption.is_some()
-                    || rewrite::is_set(&message["arguments"], "suspendDebuggee"))
-                    && !rewrite::is_set(&message["arguments"], "terminateDebuggee") =>
+                    || rewrite::is_set(arguments_of(&message), "suspendDebuggee"))
+                    && !rewrite::is_set(arguments_of(&message), "terminateDebuggee") =>
             {
                 return self.stay_parked(message);
             }
-            FromClient::Disconnect if self.may_be_closed(&message["arguments"]) => {
+            FromClient::Disconnect if self.may_be_closed(arguments_of(&message)) => {
                 return self.hold_back(message).await;
             }
             FromClient::Terminate if !self.may_end_worker() => {
@@ -222,11 +222,11 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.questions.runs_for_client = true;
                 self.live.task.resumed();
                 // Who steps stands elsewhere in a moment.
-                if !rewrite::is_set(&message["arguments"], "singleThread") {
+                if !rewrite::is_set(arguments_of(&message), "singleThread") {
                     self.forget_place();
                 }
                 let but_one = self.stands.but_one();
-                self.stands.let_run(&message["arguments"]);
+                self.stands.let_run(arguments_of(&message));
                 if but_one {
                     return self.let_the_others_run(message);
                 }
@@ -234,10 +234,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             FromClient::Step => {
                 self.questions.runs_for_client = true;
                 self.live.task.resumed();
-                self.stands.step(&message["arguments"]);
+                self.stands.step(arguments_of(&message));
             }
             FromClient::Breakpoints => self.mark_logs(at(&mut message, "arguments")),
-            FromClient::Pass if message["command"] == Command::Pause.as_str() => {
+            FromClient::Pass if Request::is(&message, Command::Pause) => {
                 (self.questions.runs_for_client, self.questions.halt) = (true, Halt::No);
             }
             FromClient::Pass
@@ -302,17 +302,13 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         if !self.live.audit.wants_commands() {
             return None;
         }
-        let name = match message["type"].as_str() {
-            Some("request") => "command",
-            Some("event") => "event",
+        let (name, body) = match message.get("type")?.as_str()? {
+            "request" => ("command", "arguments"),
+            "event" => ("event", "body"),
             _ => return None,
         };
         let command = message.get(name)?.as_str()?;
-        let arguments = match name {
-            "command" => message.get("arguments"),
-            _ => message.get("body"),
-        };
-        let arguments = arguments.unwrap_or(&Value::Null);
+        let arguments = message.get(body).unwrap_or(&Value::Null);
         let details = commands::recorded(command, arguments)?;
         // Letting go is always possible.
         let leaves = messages::Request::of_message(message).handling == FromClient::Disconnect;

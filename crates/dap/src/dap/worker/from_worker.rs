@@ -14,10 +14,12 @@ use crate::dap::messages::{FromWorker, OfWorker};
 use crate::dap::{rewrite, wall};
 use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::wire::dap::codec::{frame, parse, without_lone_surrogates};
-use ray_relay_base::wire::dap::message::{Request, event, notice, task_end};
+use ray_relay_base::wire::dap::message::{
+    Request, ThreadEvent, event, notice, responds_to, succeeded, task_end,
+};
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::dap::splice::Side;
-use ray_relay_base::wire::json::{put, take};
+use ray_relay_base::wire::json::{put, take, typed_at};
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_base::wire::text::{one_line, shortened};
 use ray_relay_debugger::debugger::unattended::OWN_SEQ;
@@ -95,19 +97,18 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             FromWorker::Withhold => return,
             FromWorker::Refuse => return self.refuse(message),
             FromWorker::Thread
-                if self.quirks.selects_threads && message["body"]["reason"] == "started" =>
+                if self.quirks.selects_threads
+                    && ThreadEvent::read(&message).reason == "started" =>
             {
                 return;
             }
             FromWorker::Child => return self.asked_for_child(message),
-            FromWorker::Attached => match message["success"] == true {
+            FromWorker::Attached => match succeeded(&message) {
                 true => self
                     .session
                     .set_state(SessionProtocol::Dap, SessionState::Attached),
                 false
-                    if message["message"]
-                        .as_str()
-                        .is_some_and(|m| m.contains("already being debugged")) =>
+                    if typed_at::<&str>(&message, "message").contains("already being debugged") =>
                 {
                     let attach = Request {
                         seq: take(&mut message, "request_seq"),
@@ -124,22 +125,22 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             },
             FromWorker::Goodbye
                 if let Some(parting) = &mut self.parting
-                    && parting.request.seq == message["request_seq"] =>
+                    && responds_to(&message, &parting.request.seq) =>
             {
                 parting.answered = true;
                 put(&mut message, "command", parting.request.command.as_str());
             }
             FromWorker::Goodbye | FromWorker::Own | FromWorker::OwnOnceAsked
-                if message["request_seq"] == OWN_SEQ =>
+                if responds_to(&message, &OWN_SEQ) =>
             {
-                if message["command"] == Command::Evaluate.as_str() {
+                if typed_at::<&str>(&message, "command") == Command::Evaluate.as_str() {
                     self.evaluated(&message);
                 }
                 return;
             }
             FromWorker::Stack => self.note_place(&message),
             FromWorker::Threads => _ = rewrite::put_ray_threads_last(&mut message),
-            FromWorker::Look if message["event"] == Event::Output.as_str() => {
+            FromWorker::Look if typed_at::<&str>(&message, "event") == Event::Output.as_str() => {
                 self.note_log(&mut message);
             }
             FromWorker::Pass
@@ -161,7 +162,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.refused += 1;
         let asked = ["command", "event"]
             .iter()
-            .find_map(|key| message[key].as_str());
+            .find_map(|key| message.get(key)?.as_str());
         let asked = one_line(&shortened(asked.unwrap_or_default(), 40));
         let breakpoint = self.live.worker.breakpoint();
         warn!(breakpoint = %breakpoint.id, request = asked, "refused a reverse request from a worker's debugger");

@@ -14,15 +14,16 @@ use super::questions::{Halt, Question, Then};
 use crate::dap::wall;
 use ray_relay_access::policy::Scope;
 use ray_relay_base::wire::dap::codec::parse;
-use ray_relay_base::wire::dap::message::{notice, request};
+use ray_relay_base::wire::dap::message::{Incoming, ThreadEvent, notice, request};
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::splice::Side;
-use ray_relay_base::wire::json::{list_mut, put};
+use ray_relay_base::wire::dap::stack::{StackAnswer, StackFrame};
+use ray_relay_base::wire::json::{list_mut, put, typed, typed_at};
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_base::wire::text::{escaped, shortened};
 use ray_relay_debugger::debugger::unattended::OWN_SEQ;
 use ray_relay_debugger::pdb::{console_answer, console_expression};
-use ray_relay_session::session::family::{Asked, Wish};
+use ray_relay_session::session::family::{Asked, TaskPlace, Wish};
 
 /// Characters of what a breakpoint logs that the lead's client is shown.
 const LONGEST_LOG: usize = 2000;
@@ -36,6 +37,8 @@ const RANK_LIMIT: usize = 8;
 /// Completions that the lead's client is shown.
 const MAX_COMPLETIONS: usize = 500;
 
+const NO_FRAME: &str = "its debugger shows no Python frame";
+
 /// Frames of a stack in which the innermost of the program's own is looked for.
 const FRAMES: u64 = 40;
 
@@ -47,7 +50,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             self.worker > WorkerState::Attached || self.live.is_leaving() || self.live.is_cut_off();
         let can = self.splice.worker().is_attached() && self.resumption.is_none();
         let stop = self.stands.last().and_then(|stop| parse(stop).ok());
-        let thread = stop.and_then(|stop| stop["body"]["threadId"].as_i64());
+        let thread = stop.and_then(|stop| ThreadEvent::read(&stop).thread_id);
         let refusal = match (&wish, thread) {
             _ if over || self.client.is_leaving() => Some("its session is ending"),
             _ if !can => Some("its session is not ready for that"),
@@ -117,7 +120,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let asked = ["pause", "step", "goto", "entry"];
         if let Some(member) = &self.member
             && self.live.worker.holds()
-            && !asked.iter().any(|asked| stop["body"]["reason"] == *asked)
+            && !asked.contains(&&*ThreadEvent::read(stop).reason)
         {
             member.breaks();
         }
@@ -163,7 +166,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) fn show_pause(&self, stop: &mut Value, was_pausing: bool) {
         let asked = was_pausing && self.member.is_none() || self.questions.runs_for_client;
         if asked
-            && stop["body"]["reason"] == "pause"
+            && ThreadEvent::read(stop).reason == "pause"
             && let Some(Value::Object(body)) = stop.get_mut("body")
         {
             body.shift_remove("preserveFocusHint");
@@ -203,12 +206,13 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// Whether `stop` is one that the lead no longer wants: the task runs on, and no client hears of it.
     pub(super) async fn passes_stop(&mut self, stop: &Value) -> bool {
         let halt = std::mem::take(&mut self.questions.halt);
-        if halt != Halt::TakenBack || stop["body"]["reason"] != "pause" {
+        let paused = ThreadEvent::read(stop);
+        if halt != Halt::TakenBack || paused.reason != "pause" {
             return false;
         }
         let (answer, _) = oneshot::channel();
         let then = Then::Done;
-        let thread = json!({"threadId": stop["body"]["threadId"]});
+        let thread = json!({"threadId": paused.thread_id});
         let question = Question { answer, then };
         // A `continue` goes to what stands alone.
         self.stands.stopped(stop.to_string().as_bytes());
@@ -235,42 +239,43 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) async fn go_on_with_group(&mut self) {
         while let Some((question, message)) = self.questions.answered() {
             let Question { answer, then } = question;
+            let message = Incoming::read(message);
             let sentence = || {
-                let said = message["message"].as_str();
+                let said = message.message.as_deref();
                 escaped(said.unwrap_or("its debugger refuses"))
             };
             let told = match then {
-                _ if message["success"] != true => Err(sentence()),
-                Then::Place => Ok(place(&message["body"]).unwrap_or_default()),
-                Then::Evaluate(text, (statement, limit, key)) => match frame(&message["body"]) {
-                    Some(frame) if frame["id"].is_u64() => {
+                _ if !message.success => Err(sentence()),
+                Then::Place => Ok(place(message.body).unwrap_or_default()),
+                Then::Evaluate(text, (statement, limit, key)) => match frame(message.body) {
+                    Some(frame) => {
                         let (expression, then) = self.evaluates(&text, statement, limit);
-                        let arguments = json!({"expression": expression, "frameId": frame["id"], "context": "clipboard"});
+                        let arguments = json!({"expression": expression, "frameId": frame.id, "context": "clipboard"});
                         let question = Question { answer, then };
                         self.filter.compare_next(key);
                         self.put(Command::Evaluate, arguments, question).await;
                         continue;
                     }
-                    _ => Err("its debugger shows no Python frame".to_owned()),
+                    None => Err(NO_FRAME.to_owned()),
                 },
-                Then::Complete(mut arguments) => match frame(&message["body"]) {
-                    Some(frame) if frame["id"].is_u64() && arguments.is_object() => {
-                        put(&mut arguments, "frameId", frame["id"].clone());
+                Then::Complete(mut arguments) => match frame(message.body) {
+                    Some(frame) if arguments.is_object() => {
+                        put(&mut arguments, "frameId", frame.id);
                         let then = Then::Completed;
                         let question = Question { answer, then };
                         self.put(Command::Completions, arguments, question).await;
                         continue;
                     }
-                    _ => Err("its debugger shows no Python frame".to_owned()),
+                    _ => Err(NO_FRAME.to_owned()),
                 },
                 Then::Completed => {
-                    let targets = message["body"]["targets"].as_array();
-                    let targets = targets.into_iter().flatten().take(MAX_COMPLETIONS);
-                    Ok(Value::from_iter(targets.cloned()).to_string())
+                    let mut targets: Vec<Value> = typed_at(&message.body, "targets");
+                    targets.truncate(MAX_COMPLETIONS);
+                    Ok(Value::from(targets).to_string())
                 }
                 Then::Told(limit) => {
-                    let result = message["body"]["result"].as_str().unwrap_or_default();
-                    let told = console_answer(result, limit).map(|(text, rank)| {
+                    let result = message.result();
+                    let told = console_answer(&result, limit).map(|(text, rank)| {
                         if let (Some(member), Some(rank)) = (&self.member, rank) {
                             member.has_rank(rank);
                             self.live.worker.has_rank(rank);
@@ -280,13 +285,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     // It answers with the exception where an evaluation fails.
                     told.ok_or_else(|| escaped(result.lines().last().unwrap_or_default()))
                 }
-                Then::Shown(limit) => {
-                    let result = message["body"]["result"].as_str().unwrap_or_default();
-                    Ok(escaped(&shortened(result, limit)))
-                }
+                Then::Shown(limit) => Ok(escaped(&shortened(&message.result(), limit))),
                 Then::Ranked => {
-                    let result = message["body"]["result"].as_str().unwrap_or_default();
-                    let rank = console_answer(result, RANK_LIMIT).and_then(|(_, rank)| rank);
+                    let result = message.result();
+                    let rank = console_answer(&result, RANK_LIMIT).and_then(|(_, rank)| rank);
                     self.note_rank(rank);
                     continue;
                 }
@@ -348,29 +350,28 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 }
 
 /// The innermost frame of the user's own code in the body of an answer: the debugger marks those of libraries.
-fn frame(body: &Value) -> Option<&Value> {
-    let frames = body["stackFrames"].as_array()?;
-    let own = frames.iter().find(|frame| {
-        let path = frame["source"]["path"].as_str().unwrap_or_default();
-        frame["presentationHint"] != "subtle" && !path.contains("/ray/util/")
-    });
-    own.or(frames.first())
+fn frame(body: Value) -> Option<StackFrame> {
+    let mut frames = typed::<StackAnswer>(body).stack_frames;
+    let own = |frame: &StackFrame| frame.is_own() && !frame.path().contains("/ray/util/");
+    let at = frames.iter().position(own).unwrap_or_default();
+    (at < frames.len()).then(|| frames.swap_remove(at))
 }
 
 /// Line and file of that frame, and whether the client of the session has the file.
-fn place(body: &Value) -> Option<String> {
+fn place(body: Value) -> Option<String> {
     let frame = frame(body)?;
-    let source = &frame["source"];
-    let (line, path) = (frame["line"].as_u64()?, source["path"].as_str()?);
-    let own = source["sourceReference"]
-        .as_i64()
-        .is_none_or(|kept| kept == 0);
-    let place = json!({"line": line, "path": path, "own": own});
-    (path.len() <= LONGEST_PATH).then(|| place.to_string())
+    let place = TaskPlace {
+        line: frame.line,
+        path: frame.path().to_owned(),
+        own: frame.is_of_client(),
+    };
+    let fits = (1..=LONGEST_PATH).contains(&place.path.len());
+    fits.then(|| serde_json::to_string(&place).ok())?
 }
 
 /// The arguments that ask for the stack of this `thread`.
 fn stack(mut thread: Value) -> Value {
-    (thread["startFrame"], thread["levels"]) = (0.into(), FRAMES.into());
+    put(&mut thread, "startFrame", 0);
+    put(&mut thread, "levels", FRAMES);
     thread
 }

@@ -16,7 +16,9 @@ use crate::dap::refusal::close_with;
 use crate::dap::selection::ChildSessions;
 use ray_relay_access::telemetry::metrics::{Outcome, RefusalKind};
 use ray_relay_base::wire::dap::conversation::Conversation;
-use ray_relay_base::wire::dap::message::{RefusalCode, Request, notice, request};
+use ray_relay_base::wire::dap::message::{
+    RefusalCode, Request, notice, request, responds_to, succeeded,
+};
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::json::take;
 use ray_relay_base::wire::peer_stream::PeerStream;
@@ -139,11 +141,11 @@ impl Opening {
             let capabilities = loop {
                 // The client has its answer from the relay; this one, and the greeting before it, stay here.
                 let mut message = worker.read().await?;
-                if message["type"] != "response" || message["request_seq"] != self.initialize.seq {
+                if !responds_to(&message, &self.initialize.seq) {
                     continue;
                 }
-                if message["success"] != true {
-                    return Err(ConnectError::declined(&message["message"]));
+                if !succeeded(&message) {
+                    return Err(ConnectError::declined(&take(&mut message, "message")));
                 }
                 break take(&mut message, "body");
             };

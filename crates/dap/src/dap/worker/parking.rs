@@ -17,7 +17,7 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::dap::mappings;
-use ray_relay_base::wire::dap::message::{Request, event, notice};
+use ray_relay_base::wire::dap::message::{Request, arguments_of, event, notice};
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::dap::reattach::{self, Before};
 use ray_relay_base::wire::human_time::span;
@@ -154,7 +154,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// on with a session and has not configured, as a look at what an agent keeps does, it has let nothing run. Where the session cannot
     /// be kept, it goes on.
     pub(super) fn stay_parked(&mut self, mut goodbye: Value) {
-        let suspends = is_set(&goodbye["arguments"], "suspendDebuggee");
+        let suspends = is_set(arguments_of(&goodbye), "suspendDebuggee");
         let said = match self.parting.take() {
             Some(said) => Some(said.request),
             None => Request::read(&mut goodbye),

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::evaluating::Evaluating;
 use crate::dap::verdict::FIRST_OWN_SEQ;
+use ray_relay_base::wire::json::typed_at;
 use ray_relay_debugger::pdb::ComparisonKey;
 use ray_relay_session::session::family::Answer;
 
@@ -112,11 +113,10 @@ impl Questions {
 
     /// Keeps `message` where it answers one of them: it is not for the client.
     pub(super) fn take(&mut self, message: &Value) -> bool {
-        let to = message["request_seq"].as_u64();
-        let Some(to) = to.filter(|to| NUMBERS.contains(to) && message["type"] == "response") else {
-            return false;
-        };
-        let Some(question) = self.open.remove(&to) else {
+        let to = message.get("request_seq").and_then(Value::as_u64);
+        let to =
+            to.filter(|to| NUMBERS.contains(to) && typed_at::<&str>(message, "type") == "response");
+        let Some(question) = to.and_then(|to| self.open.remove(&to)) else {
             return false;
         };
         self.came.push((question, message.clone()));

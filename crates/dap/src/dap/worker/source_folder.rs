@@ -6,6 +6,7 @@ use super::ActiveSession;
 use super::evaluating::{Evaluating, FilesAsker, FilesRequest};
 use crate::dap::source_folder::{done, holds, put_into};
 use ray_relay_base::wire::dap::mappings::ClientFiles;
+use ray_relay_base::wire::dap::message::succeeded;
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::splice::Side;
 use ray_relay_base::wire::peer_stream::PeerStream;
@@ -55,7 +56,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// the program is stopped once more, and asks for its files anew; who misses files asks by itself.
     pub(super) fn mapped(&mut self, asked: FilesRequest, answer: &Value) {
         let FilesRequest { asker, files } = asked;
-        if answer["success"] != true {
+        if !succeeded(answer) {
             let sentence = "the worker's debugger knows no such thing; attach again with another rayRelay.localRoot";
             return self.answer_files(asker, Err(sentence));
         }

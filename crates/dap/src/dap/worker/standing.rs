@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use super::ActiveSession;
 use ray_relay_base::wire::dap::message::notice;
+use ray_relay_base::wire::dap::stack::{StackAnswer, StackFrame};
+use ray_relay_base::wire::json::typed_at;
 use ray_relay_base::wire::notebook::{INTO_A_MODULE, NO_SOURCE, is_cell};
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::Location;
@@ -40,14 +42,15 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             return;
         }
         self.standing.left -= 1;
-        if asks_others(&answer["body"])
+        let StackAnswer { stack_frames } = typed_at(answer, "body");
+        if asks_others(&stack_frames)
             && let Some(member) = &self.member
         {
             member.asks_others();
         }
         // A question of the relay's own may be answered when the program runs again.
         let stands = self.stands.any();
-        if let Some(place) = place_in(&answer["body"]).filter(|_| stands) {
+        if let Some(place) = place_in(&stack_frames).filter(|_| stands) {
             if is_cell(&place.file) {
                 let text = format!("the task is stopped in {NO_SOURCE}; {INTO_A_MODULE}");
                 self.tell(&notice(&text, false));
@@ -72,26 +75,22 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 }
 
-/// The innermost frame of the user's own code in the body of an answer: the debugger marks those of libraries.
-fn place_in(body: &Value) -> Option<Location> {
-    let frames = body["stackFrames"].as_array()?;
-    let own = frames.iter().filter(|f| f["presentationHint"] != "subtle");
+/// The innermost of the program's own `frames`.
+fn place_in(frames: &[StackFrame]) -> Option<Location> {
+    let own = frames.iter().filter(|frame| frame.is_own());
     own.take(MOST_FRAMES).find_map(|frame| {
-        let path = frame["source"]["path"].as_str()?;
-        let function = frame["name"].as_str().unwrap_or_default();
-        Location::told(path, frame["line"].as_u64()?, function)
+        let function = frame.name.as_deref().unwrap_or_default();
+        Location::told(frame.path(), frame.line.into(), function)
     })
 }
 
-/// Whether the program stands in `ray_relay.breakpoint(group=True)`, by the body of an answer.
-fn asks_others(body: &Value) -> bool {
-    let frames = body["stackFrames"].as_array().into_iter().flatten();
-    frames.take(MOST_FRAMES).any(|frame| {
-        let path = frame["source"]["path"].as_str().unwrap_or_default();
-        frame["name"].as_str() == Some("_stop_with_group")
+/// Whether the program with these `frames` is paused in `ray_relay.breakpoint(group=True)`.
+fn asks_others(frames: &[StackFrame]) -> bool {
+    frames.iter().take(MOST_FRAMES).any(|frame| {
+        frame.name.as_deref() == Some("_stop_with_group")
             && ["/ray_relay/__init__.py", "/ray_relay_hook.py"]
                 .iter()
-                .any(|file| path.ends_with(file))
+                .any(|file| frame.path().ends_with(file))
     })
 }
 
@@ -103,11 +102,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use ray_relay_base::wire::json::typed;
+
+    fn frames(body: Value) -> Vec<StackFrame> {
+        typed::<StackAnswer>(body).stack_frames
+    }
 
     #[test]
     fn a_stack_says_whether_others_are_to_stop() {
         let frame = |name: &str, path: &str| json!({"name": name, "source": {"path": path}});
-        let stack = |name: &str, path: &str| json!({"stackFrames": [frame("set_trace", "/x/ray/util/debugpy.py"), frame(name, path), frame("train", "/job/train.py")]});
+        let stack = |name: &str, path: &str| {
+            frames(
+                json!({"stackFrames": [frame("set_trace", "/x/ray/util/debugpy.py"), frame(name, path), frame("train", "/job/train.py")]}),
+            )
+        };
         assert!(asks_others(&stack(
             "_stop_with_group",
             "/venv/ray_relay/__init__.py"
@@ -118,7 +126,7 @@ mod tests {
         )));
         assert!(!asks_others(&stack("_stop", "/job/ray_relay_hook.py")));
         assert!(!asks_others(&stack("_stop_with_group", "/job/mine.py")));
-        assert!(!asks_others(&json!({})));
+        assert!(!asks_others(&frames(json!({}))));
     }
 
     #[test]
@@ -151,7 +159,7 @@ mod tests {
             ),
             (Vec::new(), None),
         ] {
-            let place = place_in(&json!({"stackFrames": frames}));
+            let place = place_in(&self::frames(json!({"stackFrames": frames})));
             assert_eq!(place.map(|at| at.to_string()).as_deref(), wanted);
         }
     }

@@ -44,26 +44,6 @@ pub(super) struct Variable {
     pub(super) value: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct StackAnswer {
-    pub(super) stack_frames: Vec<FrameAnswer>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct FrameAnswer {
-    pub(super) id: i64,
-    pub(super) name: Option<String>,
-    pub(super) source: Option<SourceAnswer>,
-    pub(super) line: u32,
-}
-
-#[derive(Deserialize)]
-pub(super) struct SourceAnswer {
-    pub(super) path: Option<String>,
-}
-
 /// The subprocess of a task that waits for a debugger.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::answers::{
-    Child, GotoTargets, RangeAnswer, ScopesAnswer, StackAnswer, Variable, VariablesAnswer,
-};
+use super::answers::{Child, GotoTargets, RangeAnswer, ScopesAnswer, Variable, VariablesAnswer};
 use super::inspect::bad_argument;
 use super::line::Task;
 use super::request::{if_any, program_output};
@@ -16,6 +14,7 @@ use crate::pdb::output::{Piece, cut};
 use crate::pdb::wire::PromptMessage;
 use ray_relay_base::wire::dap::message::{ThreadEvent, tells_task_end};
 use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::dap::stack::StackAnswer;
 use ray_relay_base::wire::json::typed;
 use ray_relay_base::wire::text::escaped;
 
@@ -450,10 +449,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             .map(|frame| PromptFrame {
                 id: frame.id,
                 name: function(frame.name.as_deref().unwrap_or("<unknown>")),
-                file: frame
-                    .source
-                    .and_then(|source| source.path)
-                    .unwrap_or_default(),
+                file: frame.path().to_owned(),
                 line: frame.line,
             })
             .collect();

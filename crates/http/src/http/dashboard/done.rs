@@ -8,6 +8,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use hyper::{Response, StatusCode};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
@@ -141,6 +142,12 @@ fn of_applications(config: &Map<String, Value>) -> Option<Map<String, Value>> {
     Some(Map::from_iter([("applications".to_owned(), names.into())]))
 }
 
+/// A head's answer to a job that is submitted.
+#[derive(Default, Deserialize)]
+struct Submitted {
+    submission_id: Option<String>,
+}
+
 /// The id that the head gave a job, and the answer as it was.
 pub(super) async fn submission(response: Response<Body>) -> (Option<String>, Response<Body>) {
     let small = |size: u64| size <= LARGEST_ANSWER;
@@ -151,9 +158,11 @@ pub(super) async fn submission(response: Response<Body>) -> (Option<String>, Res
     match timeout(PATIENCE, body.collect()).await {
         Ok(Ok(whole)) => {
             let text = whole.to_bytes();
-            let told = serde_json::from_slice::<Value>(&text).unwrap_or_default();
-            let id = told["submission_id"].as_str().map(str::to_owned);
-            (id, Response::from_parts(parts, answer::full(text)))
+            let told: Submitted = serde_json::from_slice(&text).unwrap_or_default();
+            (
+                told.submission_id,
+                Response::from_parts(parts, answer::full(text)),
+            )
         }
         Ok(Err(_)) | Err(_) => {
             let sentence = "the Ray head's answer broke off; `ray job list` tells whether the job was submitted";

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -83,6 +84,17 @@ impl Wish {
             | Self::Pause => false,
         }
     }
+}
+
+/// Where a task is paused, as it answers [`Wish::Place`].
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TaskPlace {
+    /// Line.
+    pub line: u32,
+    /// Path, as the client knows it.
+    pub path: String,
+    /// Whether the client of its session has the file.
+    pub own: bool,
 }
 
 /// What came of it: the value, or nothing where none was asked for; an error is a clause about the task.
