@@ -16,7 +16,10 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::relay_client::{RelayClient, RelayError};
+use super::sessions::SessionAnswer;
 use super::{Failure, RelayArgs};
+use crate::listing::received::RowAnswer;
+use ray_relay_base::wire::json::{typed_at, typed_list};
 use ray_relay_base::wire::text::replaced;
 
 /// `completions`
@@ -120,10 +123,8 @@ fn relay(line: Command, mut words: Vec<OsString>) -> Option<RelayArgs> {
 
 /// Ids, each with what waits there; names where a name is begun.
 fn candidates(list: &Value, begun: &str) -> Vec<CompletionCandidate> {
-    let rows = list["breakpoints"].as_array().into_iter().flatten();
-    let row = |row: &Value| {
-        let id = row["id"].as_str()?;
-        let name = row["name"].as_str().unwrap_or_default();
+    let row = |row: RowAnswer<'_>| {
+        let (id, name) = (row.id?, row.name.unwrap_or_default());
         // What a job calls its task is not for a shell to interpret.
         let is_plain = |text: &str| replaced(text) == text && !text.starts_with('-');
         if !is_plain(id) {
@@ -136,16 +137,18 @@ fn candidates(list: &Value, begun: &str) -> Vec<CompletionCandidate> {
         let is_begun = !name.is_empty() && name.starts_with(begun) && is_plain(name);
         is_begun.then(|| CompletionCandidate::new(name).help(Some(id.to_owned().into())))
     };
+    let rows = typed_list(list, "breakpoints");
     rows.filter_map(row).take(MOST).collect()
 }
 
 /// Numbers of sessions, each with what it is with.
 fn numbers(answer: &Value, begun: &str) -> Vec<CompletionCandidate> {
-    let rows = answer["sessions"].as_array().into_iter().flatten();
-    let here = rows.filter(|row| row["replica"] == answer["replica"]);
-    let number = |row: &Value| {
-        let id = row["id"].as_u64()?.to_string();
-        let said = replaced(row["name"].as_str().unwrap_or_default()).into_owned();
+    let replica: Option<&str> = typed_at(answer, "replica");
+    let here = typed_list(answer, "sessions")
+        .filter(|session: &SessionAnswer<'_>| session.replica == replica);
+    let number = |session: SessionAnswer<'_>| {
+        let id = session.id?.to_string();
+        let said = replaced(session.name.unwrap_or_default()).into_owned();
         id.starts_with(begun)
             .then(|| CompletionCandidate::new(id).help(Some(said.into())))
     };

@@ -119,15 +119,20 @@ fn keep_listen(attach: &mut Value) {
     }
 }
 
+/// The arguments of `attach`, an object from now on.
+fn arguments_of(attach: &mut Value) -> Option<&mut Value> {
+    if !attach.get("arguments").is_some_and(Value::is_object) {
+        put(attach, "arguments", json!({}));
+    }
+    attach.get_mut("arguments")
+}
+
 /// Adds to the attach arguments what they leave open.
 fn amend(attach: &mut Value, block: Option<&Value>) {
     let Some(Value::Object(block)) = block else {
         return;
     };
-    if !attach["arguments"].is_object() {
-        put(attach, "arguments", json!({}));
-    }
-    let arguments = attach.get_mut("arguments").and_then(Value::as_object_mut);
+    let arguments = arguments_of(attach).and_then(Value::as_object_mut);
     let Some(own) = arguments.map(|all| all.entry("rayRelay").or_insert(Value::Null)) else {
         return;
     };
@@ -146,11 +151,7 @@ fn amend(attach: &mut Value, block: Option<&Value>) {
 
 /// Puts the token into the attach arguments, unless the editor has one of its own.
 fn show(attach: &mut Value, token: Option<&str>) {
-    let Some(token) = token else { return };
-    if !attach["arguments"].is_object() {
-        put(attach, "arguments", json!({}));
-    }
-    let Some(arguments) = attach.get_mut("arguments") else {
+    let (Some(token), Some(arguments)) = (token, arguments_of(attach)) else {
         return;
     };
     let own = ["/rayRelay/token", "/rayRelay/ticket", "/rayRelayToken"];

@@ -18,11 +18,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 use ray_relay_base::memory::Account;
 use ray_relay_base::wire::dap::codec::{frame, parse};
 use ray_relay_base::wire::dap::mappings;
-use ray_relay_base::wire::dap::message::request;
+use ray_relay_base::wire::dap::message::{Request, request};
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::peek::{Depth, MessageType};
 use ray_relay_base::wire::dap::scanner::Rules;
 use ray_relay_base::wire::dap::splice::{Side, Splice, SpliceEvent};
+use ray_relay_base::wire::dap::stack::StackAnswer;
 use ray_relay_base::wire::peer_stream::PeerStream;
 
 /// The longest message that is looked at.
@@ -65,43 +66,23 @@ struct HeldStack {
     until: Instant,
 }
 
+/// A response of the relay to a request for a stack, or to one of this end's own.
 #[derive(Deserialize)]
-struct Answer {
+struct RelayResponse {
     request_seq: Value,
     #[serde(default)]
     success: bool,
-    body: Option<Stack>,
+    body: Option<StackAnswer>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Stack {
-    stack_frames: Vec<StackFrame>,
-}
-
-#[derive(Deserialize)]
-struct StackFrame {
-    source: Option<FrameSource>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct FrameSource {
-    path: Option<String>,
-    source_reference: Option<i64>,
-}
-
-impl Stack {
-    /// Paths that an editor looks for on its own disk. Those of Windows are not this machine's.
-    fn local_paths(self) -> Vec<String> {
-        let sources = self.stack_frames.into_iter().filter_map(|f| f.source);
-        let by_path = sources.filter(|source| source.source_reference.unwrap_or(0) == 0);
-        let paths = by_path.filter_map(|source| source.path);
-        let mut paths: Vec<_> = paths.filter(|path| path.starts_with('/')).collect();
-        paths.sort();
-        paths.dedup();
-        paths
-    }
+/// Paths in `stack` that an editor looks for on its own disk. Those of Windows are not this machine's.
+fn local_paths(stack: &StackAnswer) -> Vec<String> {
+    let by_path = stack.stack_frames.iter().filter(|f| f.is_of_client());
+    let paths = by_path.map(|frame| frame.path().to_owned());
+    let mut paths: Vec<_> = paths.filter(|path| path.starts_with('/')).collect();
+    paths.sort();
+    paths.dedup();
+    paths
 }
 
 fn rules(captures: fn(MessageType, &[u8]) -> bool) -> Rules {
@@ -196,7 +177,7 @@ impl<C: PeerStream, R: PeerStream> EditorLink<C, R> {
         let Ok(mut message) = parse(&body) else {
             return self.splice.insert_body(Side::Worker, &body);
         };
-        if message["type"] == "request" && message["command"] == Command::Attach.as_str() {
+        if Request::is(&message, Command::Attach) {
             amend(&mut message);
             let folder = message.pointer("/arguments/workspaceFolder");
             if let Some(folder) = folder.and_then(Value::as_str).filter(|f| !f.is_empty()) {
@@ -206,36 +187,33 @@ impl<C: PeerStream, R: PeerStream> EditorLink<C, R> {
             return self.splice.insert(Side::Worker, &frame(&message));
         }
         self.splice.insert_body(Side::Worker, &body);
-        if message["command"] == Command::StackTrace.as_str() && self.is_local {
+        if self.is_local
+            && let Some(request) = Request::read(&mut message)
+            && request.known() == Some(Command::StackTrace)
+        {
             self.requests.truncate(MAX_STACKS - 1);
-            self.requests.push_front((message["seq"].clone(), body));
+            self.requests.push_front((request.seq, body));
         }
     }
 
     async fn on_relay(&mut self, body: Vec<u8>) {
-        let Ok(answer) = serde_json::from_slice::<Answer>(&body) else {
+        let Ok(response) = serde_json::from_slice::<RelayResponse>(&body) else {
             return self.splice.insert_body(Side::Client, &body);
         };
-        if let Some(held) = answer
-            .request_seq
-            .as_u64()
-            .and_then(|seq| self.held.remove(&seq))
-        {
-            return match answer.success {
+        let to = response.request_seq.as_u64();
+        if let Some(held) = to.and_then(|seq| self.held.remove(&seq)) {
+            return match response.success {
                 true => self.splice.insert_body(Side::Worker, &held.request),
                 false => self.splice.insert_body(Side::Client, &held.answer),
             };
         }
-        let is_own = answer
-            .request_seq
-            .as_u64()
-            .is_some_and(|seq| seq >= FIRST_OWN_SEQ);
+        let is_own = to.is_some_and(|seq| seq >= FIRST_OWN_SEQ);
         let mut requests = self.requests.iter();
-        let asked = requests.position(|(seq, _)| *seq == answer.request_seq);
+        let asked = requests.position(|(seq, _)| *seq == response.request_seq);
         let stack = asked.and_then(|at| self.requests.remove(at));
         if let Some((_, asked)) = stack
             && self.held.len() < MAX_STACKS
-            && let paths = answer.body.unwrap_or_default().local_paths()
+            && let paths = local_paths(&response.body.unwrap_or_default())
             && let missing = missing(paths).await
             && !missing.is_empty()
         {
@@ -278,7 +256,7 @@ mod tests {
 
     use super::*;
     use ray_relay_base::wire::dap::conversation::Conversation;
-    use ray_relay_base::wire::dap::message::{Request, event, notice};
+    use ray_relay_base::wire::dap::message::{event, notice};
     use ray_relay_base::wire::dap::names::Event;
 
     struct LinkScene {

@@ -23,6 +23,7 @@ use super::worker_session::{
 };
 use ray_relay_base::config::units::format_duration;
 use ray_relay_base::memory::Account;
+use ray_relay_base::wire::json::put;
 use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd};
 use ray_relay_view::group::kept::pieces_of;
 
@@ -119,7 +120,7 @@ async fn in_one(
     let (sender, mut pieces) = mpsc::channel(64);
     let mut relay = authorized_block(&args.relay, &which).await?;
     // A task that could not stay is not attached.
-    relay["stay"] = (!args.resume).into();
+    put(&mut relay, "stay", !args.resume);
     let options = Options {
         client: CLIENT.to_owned(),
         relay,

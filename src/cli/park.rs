@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::failure::Fails;
@@ -15,6 +16,7 @@ use super::worker_session::WorkerSessionError as SessionError;
 use super::{Failure, ParkArgs};
 use ray_relay_base::config::units::format_duration;
 use ray_relay_base::wire::human_time::{span, utc};
+use ray_relay_base::wire::json::{typed, typed_at};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_view::group::members::left_unnamed;
@@ -98,7 +100,7 @@ pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     let mut parked = Vec::new();
     let mut refused = Vec::new();
     for row in &chosen {
-        let id = replaced(row["id"].as_str().unwrap_or_default()).into_owned();
+        let id = replaced(typed_at(row, "id")).into_owned();
         let mut wanted = json!({ "id": id });
         if let Some(time) = args.time {
             wanted["for"] = format_duration(time).into();
@@ -112,8 +114,9 @@ pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
                 told
             }
         };
-        if !args.json && (told["error"].is_null() || chosen.len() > 1) {
-            say(&text(&id, &told))?;
+        let answer: ParkAnswer<'_> = typed(&told);
+        if !args.json && (answer.error.is_none() || chosen.len() > 1) {
+            say(&text(&id, &answer))?;
         }
         parked.push(told);
     }
@@ -128,28 +131,38 @@ pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     complete(unnamed, done)
 }
 
+/// What the relay answers for one task, or why it refuses.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ParkAnswer<'a> {
+    error: Option<&'a str>,
+    parked_until: Option<f64>,
+    seconds: f64,
+    credential_expires: Option<f64>,
+    warning: Option<&'a str>,
+}
+
 /// What became of one task, as lines for people.
-fn text(id: &str, told: &Value) -> String {
-    if let Some(why) = told["error"].as_str() {
+fn text(id: &str, told: &ParkAnswer<'_>) -> String {
+    if let Some(why) = told.error {
         return format!("{id}  not parked: {}\n", replaced(why));
     }
-    let moment = |key: &str| {
-        let seconds = told[key].as_f64()?.max(0.0);
-        let after = Duration::try_from_secs_f64(seconds).ok()?;
+    let moment = |seconds: Option<f64>| {
+        let after = Duration::try_from_secs_f64(seconds?.max(0.0)).ok()?;
         Some(utc(UNIX_EPOCH.checked_add(after)?).format("%Y-%m-%d %H:%M UTC"))
     };
-    let left = told["seconds"].as_f64().unwrap_or_default();
-    let left = Duration::try_from_secs_f64(left.max(0.0).round()).unwrap_or_default();
-    let mut text = match moment("parked_until") {
+    let left = told.seconds.max(0.0).round();
+    let left = Duration::try_from_secs_f64(left).unwrap_or_default();
+    let mut text = match moment(told.parked_until) {
         Some(until) => format!("{id}  parked until {until}, for {}\n", span(left)),
         None => format!("{id}  parked, and resumed already\n"),
     };
-    if let Some(expires) = moment("credential_expires") {
+    if let Some(expires) = moment(told.credential_expires) {
         text += &format!(
             "    your credential expires before that, at {expires}, and the task runs on then\n"
         );
     }
-    if let Some(warning) = told.get("warning").and_then(Value::as_str) {
+    if let Some(warning) = told.warning {
         text += &format!("    {}\n", replaced(warning));
     }
     text
@@ -215,16 +228,19 @@ mod tests {
     fn until_when_is_said_and_what_ends_it_before() {
         let told = json!({"parked_until": 43_200.4, "seconds": 43_199.9});
         assert_eq!(
-            text("3kfz0q8m", &told),
+            text("3kfz0q8m", &typed(&told)),
             "3kfz0q8m  parked until 1970-01-01 12:00 UTC, for 12h 00m\n"
         );
         let told = json!({"parked_until": 43_200, "seconds": 43_200, "credential_expires": 3600});
-        let said = text("3kfz0q8m", &told);
+        let said = text("3kfz0q8m", &typed(&told));
         assert!(
             said.contains("expires before that, at 1970-01-01 01:00 UTC"),
             "{said}"
         );
-        let said = text("3kfz0q8m", &json!({"error": "it is \u{1b}[1m gone"}));
+        let said = text(
+            "3kfz0q8m",
+            &typed(&json!({"error": "it is \u{1b}[1m gone"})),
+        );
         assert!(said.starts_with("3kfz0q8m  not parked: it is ") && !said.contains('\u{1b}'));
     }
 }

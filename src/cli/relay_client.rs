@@ -21,7 +21,7 @@ use super::sse::EventFeed;
 use super::{RelayArgs, relay_dial};
 use ray_relay_base::dial;
 use ray_relay_base::dial::http::{self, HttpClient};
-use ray_relay_base::wire::json::{list_mut, put};
+use ray_relay_base::wire::json::{list_mut, put, typed_at};
 use ray_relay_base::wire::text::{innermost_cause, percent_encoded, replaced};
 use ray_relay_view::listing::select::Filter;
 
@@ -130,7 +130,7 @@ impl RelayClient {
             let mut page = self.answer(response, "tasks").await?;
             let rows = list_mut(&mut page, "tasks").map(std::mem::take);
             all.extend(rows.unwrap_or_default());
-            match page["next"].as_str() {
+            match typed_at::<Option<&str>>(&page, "next") {
                 Some(last) if all.len() < MOST_TASKS => {
                     next = format!("&after={}", percent_encoded(last));
                 }
@@ -174,9 +174,9 @@ impl RelayClient {
         let response = self.get("/relay/v1/whoami").await?;
         let status = response.status();
         let body = self.body(response).await?;
-        let told = serde_json::from_slice::<Value>(&body).unwrap_or_default();
-        let known = status.is_success() && told.get("subject").is_some();
-        Ok(known.then(|| told["subject"].clone()))
+        let mut told = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+        let subject = told.get_mut("subject").map(Value::take);
+        Ok(subject.filter(|_| status.is_success()))
     }
 
     /// What the relay finds itself of the chain behind it; `None` where it is of a version that does not.
@@ -197,7 +197,8 @@ impl RelayClient {
             .get(DATE)
             .and_then(|date| date.to_str().ok());
         let time = told.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
-        self.told(response, |told| told["status"] == "ok").await?;
+        self.told(response, |told| typed_at::<&str>(told, "status") == "ok")
+            .await?;
         Ok(time.map(SystemTime::from))
     }
 
@@ -299,8 +300,9 @@ impl RelayClient {
         let wanted = json!({"ids": ids, "client": client});
         let path = "/relay/v1/group";
         let response = self.post(path, &wanted, SOON).await?;
-        match self.told(response, |told| told["group"].is_string()).await {
-            Ok(told) => Ok(told["group"].as_str().unwrap_or_default().to_owned()),
+        let group = |told: &Value| typed_at::<Option<String>>(told, "group");
+        match self.told(response, |told| group(told).is_some()).await {
+            Ok(told) => Ok(group(&told).unwrap_or_default()),
             // As a relay answers that has no such path.
             Err(RelayError::Refused { relay, message, .. }) if message.contains(path) => {
                 Err(RelayError::Older { relay })
@@ -326,7 +328,8 @@ impl RelayClient {
     pub(super) async fn compare(&self, wanted: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/compare";
         let response = self.post(path, wanted, SNAPSHOT_DEADLINE).await?;
-        self.told(response, |told| told["looks"].is_object()).await
+        let is_whole = |told: &Value| told.get("looks").is_some_and(Value::is_object);
+        self.told(response, is_whole).await
     }
 
     /// Asks; once more where the token of a command is refused.
@@ -394,17 +397,15 @@ impl RelayClient {
         let json = serde_json::from_slice::<Value>(body).ok();
         let words = |value: &Value| {
             ["error", "message", "detail"].iter().find_map(|key| {
-                let value = &value[*key];
-                value
-                    .as_str()
-                    .or_else(|| value["message"].as_str())
-                    .map(|text| replaced(text).into_owned())
+                let value = value.get(*key)?;
+                let text = value.as_str().or_else(|| value.get("message")?.as_str())?;
+                Some(replaced(text).into_owned())
             })
         };
         // By which the operator finds the request in its log.
         let words = |value: &Value| {
             let words = words(value)?;
-            Some(match value["request"].as_str() {
+            Some(match typed_at::<Option<&str>>(value, "request") {
                 Some(id) => format!("{words} (request {})", replaced(id)),
                 None => words,
             })
@@ -440,7 +441,7 @@ impl RelayClient {
             return false;
         };
         serde_json::from_slice::<Value>(&body)
-            .is_ok_and(|version| version["ray_version"].is_string())
+            .is_ok_and(|version| typed_at::<Option<&str>>(&version, "ray_version").is_some())
     }
 }
 

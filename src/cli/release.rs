@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::ReleaseArgs;
@@ -10,8 +11,12 @@ use super::members::{complete, once_named, rows_of};
 use super::relay_client::RelayClient;
 use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
+use ray_relay_view::group::members::left_unnamed;
+use ray_relay_view::listing::received::RowAnswer;
+use ray_relay_view::listing::row::Row;
 use ray_relay_access::policy::Pattern;
 use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::json::{typed, typed_at, typed_list};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::{BreakpointId, BreakpointIdPrefix, names_worker};
 use ray_relay_view::group::members::left_unnamed;
@@ -61,7 +66,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     };
     let (rows, unnamed) = once_named(&client, choose).await?;
     // Several at once means one's own parks as well, and no other person's but with --parked.
-    let is_parked = |row: &Value| row["state"] == PARKED && args.target.is_none() && !args.parked;
+    let is_parked = |row: &Value| is(row, "state", PARKED) && args.target.is_none() && !args.parked;
     let own = match rows.iter().any(is_parked) {
         true => client.subject().await?,
         false => None,
@@ -81,7 +86,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     if chosen.len() > 1 && !args.yes && !agreed(&chosen, args.force)? {
         return Err(SessionError::Failed("nothing was released".to_owned()).into());
     }
-    let listed = chosen.iter().filter_map(|row| row["id"].as_str());
+    let listed = chosen.iter().filter_map(|row| typed_at(row, "id"));
     let ids: Vec<&str> = match unlisted.filter(|_| chosen.is_empty()) {
         Some(worker) => vec![worker],
         None => listed.collect(),
@@ -98,19 +103,17 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     let at_once = if args.force { ENDED_AT_ONCE } else { AT_ONCE };
     for ids in ids.chunks(at_once) {
         let answer = client.release(&wanted(ids)).await?;
-        for result in answer["results"].as_array().into_iter().flatten() {
-            let id = replaced(result["id"].as_str().unwrap_or_default()).into_owned();
-            let text = |key: &str| {
-                replaced(result[key].as_str().unwrap_or("no reason given")).into_owned()
-            };
-            if result["released"] == true {
+        for result in typed_list::<ReleaseAnswer<'_>>(&answer, "results") {
+            let id = replaced(result.id.unwrap_or_default());
+            let text = |why: Option<&str>| replaced(why.unwrap_or("no reason given")).into_owned();
+            if result.released {
                 say(&format!("{id}  released\n"))?;
-            } else if result["ended"] == true {
-                say(&format!("{id}  worker ended: {}\n", text("why")))?;
+            } else if result.ended {
+                say(&format!("{id}  worker ended: {}\n", text(result.why)))?;
             } else {
                 failed = true;
                 let what = if args.force { "ended" } else { "released" };
-                say(&format!("{id}  not {what}: {}\n", text("error")))?;
+                say(&format!("{id}  not {what}: {}\n", text(result.error)))?;
             }
         }
     }
@@ -119,6 +122,17 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
         false => Ok(()),
     };
     complete(unnamed, done)
+}
+
+/// What became of one task.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ReleaseAnswer<'a> {
+    id: Option<&'a str>,
+    released: bool,
+    ended: bool,
+    why: Option<&'a str>,
+    error: Option<&'a str>,
 }
 
 /// Of `rows` of the list those that are meant; `own`: the subject of the person who asks, where any is parked.
@@ -138,21 +152,21 @@ fn chosen(
 fn fits(args: &ReleaseArgs, own: Option<&Value>, row: &Value) -> bool {
     is_of(row, args.job.as_deref(), args.cluster.as_deref())
         && args.older_than.is_none_or(|age| {
-            let waiting = row["waiting_seconds"].as_f64();
+            let waiting: Option<f64> = typed_at(row, "waiting_seconds");
             waiting.is_some_and(|waiting| waiting >= age.as_secs_f64())
         })
         // Several at once never means those that a person works on.
         && (args.target.is_some()
             || match args.force {
-                true => row["state"] == "unreachable",
-                false if args.parked && row["state"] == PARKED => true,
-                false => row["state"] == "paused" || is_own_park(own, row),
+                true => is(row, "state", "unreachable"),
+                false if args.parked && is(row, "state", PARKED) => true,
+                false => is(row, "state", "paused") || is_own_park(own, row),
             })
 }
 
 /// Whether `row` is parked by `own`; where authentication is off, everybody's is everybody's.
 fn is_own_park(own: Option<&Value>, row: &Value) -> bool {
-    row["state"] == PARKED && own.is_some_and(|own| *own == row["holder"]["subject"])
+    own.is_some_and(|own| typed::<RowAnswer<'_>>(row).is_park_of(own))
 }
 
 /// Whether `row` of the list is of this job and cluster, where they are said.
@@ -162,7 +176,7 @@ pub(super) fn is_of(row: &Value, job: Option<&str>, cluster: Option<&str>) -> bo
 }
 
 fn is(row: &Value, key: &str, text: &str) -> bool {
-    let known = row[key].as_str();
+    let known: Option<&str> = typed_at(row, key);
     known.is_some_and(|known| known.eq_ignore_ascii_case(text))
 }
 

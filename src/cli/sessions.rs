@@ -5,12 +5,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCompleter;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::relay_client::RelayClient;
 use super::worker_session::WorkerSessionError as SessionError;
 use super::{Failure, RelayArgs, completions, terminal};
 use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::json::{typed_at, typed_list};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::text;
 
@@ -98,9 +100,9 @@ async fn end(args: EndArgs) -> Result<(), Failure> {
     let answer = client.sessions().await?;
     let row = chosen(&answer, args.id)?;
     // Each relay counts its own: one that answers in the place of this one has another session of that number.
-    let wanted = json!({"id": args.id, "replica": answer["replica"]});
+    let wanted = json!({"id": args.id, "replica": row.replica});
     client.end_session(&wanted).await?;
-    let [_, who, _, _, _, task, ..] = cells(row, &Value::Null, Duration::ZERO);
+    let [_, who, _, _, _, task, ..] = cells(&row, None, Duration::ZERO);
     let text = format!(
         "session {} of {who} with {task} ends; the task runs on\n",
         args.id
@@ -109,14 +111,31 @@ async fn end(args: EndArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A session in the relay's answer.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SessionAnswer<'a> {
+    pub(super) id: Option<u64>,
+    pub(super) replica: Option<&'a str>,
+    pub(super) name: Option<&'a str>,
+    protocol: Option<&'a str>,
+    kind: Option<&'a str>,
+    state: Option<&'a str>,
+    peer: Option<&'a str>,
+    subject: Option<&'a str>,
+    client: Option<&'a str>,
+    breakpoint: Option<&'a str>,
+    since: Option<f64>,
+}
+
 /// The row of the session `id` of the relay that gave `answer`.
-fn chosen(answer: &Value, id: u64) -> Result<&Value, SessionError> {
-    let rows = answer["sessions"].as_array().into_iter().flatten();
-    let mut called = rows.filter(|row| row["id"] == id);
-    let is_here = |row: &&Value| row["replica"] == answer["replica"];
-    match called.clone().find(is_here) {
+fn chosen(answer: &Value, id: u64) -> Result<SessionAnswer<'_>, SessionError> {
+    let called =
+        || typed_list(answer, "sessions").filter(|row: &SessionAnswer<'_>| row.id == Some(id));
+    let replica: Option<&str> = typed_at(answer, "replica");
+    match called().find(|row| row.replica == replica) {
         Some(row) => Ok(row),
-        None if called.next().is_some() => Err(SessionError::Failed(format!(
+        None if called().next().is_some() => Err(SessionError::Failed(format!(
             "session {id} is at another relay, which alone can end it: name that one with --relay URL"
         ))),
         None => Err(SessionError::NotFound(format!(
@@ -127,43 +146,39 @@ fn chosen(answer: &Value, id: u64) -> Result<&Value, SessionError> {
 
 /// The sessions of the relay's `answer`, each line ended by a line feed, for a terminal that is `columns` wide.
 fn table(answer: &Value, columns: Option<usize>) -> String {
-    let rows = answer["sessions"]
-        .as_array()
-        .filter(|rows| !rows.is_empty());
-    let Some(rows) = rows else {
+    let rows: Vec<SessionAnswer<'_>> = typed_list(answer, "sessions").collect();
+    if rows.is_empty() {
         return "There is no session that you may see.\n".to_owned();
-    };
+    }
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default();
     let mut lines = vec![TITLES.map(str::to_owned)];
-    lines.extend(rows.iter().map(|row| cells(row, &answer["replica"], now)));
+    let replica = typed_at(answer, "replica");
+    lines.extend(rows.iter().map(|row| cells(row, replica, now)));
     text::table(lines, columns)
 }
 
-fn cells(row: &Value, replica: &Value, now: Duration) -> [String; 9] {
-    let text = |key: &str| match row[key].as_str() {
-        Some(text) => replaced(text).into_owned(),
-        None => "-".to_owned(),
-    };
-    let since = Duration::try_from_secs_f64(row["since"].as_f64().unwrap_or_default());
-    let kind = match row["protocol"].as_str().or(row["kind"].as_str()) {
+fn cells(row: &SessionAnswer<'_>, replica: Option<&str>, now: Duration) -> [String; 9] {
+    let text = |text: Option<&str>| replaced(text.unwrap_or("-")).into_owned();
+    let since = Duration::try_from_secs_f64(row.since.unwrap_or_default());
+    let kind = match row.protocol.or(row.kind) {
         Some("dap") => "debugger".to_owned(),
         Some("dap_cluster") => "cluster".to_owned(),
         Some(other) => replaced(other).into_owned(),
         None => "-".to_owned(),
     };
-    let from = match row["replica"] == *replica {
-        true => text("peer"),
-        false => format!("{} at another relay", text("peer")),
+    let from = match row.replica == replica {
+        true => text(row.peer),
+        false => format!("{} at another relay", text(row.peer)),
     };
     [
-        row["id"].to_string(),
-        text("subject"),
-        text("client"),
+        row.id.map_or("-".to_owned(), |id| id.to_string()),
+        text(row.subject),
+        text(row.client),
         kind,
-        text("state"),
-        text("name"),
-        text("breakpoint"),
+        text(row.state),
+        text(row.name),
+        text(row.breakpoint),
         span(now.saturating_sub(since.unwrap_or_default())),
         from,
     ]
@@ -211,7 +226,7 @@ mod tests {
     #[test]
     fn only_a_session_of_the_relay_that_answers_is_ended() {
         let answer = answer();
-        assert_eq!(chosen(&answer, 4).unwrap()["name"], "step");
+        assert_eq!(chosen(&answer, 4).unwrap().name, Some("step"));
         let elsewhere = chosen(&answer, 7).unwrap_err();
         assert!(
             elsewhere.to_string().contains("at another relay"),

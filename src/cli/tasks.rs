@@ -14,8 +14,15 @@ use super::relay_client::RelayClient;
 use super::snapshot::running::{looks, process};
 use super::terminal;
 use super::terminal::say;
+use ray_relay_view::listing::standing;
+use ray_relay_view::listing::fold::idle;
+use ray_relay_view::listing::fold::member::Member;
+use ray_relay_view::listing::hooks::HookCount;
+use ray_relay_view::listing::received::{LookAnswer, RowAnswer, troubles};
+use ray_relay_view::listing::row::Row;
+use ray_relay_view::listing::select::{Filter, ListSelection, Order};
 use ray_relay_base::wire::human_time::span;
-use ray_relay_base::wire::json::{put, take};
+use ray_relay_base::wire::json::{self, put, take, typed, typed_at, typed_list};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::fold::idle;
 use ray_relay_view::listing::fold::member::Member;
@@ -144,7 +151,7 @@ async fn hung(client: &RelayClient, args: &TasksArgs, age: Duration) -> Result<V
 
 /// Of two answers of looks, apart from each other, what is at the same place in both.
 fn both(first: &Value, second: &Value, age: Duration) -> Value {
-    let before: BTreeMap<String, &Value> = looks(first).iter().map(|l| (process(l), l)).collect();
+    let before: BTreeMap<_, &Value> = looks(first).iter().map(|l| (process(l), l)).collect();
     let (mut tasks, mut unknown) = (Vec::new(), Vec::new());
     for look in looks(second) {
         // One that was not there before is not at the same place.
@@ -154,22 +161,20 @@ fn both(first: &Value, second: &Value, age: Duration) -> Value {
         let (then, now) = (Member::read(before, false), Member::read(look, false));
         if let Some(why) = [before, look]
             .iter()
-            .find_map(|look| look["error"].as_str())
+            .find_map(|look| typed_at::<Option<&str>>(look, "error"))
         {
-            unknown.push(json!({ "tasks": look["tasks"], "error": why }));
+            unknown.push(json!({ "tasks": look.get("tasks"), "error": why }));
             continue;
         }
         if !now.is_where(&then) {
             continue;
         }
-        let ids: BTreeSet<&str> = rows(before)
-            .filter_map(|row| row["task_id"].as_str())
-            .collect();
-        for row in rows(look) {
-            let is_old = row["running_seconds"]
-                .as_f64()
-                .is_some_and(|s| s >= age.as_secs_f64());
-            let is_same = row["task_id"].as_str().is_none_or(|id| ids.contains(id));
+        let before = json::list(before, "tasks").iter();
+        let ids: BTreeSet<&str> = before.filter_map(|row| typed_at(row, "task_id")).collect();
+        for row in json::list(look, "tasks") {
+            let task: RowAnswer<'_> = typed(row);
+            let is_old = task.running_seconds.is_some_and(|s| s >= age.as_secs_f64());
+            let is_same = task.task_id.is_none_or(|id| ids.contains(id));
             if is_old && is_same {
                 let mut row = row.clone();
                 put(&mut row, "place", now.place_in_words());
@@ -177,12 +182,8 @@ fn both(first: &Value, second: &Value, age: Duration) -> Value {
             }
         }
     }
-    let left_out = second["left_out"].clone();
-    json!({ "tasks": tasks, "unknown": unknown, "clusters": second["clusters"], "left_out": left_out, "idle": second["idle"] })
-}
-
-fn rows(look: &Value) -> impl Iterator<Item = &Value> {
-    look["tasks"].as_array().into_iter().flatten()
+    let of = |key: &str| second.get(key);
+    json!({ "tasks": tasks, "unknown": unknown, "clusters": of("clusters"), "left_out": of("left_out"), "idle": of("idle") })
 }
 
 /// Leaves those that are asked for, in their order: by job and group, where no other is asked for.
@@ -195,12 +196,12 @@ fn arrange(told: &mut Value, args: &TasksArgs) {
         Value::Array(all) => all,
         _ => Vec::new(),
     };
-    let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
     all.sort_by_cached_key(|row| {
-        let rank = row["rank"].as_u64().unwrap_or(u64::MAX);
-        let [cluster, job, group, name] =
-            ["cluster", "job_id", "group", "name"].map(|k| text(row, k));
-        (cluster, job, group, rank, name, text(row, "task_id"))
+        let row: RowAnswer<'_> = typed(row);
+        let [cluster, job, group, name, id] =
+            [row.cluster, row.job_id, row.group, row.name, row.task_id]
+                .map(|text| text.map(str::to_owned));
+        (cluster, job, group, row.rank.unwrap_or(u32::MAX), name, id)
     });
     let rows: Vec<Row> = all.iter().map(read).collect();
     let places = choice.of(&rows);
@@ -223,32 +224,24 @@ pub(super) fn read_timed(row: &Value, key: &str) -> Row {
 }
 
 fn text(told: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
-    let mut text = String::new();
-    for cluster in told["clusters"].as_array().into_iter().flatten() {
-        if let Some(trouble) = cluster["trouble"].as_str() {
-            let name = replaced(cluster["name"].as_str().unwrap_or("?"));
-            text += &format!("! cluster {name}: {}\n", replaced(trouble));
-        }
-    }
-    for look in told["unknown"].as_array().into_iter().flatten() {
-        let row = read(&look["tasks"][0]);
-        let why = replaced(look["error"].as_str().unwrap_or("?"));
+    let mut text = troubles(told);
+    for look in typed_list::<LookAnswer<'_>>(told, "unknown") {
+        let row = Row::of(&look.tasks.into_iter().next().unwrap_or_default());
+        let why = replaced(look.error.unwrap_or("?"));
         text += &format!("! {} pid {} on {}: {why}\n", row.task, row.pid, row.node);
     }
-    let hooks = HookCount::of(told["tasks"].as_array().into_iter().flatten());
+    let tasks = json::list(told, "tasks");
+    let hooks = HookCount::of(tasks);
     for sentence in hooks.unknown("process", "processes") {
         text += &format!("! {sentence}\n");
     }
-    if let Some(more) = told["left_out"].as_u64().filter(|more| *more > 0) {
+    let more: u64 = typed_at(told, "left_out");
+    if more > 0 {
         text += &format!("! {more} more processes were not looked at: name fewer\n");
     }
     if !text.is_empty() {
         text.push('\n');
     }
-    let tasks = told["tasks"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
     match (tasks, args.hung) {
         ([], None) => text += "Nothing runs that fits.\n",
         ([], Some(age)) => {
@@ -259,17 +252,17 @@ fn text(told: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
         }
         _ => text += &table(tasks, args.verbose, columns),
     }
-    let idle = idle::text(&[], &told["idle"]);
+    let idle = idle::text(&[], json::list(told, "idle"));
     if !idle.is_empty() {
         text += &format!("\n{idle}");
     }
-    let standing = standing::lines(&told["jobs"]);
+    let standing = standing::lines(told);
     if !standing.is_empty() {
         text += &format!("\n{standing}");
     }
-    match told["hidden"].as_u64() {
-        None | Some(0) => text,
-        Some(hidden) => text + &format!("{hidden} more do not match --filter.\n"),
+    match typed_at::<u64>(told, "hidden") {
+        0 => text,
+        hidden => text + &format!("{hidden} more do not match --filter.\n"),
     }
 }
 
@@ -283,7 +276,7 @@ const USUAL: [Column; 5] = [
     ("NODE", |_, row| row.node.clone()),
     ("PID", |_, row| row.pid.clone()),
     ("RUNNING", |told, row| {
-        match told["running_seconds"].is_number() {
+        match typed_at::<Option<f64>>(told, "running_seconds").is_some() {
             true => span(row.waiting),
             false => "-".to_owned(),
         }
@@ -296,7 +289,7 @@ const VERBOSE: [Column; 3] = [
     ("WORKER", |_, row| row.worker.clone()),
 ];
 const HOOK: Column = ("HOOK", |told, _| {
-    let word = match told["hook"].as_bool() {
+    let word = match typed_at(told, "hook") {
         Some(true) => "yes",
         Some(false) => "no",
         None => "?",
@@ -304,7 +297,7 @@ const HOOK: Column = ("HOOK", |told, _| {
     word.to_owned()
 });
 const PLACE: Column = ("PLACE", |told, _| {
-    replaced(told["place"].as_str().unwrap_or("-")).into_owned()
+    replaced(typed_at::<Option<&str>>(told, "place").unwrap_or("-")).into_owned()
 });
 
 fn table(tasks: &[Value], verbose: bool, width_of_terminal: Option<usize>) -> String {
@@ -323,7 +316,7 @@ fn table(tasks: &[Value], verbose: bool, width_of_terminal: Option<usize>) -> St
     columns.extend(
         tasks
             .iter()
-            .any(|row| row["place"].is_string())
+            .any(|row| typed_at::<Option<&str>>(row, "place").is_some())
             .then_some(PLACE),
     );
     lined_up(&rows, columns, width_of_terminal)

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::RelayArgs;
 use super::failure::{Exit, Fails};
 use super::relay_client::RelayError;
+use ray_relay_base::wire::json::put;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::{Lost, PromptEnd, PromptError};
 use ray_relay_ray::ray::registry::{BreakpointId, names_worker};
@@ -172,7 +173,7 @@ fn is_worker_id(name: &str) -> bool {
 pub(super) async fn authorized_block(args: &RelayArgs, which: &Which) -> Result<Value, RelayError> {
     let mut block = relay_block(which);
     if let Some(token) = args.shown_token().await? {
-        block["token"] = token.as_str().into();
+        put(&mut block, "token", token.as_str());
     }
     Ok(block)
 }

@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use ray_relay_access::recording::Direction;
+use ray_relay_base::wire::dap::message::arguments_of;
 use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::json::{self, typed_at};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::text::{KeptEnd, fit};
 
@@ -38,11 +40,12 @@ impl Transcript {
                 bytes.len()
             )];
         };
-        let text = |key: &str| message[key].as_str().unwrap_or("?");
+        let text = |key: &str| typed_at::<Option<&str>>(&message, key).unwrap_or("?");
+        let body = message.get("body").unwrap_or(&Value::Null);
         match text("type") {
             "request" => {
                 let command = text("command");
-                if let Some(seq) = message["seq"].as_u64()
+                if let Some(seq) = typed_at(&message, "seq")
                     && self.asked.len() < OPEN
                 {
                     self.asked.insert((up, seq), command.to_owned());
@@ -51,22 +54,20 @@ impl Transcript {
                     format!(
                         "{mark} {} {}",
                         short(command),
-                        arguments(command, &message["arguments"])
+                        arguments(command, arguments_of(&message))
                     )
                     .trim_end()
                     .to_owned(),
                 ]
             }
             "response" => {
-                let asked = message["request_seq"]
-                    .as_u64()
-                    .and_then(|seq| self.asked.remove(&(!up, seq)));
+                let asked: Option<u64> = typed_at(&message, "request_seq");
+                let asked = asked.and_then(|seq| self.asked.remove(&(!up, seq)));
                 let command = asked.unwrap_or_else(|| text("command").to_owned());
-                if message["success"] == false {
-                    let why = message["body"]["error"]["format"]
-                        .as_str()
-                        .or(message["message"].as_str())
-                        .unwrap_or("no reason");
+                if message.get("success") == Some(&Value::Bool(false)) {
+                    let why = body.pointer("/error/format").and_then(Value::as_str);
+                    let why = why.or(typed_at(&message, "message"));
+                    let why = why.unwrap_or("no reason");
                     return vec![format!(
                         "{mark} {}: refused: {}",
                         short(&command),
@@ -75,14 +76,14 @@ impl Transcript {
                 }
                 let mut lines = vec![format!("{mark} {}: done", short(&command))];
                 lines.extend(
-                    results(&command, &message["body"])
+                    results(&command, body)
                         .into_iter()
                         .map(|line| format!("{mark}     {line}")),
                 );
                 lines
             }
             "event" => {
-                let said = event(text("event"), &message["body"]);
+                let said = event(text("event"), body);
                 vec![
                     format!("{mark} * {} {said}", short(text("event")))
                         .trim_end()
@@ -95,30 +96,24 @@ impl Transcript {
 }
 
 fn arguments(command: &str, arguments: &Value) -> String {
+    let of = |key: &str| show(arguments.get(key));
     match Command::parse(command.as_bytes()) {
-        Some(Command::Evaluate) => show(&arguments["expression"]),
-        Some(Command::SetVariable) => format!(
-            "{} = {}",
-            show(&arguments["name"]),
-            show(&arguments["value"])
-        ),
-        Some(Command::SetExpression) => format!(
-            "{} = {}",
-            show(&arguments["expression"]),
-            show(&arguments["value"])
-        ),
+        Some(Command::Evaluate) => of("expression"),
+        Some(Command::SetVariable) => format!("{} = {}", of("name"), of("value")),
+        Some(Command::SetExpression) => format!("{} = {}", of("expression"), of("value")),
         Some(Command::SetBreakpoints) => {
-            let path = arguments["source"]["path"].as_str().unwrap_or("?");
-            let points = items(&arguments["breakpoints"]).map(|point| {
-                let mut text = point["line"].to_string();
+            let path = arguments.pointer("/source/path").and_then(Value::as_str);
+            let points = json::list(arguments, "breakpoints").iter().map(|point| {
+                let mut text = show(point.get("line"));
                 for key in ["condition", "hitCondition", "logMessage"] {
-                    if let Some(what) = point[key].as_str() {
+                    if let Some(what) = typed_at(point, key) {
                         text += &format!(" ({key}: {})", short(what));
                     }
                 }
                 text
             });
-            format!("{} {}", short(path), points.collect::<Vec<_>>().join(", "))
+            let points: Vec<_> = points.collect();
+            format!("{} {}", short(path.unwrap_or("?")), points.join(", "))
         }
         _ => match arguments {
             Value::Object(members) if !members.is_empty() => short(&arguments.to_string()),
@@ -128,61 +123,52 @@ fn arguments(command: &str, arguments: &Value) -> String {
 }
 
 fn results(command: &str, body: &Value) -> Vec<String> {
+    let of = |key: &str| show(body.get(key));
+    let all = |key: &str, show: &dyn Fn(&Value) -> String| listed(json::list(body, key), show);
+    let name = |value: &Value| show(value.get("name"));
     match Command::parse(command.as_bytes()) {
-        Some(Command::Evaluate | Command::SetExpression) => vec![show(&body["result"])],
-        Some(Command::SetVariable) => vec![show(&body["value"])],
-        Some(Command::Variables) => listed(&body["variables"], |v| {
-            format!("{} = {}", show(&v["name"]), show(&v["value"]))
+        Some(Command::Evaluate | Command::SetExpression) => vec![of("result")],
+        Some(Command::SetVariable) => vec![of("value")],
+        Some(Command::Variables) => all("variables", &|variable| {
+            format!("{} = {}", name(variable), show(variable.get("value")))
         }),
-        Some(Command::Scopes) => listed(&body["scopes"], |scope| show(&scope["name"])),
-        Some(Command::Threads) => listed(&body["threads"], |thread| show(&thread["name"])),
-        Some(Command::StackTrace) => listed(&body["stackFrames"], |frame| {
-            format!(
-                "{} {}:{}",
-                show(&frame["name"]),
-                show(&frame["source"]["path"]),
-                frame["line"]
-            )
+        Some(Command::Scopes) => all("scopes", &name),
+        Some(Command::Threads) => all("threads", &name),
+        Some(Command::StackTrace) => all("stackFrames", &|frame| {
+            let (path, line) = (frame.pointer("/source/path"), frame.get("line"));
+            format!("{} {}:{}", name(frame), show(path), show(line))
         }),
-        Some(Command::ExceptionInfo) => vec![format!(
-            "{}: {}",
-            show(&body["exceptionId"]),
-            show(&body["description"])
-        )],
+        Some(Command::ExceptionInfo) => {
+            vec![format!("{}: {}", of("exceptionId"), of("description"))]
+        }
         _ => Vec::new(),
     }
 }
 
 fn event(name: &str, body: &Value) -> String {
+    let of = |key: &str| show(body.get(key));
     match Event::parse(name.as_bytes()) {
-        Some(Event::Output) => show(&body["output"]),
-        Some(Event::Stopped) => format!("{} thread {}", show(&body["reason"]), body["threadId"]),
-        Some(Event::Exited) => body["exitCode"].to_string(),
+        Some(Event::Output) => of("output"),
+        Some(Event::Stopped) => format!("{} thread {}", of("reason"), of("threadId")),
+        Some(Event::Exited) => of("exitCode"),
         _ => String::new(),
     }
 }
 
-fn listed(list: &Value, show: impl Fn(&Value) -> String) -> Vec<String> {
-    let mut lines: Vec<String> = items(list).take(MOST).map(show).collect();
-    let more = items(list).count().saturating_sub(MOST);
+fn listed(list: &[Value], show: impl Fn(&Value) -> String) -> Vec<String> {
+    let mut lines: Vec<String> = list.iter().take(MOST).map(show).collect();
+    let more = list.len().saturating_sub(MOST);
     if more > 0 {
         lines.push(format!("… {more} more"));
     }
     lines
 }
 
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default()
-        .iter()
-}
-
-fn show(value: &Value) -> String {
+fn show(value: Option<&Value>) -> String {
     match value {
-        Value::String(text) => short(text),
-        Value::Null => "-".to_owned(),
-        other => short(&other.to_string()),
+        Some(Value::String(text)) => short(text),
+        None | Some(Value::Null) => "-".to_owned(),
+        Some(other) => short(&other.to_string()),
     }
 }
 

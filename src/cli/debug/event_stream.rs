@@ -9,7 +9,8 @@ use tokio::time::{sleep, timeout};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::sse::{EventFeed, ServerSentEvent};
 use ray_relay_access::policy::Pattern;
-use ray_relay_view::listing::row::kind;
+use ray_relay_base::wire::json::{self, typed};
+use ray_relay_view::listing::received::RowAnswer;
 
 /// How long is waited before the stream is asked for again.
 const PAUSE: Duration = Duration::from_secs(3);
@@ -100,23 +101,21 @@ type Stop = (String, u64);
 fn legacy_stops(event: &ServerSentEvent) -> Vec<(Stop, Vec<String>)> {
     let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
     let rows = match event.name.as_str() {
-        "snapshot" => data["breakpoints"]
-            .as_array()
-            .map_or(&[][..], Vec::as_slice),
+        "snapshot" => json::list(&data, "breakpoints"),
         "appeared" => std::slice::from_ref(&data),
         _ => &[],
     };
-    let is_legacy = |row: &Value| kind(row).is_some_and(|kind| !kind.speaks_dap());
-    let waits = |row: &&Value| is_legacy(row) && row["state"] == "paused";
-    rows.iter()
-        .filter(waits)
-        .filter_map(|row| {
-            let names = ["name", "title", "task_id"];
-            let names = names.into_iter().filter_map(|key| row[key].as_str());
-            let stop = (row["id"].as_str()?.to_owned(), row["stop"].as_u64()?);
-            Some((stop, names.map(str::to_owned).collect()))
-        })
-        .collect()
+    let is_legacy = |row: &RowAnswer<'_>| row.debugger().is_some_and(|kind| !kind.speaks_dap());
+    let stop = |row| {
+        let row: RowAnswer<'_> = typed(row);
+        if row.state != Some("paused") || !is_legacy(&row) {
+            return None;
+        }
+        let names = [row.name, row.title, row.task_id].into_iter().flatten();
+        let stop = (row.id?.to_owned(), row.stop?);
+        Some((stop, names.map(str::to_owned).collect()))
+    };
+    rows.iter().filter_map(stop).collect()
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ use super::worker_session::{
 };
 use super::{DebugArgs, Failure, terminal};
 use ray_relay_base::dial::Stream;
+use ray_relay_base::wire::json::put;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd};
 use ray_relay_ray::ray::registry::BreakpointIdPrefix;
@@ -247,7 +248,7 @@ async fn one(
     let (sender, mut pieces) = mpsc::channel(64);
     let mut relay = authorized_block(&args.relay, which).await?;
     if args.take_over {
-        relay["takeOver"] = true.into();
+        put(&mut relay, "takeOver", true);
     }
     let options = Options {
         relay,

@@ -9,6 +9,9 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
+use ray_relay_base::wire::json::typed_list;
+use ray_relay_view::doctor::{ChainLink, Finding};
+use ray_relay_view::listing::received::RowAnswer;
 use ray_relay_base::wire::text::shortened;
 use ray_relay_view::doctor::{ChainLink, Finding};
 
@@ -24,14 +27,11 @@ const LONGEST: usize = 200;
 
 /// Where the folder `here` has the files in which the tasks of `list` wait.
 pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
-    let rows = list["breakpoints"].as_array().into_iter().flatten();
-    let waiting = rows.filter(|row| {
-        ["paused", "attached", "parked"]
-            .iter()
-            .any(|word| row["state"] == *word)
-    });
+    let waits = [Some("paused"), Some("attached"), Some("parked")];
+    let waiting =
+        typed_list(list, "breakpoints").filter(|row: &RowAnswer<'_>| waits.contains(&row.state));
     // Of what was typed in, or made while it ran, there is no file.
-    let files = waiting.filter_map(|row| row["location"]["file"].as_str());
+    let files = waiting.filter_map(|row| row.location?.file);
     let files: BTreeSet<&str> = files.filter(|file| !file.starts_with('<')).collect();
     if files.is_empty() {
         return Vec::new();

@@ -17,7 +17,8 @@ use self::connection::refused;
 use self::report::Report;
 use super::relay_client::{RelayClient, RelayError};
 use super::{DoctorArgs, Failure, RelayArgs};
-use ray_relay_base::wire::json::take;
+use ray_relay_base::wire::json::{take, typed_at};
+use ray_relay_view::doctor::{ChainLink, Finding, hooks, lists};
 use ray_relay_base::wire::text::shortened;
 use ray_relay_view::doctor::{ChainLink, Finding, hooks, lists};
 
@@ -145,7 +146,7 @@ fn behind(
 /// The relay's version beside this program's, from its list of `nodes`.
 fn version(nodes: Option<&Value>) -> Finding {
     const OWN: &str = env!("CARGO_PKG_VERSION");
-    let theirs = nodes.and_then(|nodes| nodes["version"].as_str());
+    let theirs = nodes.and_then(|nodes| typed_at::<Option<&str>>(nodes, "version"));
     match theirs {
         Some(OWN) => Finding::ok(
             ChainLink::Relay,

@@ -17,6 +17,7 @@ use crate::cli::relay_client::RelayClient;
 use crate::cli::terminal::say;
 use crate::cli::worker_session::{Which, WorkerSessionError as SessionError};
 use ray_relay_base::memory::Memory;
+use ray_relay_base::wire::json::{put, take, typed_at};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::group::answered::Answered;
 use ray_relay_view::group::kept::KeptOutput;
@@ -108,10 +109,7 @@ async fn in_member(
     if let Err(why) = ready(row) {
         return failed(kept, &SessionError::from(why).into());
     }
-    let which = Which::Member(
-        row["id"].as_str().unwrap_or_default().to_owned(),
-        group.to_owned(),
-    );
+    let which = Which::Member(typed_at(row, "id"), group.to_owned());
     let mut screen = Screen::Kept(kept);
     let mut lines = Lines::Given(lines.into_iter());
     let deadline = Instant::now() + args.timeout;
@@ -181,10 +179,14 @@ fn as_json(members: &MeantTasks, lines: &[String], done: &[Done]) -> Value {
     let commands = lines.iter().enumerate().map(|(at, line)| {
         let folded = Answered::folded(&answers(at, done));
         let mut told = told::json(&names, &folded.answers);
-        told["command"] = (&**line).into();
+        put(&mut told, "command", &**line);
         for (key, said) in [("program", &folded.program), ("notes", &folded.notes)] {
             if !said.same.is_empty() {
-                told[key] = told::json(&names, said)["answers"].take();
+                put(
+                    &mut told,
+                    key,
+                    take(&mut told::json(&names, said), "answers"),
+                );
             }
         }
         told

@@ -7,6 +7,7 @@ use super::super::tasks::{Column, lined_up, read_timed};
 use super::super::terminal::{self, say};
 use super::super::{Failure, ListArgs};
 use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::json::{self, typed_at};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::row::Row;
 use ray_relay_view::listing::select::ListSelection;
@@ -18,17 +19,17 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
         order: args.sort,
         filters: args.filter,
     };
-    let all = told["tasks"].as_array().cloned().unwrap_or_default();
+    let all = json::list(&told, "tasks");
     let rows: Vec<Row> = all.iter().map(read).collect();
     let places = choice.of(&rows);
     let hidden = rows.len() - places.len();
     let chosen: Vec<&Value> = places.iter().map(|at| &all[*at]).collect();
     if args.json {
-        let told = json!({ "tasks": chosen, "hidden": hidden, "kept": told["kept"] });
+        let told = json!({ "tasks": chosen, "hidden": hidden, "kept": told.get("kept") });
         say(&format!("{told:#}\n"))?;
         return Ok(());
     }
-    let mut text = match (&*chosen, told["kept"] == false) {
+    let mut text = match (&*chosen, told.get("kept") == Some(&Value::Bool(false))) {
         ([], true) => "Nothing is kept of tasks that fail: the relay's configuration has no [post_mortem] with enabled = true.\n".to_owned(),
         ([], false) => "Nothing is kept of any task that failed.\n".to_owned(),
         (chosen, _) => table(chosen, terminal::columns()),
@@ -51,7 +52,7 @@ const COLUMNS: [Column; 7] = [
     ("NODE", |_, row| row.node.clone()),
     ("FAILED", |_, row| format!("{} ago", span(row.waiting))),
     ("RAISED", |told, _| {
-        replaced(told["exception"].as_str().unwrap_or("-")).into_owned()
+        replaced(typed_at::<Option<&str>>(told, "exception").unwrap_or("-")).into_owned()
     }),
     ("WHERE", |_, row| row.location.clone()),
 ];

@@ -4,7 +4,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
+use ray_relay_view::listing::text;
+use ray_relay_view::listing::received::NodeAnswer;
 use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::json::{self, typed_list};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::text;
 
@@ -12,24 +15,22 @@ const TITLES: [&str; 6] = ["NODE", "ADDRESS", "CLUSTER", "AGENT", "ROUND TRIP", 
 
 /// The nodes of the relay's `answer` as a table, each line ended by a line feed, for a terminal that is `columns` wide.
 pub(super) fn table(answer: &Value, columns: Option<usize>) -> String {
-    let Some(nodes) = answer["nodes"].as_array().filter(|nodes| !nodes.is_empty()) else {
+    let nodes: Vec<NodeAnswer<'_>> = typed_list(answer, "nodes").collect();
+    if nodes.is_empty() {
         return "No node is known.\n".to_owned();
-    };
+    }
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default();
     let mut lines = vec![TITLES.map(str::to_owned)];
-    lines.extend(nodes.iter().map(|node| cells(node, now)));
+    lines.extend(nodes.into_iter().map(|node| cells(node, now)));
     text::table(lines, columns)
 }
 
 /// Which relays there are beside the one that answers.
 pub(super) fn beside(answer: &Value) -> String {
-    let nodes = answer["nodes"].as_array().into_iter().flatten();
-    let linked = nodes.filter(|node| node["link"] == "linked").count();
-    match (
-        linked,
-        answer["other_relays"].as_array().map_or(0, Vec::len),
-    ) {
+    let is_linked = |node: &NodeAnswer<'_>| node.link == Some("linked");
+    let linked = typed_list(answer, "nodes").filter(is_linked).count();
+    match (linked, json::list(answer, "other_relays").len()) {
         (0, _) => "No agent is linked: this relay knows only its own sessions.\n".to_owned(),
         (_, 0) => "No other relay is linked to these agents.\n".to_owned(),
         (_, 1) => "One other relay is linked with these agents.\n".to_owned(),
@@ -37,34 +38,31 @@ pub(super) fn beside(answer: &Value) -> String {
     }
 }
 
-fn cells(node: &Value, now: Duration) -> [String; 6] {
-    let text = |value: &Value| {
-        value
-            .as_str()
-            .map_or("-".to_owned(), |text| replaced(text).into_owned())
-    };
-    let ago = |since: &Value| {
-        let since = Duration::try_from_secs_f64(since.as_f64().unwrap_or_default());
+fn cells(node: NodeAnswer<'_>, now: Duration) -> [String; 6] {
+    let text = |text: Option<&str>| replaced(text.unwrap_or("-")).into_owned();
+    let ago = |since: Option<f64>| {
+        let since = Duration::try_from_secs_f64(since.unwrap_or_default());
         span(now.saturating_sub(since.unwrap_or_default()))
     };
-    let agent = &node["agent"];
-    let round_trip = agent["round_trip_ms"].as_f64();
-    let link = match node["link"].as_str() {
-        Some("linked") => format!("linked for {}", ago(&agent["since"])),
-        Some("down") => {
-            let down = &node["down"];
-            format!("down for {}: {}", ago(&down["since"]), text(&down["why"]))
-        }
+    let (agent, down) = (
+        node.agent.unwrap_or_default(),
+        node.down.unwrap_or_default(),
+    );
+    let link = match node.link {
+        Some("linked") => format!("linked for {}", ago(agent.since)),
+        Some("down") => format!("down for {}: {}", ago(down.since), text(down.why)),
         Some("contested") => "two agents claim it".to_owned(),
         _ => "no agent".to_owned(),
     };
-    let id = text(&node["node_id"]);
+    let id = text(node.node_id);
     [
         id.get(..12).unwrap_or(&id).to_owned(),
-        text(&node["address"]),
-        text(&node["cluster"]),
-        text(&agent["version"]),
-        round_trip.map_or("-".to_owned(), |ms| format!("{ms:.1} ms")),
+        text(node.address),
+        text(node.cluster),
+        text(agent.version),
+        agent
+            .round_trip_ms
+            .map_or("-".to_owned(), |ms| format!("{ms:.1} ms")),
         link,
     ]
 }

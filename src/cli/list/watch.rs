@@ -14,7 +14,7 @@ use crate::cli::failure::Failure;
 use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::sse::{EventFeed, ServerSentEvent};
 use ray_relay_base::wire::backoff::Backoff;
-use ray_relay_base::wire::json::{list_mut, put};
+use ray_relay_base::wire::json::{self, list_mut, put, typed_at};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::row::Row;
 use ray_relay_view::listing::select::{ListSelection, arranged};
@@ -100,7 +100,7 @@ async fn follow(
 /// Why the relay ended the stream, in its words.
 fn reason(event: &ServerSentEvent) -> String {
     let data = serde_json::from_str::<Value>(&event.data).unwrap_or_default();
-    let words = data["error"].as_str().unwrap_or("it does not say why");
+    let words = typed_at::<Option<&str>>(&data, "error").unwrap_or("it does not say why");
     replaced(words).into_owned()
 }
 
@@ -165,9 +165,9 @@ impl WatchedList {
             let before = (!first).then(|| arranged(before, &self.choice));
             return view.snapshot(&self.shown(), before.as_ref());
         }
-        let of_breakpoint = Some(&data["breakpoint"]).filter(|row| row.is_object());
+        let of_breakpoint = data.get("breakpoint").filter(|row| row.is_object());
         let row = of_breakpoint.unwrap_or(&data);
-        if !row["id"].is_string() {
+        if id_of(row).is_none() {
             return Ok(());
         }
         self.age();
@@ -192,8 +192,7 @@ impl WatchedList {
 
     /// There are ages that grow.
     fn waits(&self) -> bool {
-        let rows = self.list["breakpoints"].as_array();
-        rows.is_some_and(|rows| !rows.is_empty())
+        !json::list(&self.list, "breakpoints").is_empty()
     }
 
     fn replace(&mut self, row: &Value) {
@@ -202,7 +201,7 @@ impl WatchedList {
             return;
         };
         let gone = is_ended(row) && !ended;
-        match rows.iter().position(|known| known["id"] == row["id"]) {
+        match rows.iter().position(|known| id_of(known) == id_of(row)) {
             Some(at) if gone => _ = rows.remove(at),
             Some(at) => rows[at] = row.clone(),
             None if gone => {}
@@ -222,14 +221,18 @@ impl WatchedList {
         self.at = Instant::now();
         let rows = list_mut(&mut self.list, "breakpoints");
         for row in rows.into_iter().flatten() {
-            if let Some(waiting) = row["waiting_seconds"].as_f64().filter(|_| !is_ended(row)) {
+            let waiting: Option<f64> = typed_at(row, "waiting_seconds");
+            if let Some(waiting) = waiting.filter(|_| !is_ended(row)) {
                 put(row, "waiting_seconds", waiting + passed);
             }
         }
     }
 }
 
+fn id_of(row: &Value) -> Option<&str> {
+    typed_at(row, "id")
+}
+
 fn is_ended(row: &Value) -> bool {
-    let state = row["state"].as_str();
-    matches!(state, Some("released" | "died" | "finished"))
+    matches!(typed_at(row, "state"), "released" | "died" | "finished")
 }

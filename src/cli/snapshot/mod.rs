@@ -20,7 +20,7 @@ use crate::cli::terminal::say;
 use crate::cli::worker_session::WorkerSessionError as SessionError;
 use crate::cli::{Failure, SnapshotArgs};
 use ray_relay_base::wire::human_time::span;
-use ray_relay_base::wire::json::take;
+use ray_relay_base::wire::json::{self, take, typed_at};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::SnapshotLimits;
 use ray_relay_view::listing::row::Row;
@@ -67,7 +67,7 @@ pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
         return running::run(&client, &args).await;
     }
     let list = client.breakpoints(false).await?;
-    let rows = list["breakpoints"].as_array().cloned().unwrap_or_default();
+    let rows = json::list(&list, "breakpoints").to_vec();
     let chosen: Vec<Value> = match &args.target {
         None => rows,
         Some(name) => {
@@ -125,15 +125,15 @@ pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
 /// What is left of the failed task that is called `name`, the latest of that name.
 async fn failed(client: &RelayClient, args: &SnapshotArgs, name: &str) -> Result<(), Failure> {
     let told = client.failed_tasks().await?;
-    let rows = told["tasks"].as_array().cloned().unwrap_or_default();
-    let Some(row) = called(&rows, name)?.into_iter().next() else {
+    let rows = json::list(&told, "tasks");
+    let Some(row) = called(rows, name)?.into_iter().next() else {
         return Err(match saved::is_file(name) {
             true => SavedError::Another(name.into()).into(),
             false => SessionError::Unknown(replaced(name).into_owned()).into(),
         });
     };
     let answer = client
-        .looks(&json!({ "failed": row["id"], "locals": !args.no_locals }))
+        .looks(&json!({ "failed": row.get("id"), "locals": !args.no_locals }))
         .await?;
     if let Some(path) = &args.save {
         saved::write(path, &answer)?;
@@ -143,7 +143,7 @@ async fn failed(client: &RelayClient, args: &SnapshotArgs, name: &str) -> Result
 
 /// The threads of the task that `row` of the list is about.
 async fn look(client: &RelayClient, args: &SnapshotArgs, row: &Value) -> Result<Value, RelayError> {
-    let seen = seen(client, &row["id"], !args.no_locals, args.limit).await;
+    let seen = seen(client, row.get("id"), !args.no_locals, args.limit).await;
     seen.map(|mut seen| threads(take(&mut seen, "threads")))
 }
 
@@ -151,7 +151,7 @@ async fn look(client: &RelayClient, args: &SnapshotArgs, row: &Value) -> Result<
 /// may differ between its process and others.
 async fn seen(
     client: &RelayClient,
-    id: &Value,
+    id: Option<&Value>,
     locals: bool,
     limit: u32,
 ) -> Result<Value, RelayError> {
@@ -189,15 +189,15 @@ fn threads(mut threads: Value) -> Value {
         for key in ["frames", "raised"] {
             let frames = thread.get_mut(key).and_then(Value::as_array_mut);
             for frame in frames.into_iter().flatten() {
-                let of = |key: &str| frame[key].clone();
+                let mut of = |key: &str| take(frame, key);
                 let mut shown = json!({
                     "file": of("file"), "line": of("line"), "function": of("function"), "source": of("source"),
                 });
-                let variables = frame["variables"].as_array().into_iter().flatten();
                 let named = |variable: &Value| {
-                    let name = variable["name"].as_str()?.to_owned();
-                    Some((name, variable["value"].clone()))
+                    let name = variable.get("name")?.as_str()?.to_owned();
+                    Some((name, variable.get("value").cloned().unwrap_or_default()))
                 };
+                let variables = json::list(frame, "variables").iter();
                 let locals: Map<String, Value> = variables.filter_map(named).collect();
                 if !locals.is_empty() {
                     shown["locals"] = locals.into();
@@ -211,46 +211,49 @@ fn threads(mut threads: Value) -> Value {
 
 /// The snapshot of one task as text for people.
 fn text(shot: &Value) -> String {
-    let row = Row::read(&shot["breakpoint"]);
+    let row = Row::of(&typed_at(shot, "breakpoint"));
     let waiting = span(row.waiting);
     let mut text = format!(
         "{} ({}) on {}, waiting {waiting}\n",
         row.task, row.id, row.node
     );
-    if let Some(error) = shot["error"].as_str() {
+    if let Some(error) = typed_at::<Option<&str>>(shot, "error") {
         return text + &format!("  ! {}\n\n", replaced(error));
     }
-    for thread in shot["threads"].as_array().into_iter().flatten() {
-        text += &format!("  {}\n", word(&thread["name"]));
-        frames(&mut text, &thread["frames"]);
-        if thread["exception"].is_string() {
-            text += &format!("  raised {}\n", word(&thread["exception"]));
-            frames(&mut text, &thread["raised"]);
+    for thread in json::list(shot, "threads") {
+        text += &format!("  {}\n", word(thread.get("name")));
+        frames(&mut text, json::list(thread, "frames"));
+        if let Some(exception) = thread.get("exception").filter(|what| what.is_string()) {
+            text += &format!("  raised {}\n", word(Some(exception)));
+            frames(&mut text, json::list(thread, "raised"));
         }
     }
     text.push('\n');
     text
 }
 
-fn frames(text: &mut String, frames: &Value) {
-    for frame in frames.as_array().into_iter().flatten() {
-        let (file, function) = (word(&frame["file"]), word(&frame["function"]));
-        *text += &match frame["line"].as_u64() {
+fn frames(text: &mut String, frames: &[Value]) {
+    for frame in frames {
+        let (file, function) = (word(frame.get("file")), word(frame.get("function")));
+        *text += &match typed_at(frame, "line") {
             // It stands for those that are left out.
-            Some(0) => format!("    {function} {file}\n"),
-            _ => format!("    {file}({}){function}()\n", frame["line"]),
+            0 => format!("    {function} {file}\n"),
+            line => format!("    {file}({line}){function}()\n"),
         };
-        if !frame["source"].as_str().unwrap_or_default().is_empty() {
-            *text += &format!("    -> {}\n", word(&frame["source"]));
+        let source: &str = typed_at(frame, "source");
+        if !source.is_empty() {
+            *text += &format!("    -> {}\n", replaced(source));
         }
-        for (name, value) in frame["locals"].as_object().into_iter().flatten() {
-            *text += &format!("       {} = {}\n", replaced(name), word(value));
+        let locals = frame.get("locals").and_then(Value::as_object);
+        for (name, value) in locals.into_iter().flatten() {
+            *text += &format!("       {} = {}\n", replaced(name), word(Some(value)));
         }
     }
 }
 
-fn word(value: &Value) -> String {
-    replaced(value.as_str().unwrap_or("?")).into_owned()
+fn word(value: Option<&Value>) -> String {
+    let text = value.and_then(Value::as_str);
+    replaced(text.unwrap_or("?")).into_owned()
 }
 
 #[cfg(test)]

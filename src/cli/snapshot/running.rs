@@ -12,8 +12,12 @@ use crate::cli::failure::{Exit, Failure};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::terminal::say;
 use crate::cli::worker_session::WorkerSessionError as SessionError;
+use ray_relay_view::listing::fold::member::Member;
+use ray_relay_view::listing::fold::text::{self, TreeOptions};
+use ray_relay_view::listing::received::{RowAnswer, troubles};
+use ray_relay_view::listing::row::Row;
 use ray_relay_base::wire::human_time::{span, utc};
-use ray_relay_base::wire::json::put;
+use ray_relay_base::wire::json::{self, put, typed, typed_at, typed_list};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::fold::idle;
 use ray_relay_view::listing::fold::member::Member;
@@ -62,7 +66,7 @@ pub(super) fn show(answer: &Value, args: &SnapshotArgs) -> Result<(), Failure> {
     let looks = looks(answer);
     let silent: Vec<&str> = looks
         .iter()
-        .filter_map(|look| look["error"].as_str())
+        .filter_map(|look| typed_at(look, "error"))
         .collect();
     match (&*silent, looks.len()) {
         (_, 0) => {
@@ -94,7 +98,8 @@ fn told(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(), Failure
         locals: !args.no_locals,
     };
     let (summary, tree) = (text::summary(&members), text::tree(&members, shown));
-    let objects = idle::text(&members, &answer["idle"]) + &waits::text(&members, looks(answer));
+    let idle = json::list(answer, "idle");
+    let objects = idle::text(&members, idle) + &waits::text(&members, looks(answer));
     say(&format!(
         "{}\n{summary}{objects}\n{tree}{behind}",
         head(answer)
@@ -103,15 +108,17 @@ fn told(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(), Failure
 }
 
 pub(in crate::cli) fn looks(answer: &Value) -> &[Value] {
-    answer["looks"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default()
+    json::list(answer, "looks")
+}
+
+/// The first task of the process of `look`.
+fn first_task(look: &Value) -> &Value {
+    json::list(look, "tasks").first().unwrap_or(&Value::Null)
 }
 
 fn members(answer: &Value) -> Vec<Member> {
-    let jobs = looks(answer).iter().map(|look| &look["tasks"][0]["job_id"]);
-    let jobs: BTreeSet<&str> = jobs.filter_map(Value::as_str).collect();
+    let jobs = looks(answer).iter().map(first_task);
+    let jobs: BTreeSet<&str> = jobs.filter_map(|task| typed_at(task, "job_id")).collect();
     let read = |look: &Value| Member::read(look, jobs.len() > 1);
     looks(answer).iter().map(read).collect()
 }
@@ -119,38 +126,32 @@ fn members(answer: &Value) -> Vec<Member> {
 /// How many were looked at, when, and what is in the way.
 fn head(answer: &Value) -> String {
     let looks = looks(answer);
-    let seen = looks.iter().filter(|look| look["error"].is_null()).count();
+    let is_seen = |look: &&Value| typed_at::<Option<&str>>(look, "error").is_none();
+    let seen = looks.iter().filter(is_seen).count();
     let when = moment(answer)
         .map(|when| format!(" at {when}"))
         .unwrap_or_default();
-    let failed = |look: &Value| look["tasks"][0]["state"] == "failed";
+    let failed = |look: &Value| typed_at::<&str>(first_task(look), "state") == "failed";
     let mut text = match looks {
-        [only] if failed(only) => failed_head(&only["tasks"][0], &when),
+        [only] if failed(only) => failed_head(&typed(first_task(only)), &when),
         looks => format!("{seen} of {} processes seen{when}\n", looks.len()),
     };
-    for cluster in answer["clusters"].as_array().into_iter().flatten() {
-        if let Some(trouble) = cluster["trouble"].as_str() {
-            let name = replaced(cluster["name"].as_str().unwrap_or("?"));
-            text += &format!("! cluster {name}: {}\n", replaced(trouble));
-        }
-    }
+    text += &troubles(answer);
     text += &waiting(looks);
-    match answer["left_out"].as_u64() {
-        None | Some(0) => text,
-        Some(more) => text + &format!("! {more} more were not looked at: name fewer\n"),
+    match typed_at::<u64>(answer, "left_out") {
+        0 => text,
+        more => text + &format!("! {more} more were not looked at: name fewer\n"),
     }
 }
 
 /// Which of `looks` wait at a breakpoint, by the ids that other commands take.
 fn waiting(looks: &[Value]) -> String {
-    let tasks = looks
-        .iter()
-        .flat_map(|look| look["tasks"].as_array().into_iter().flatten());
-    let waiting = tasks.filter_map(|task| Some((task["breakpoint"].as_str()?, task)));
+    let tasks = looks.iter().flat_map(|look| typed_list(look, "tasks"));
+    let waiting = tasks.filter_map(|task: RowAnswer<'_>| Some((task.breakpoint?, task)));
     // Several tasks of one process wait at its one breakpoint.
-    let waiting: BTreeMap<&str, &Value> = waiting.collect();
+    let waiting: BTreeMap<&str, RowAnswer<'_>> = waiting.collect();
     let named = waiting.iter().take(NAMED).map(|(id, task)| {
-        let row = Row::read(task);
+        let row = Row::of(task);
         format!("  {} ({})\n", row.task, replaced(id))
     });
     let named: String = named.collect();
@@ -167,9 +168,9 @@ fn waiting(looks: &[Value]) -> String {
 }
 
 /// Which task has failed, when and where.
-fn failed_head(task: &Value, when: &str) -> String {
-    let row = Row::read(task);
-    let after = task["running_seconds"].as_f64();
+fn failed_head(task: &RowAnswer<'_>, when: &str) -> String {
+    let row = Row::of(task);
+    let after = task.running_seconds;
     let after = after.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let after = after.map_or(String::new(), |time| format!(", after {}", span(time)));
     format!(
@@ -179,23 +180,25 @@ fn failed_head(task: &Value, when: &str) -> String {
 }
 
 fn moment(answer: &Value) -> Option<String> {
-    let seconds = Duration::try_from_secs_f64(answer["taken"].as_f64()?).ok()?;
+    let seconds = Duration::try_from_secs_f64(typed_at::<Option<f64>>(answer, "taken")?).ok()?;
     let when = utc(UNIX_EPOCH.checked_add(seconds)?);
     Some(when.format("%Y-%m-%d %H:%M:%S UTC").to_string())
 }
 
 /// What tells the process of `look` from others.
-pub(in crate::cli) fn process(look: &Value) -> String {
-    let task = &look["tasks"][0];
-    format!("{} {}", task["cluster"], task["worker_id"])
+pub(in crate::cli) fn process(look: &Value) -> (Option<&str>, Option<&str>) {
+    let task: RowAnswer<'_> = typed(first_task(look));
+    (task.cluster, task.worker_id)
+}
+
+/// The processes of `answer`, by what tells them from others.
+fn keyed(answer: &Value) -> BTreeMap<(Option<&str>, Option<&str>), Member> {
+    let keys = looks(answer).iter().map(process);
+    keys.zip(members(answer)).collect()
 }
 
 /// What is another in `now` than it was `before`.
 fn moved(before: &Value, now: &Value) -> String {
-    let keyed = |answer: &Value| -> BTreeMap<String, Member> {
-        let keys = looks(answer).iter().map(process);
-        keys.zip(members(answer)).collect()
-    };
     let (earlier, later) = (keyed(before), keyed(now));
     let gone = earlier
         .keys()

@@ -34,7 +34,21 @@ pub fn at<'a>(value: &'a mut Value, key: &str) -> &'a mut Value {
     }
 }
 
-/// The list that an object has at `key`.
+/// The list that an object has at `key`; an empty one where it has none.
+pub fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    let list = value.get(key).and_then(Value::as_array);
+    list.map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Reads each of that list by [`typed`].
+pub fn typed_list<'a, T: Deserialize<'a> + Default>(
+    value: &'a Value,
+    key: &str,
+) -> impl Iterator<Item = T> + use<'a, T> {
+    list(value, key).iter().map(typed)
+}
+
+/// The list, to be changed.
 pub fn list_mut<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Vec<Value>> {
     value.get_mut(key)?.as_array_mut()
 }
@@ -51,6 +65,7 @@ mod tests {
             let mut value = other.clone();
             assert_eq!(take(&mut value, "a"), Value::Null);
             assert_eq!(list_mut(&mut value, "a"), None);
+            assert!(list(&value, "a").is_empty());
             put(&mut value, "a", 1);
             assert_eq!(at(&mut value, "a"), &other);
             assert_eq!(value, other);
@@ -58,6 +73,8 @@ mod tests {
             assert!(typed::<Vec<u16>>(&json!([value, "a"])).is_empty());
         }
         let mut value = json!({"a": [1]});
+        assert_eq!(list(&value, "a"), [1]);
+        assert_eq!(typed_list::<u8>(&value, "a").collect::<Vec<_>>(), [1]);
         list_mut(&mut value, "a").into_iter().for_each(Vec::clear);
         put(&mut value, "b", 2);
         assert_eq!(value, json!({"a": [], "b": 2}));

@@ -6,17 +6,17 @@ use serde_json::Value;
 
 use super::{ChainLink, Finding};
 use crate::listing::hooks::HookCount;
+use ray_relay_base::wire::json::{self, typed_at};
 
 /// Of the workers in `tasks`, which are rows of `/relay/v1/tasks?hook=true`, how many have it. Without an agent in `nodes`
 /// it is not known, and the findings about agents say so.
 pub fn findings(tasks: &Value, nodes: Option<&Value>) -> Vec<Finding> {
-    let linked = |node: &Value| node["link"] == "linked";
-    let rows = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
-    if !nodes.is_some_and(|nodes| rows(nodes, "nodes").iter().any(linked)) {
+    let linked = |node: &Value| typed_at::<&str>(node, "link") == "linked";
+    if !nodes.is_some_and(|nodes| json::list(nodes, "nodes").iter().any(linked)) {
         return Vec::new();
     }
-    let rows = rows(tasks, "tasks");
-    let count = HookCount::of(rows.iter().filter(|row| row["what"] != "driver"));
+    let rows = json::list(tasks, "tasks").iter();
+    let count = HookCount::of(rows.filter(|row| typed_at::<&str>(row, "what") != "driver"));
     let (with, without) = (count.with, count.without);
     let mut all = Vec::new();
     let says = |verb: &str| {

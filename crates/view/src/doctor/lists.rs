@@ -9,9 +9,11 @@ use serde_json::Value;
 
 use super::{ChainLink, Fault, Finding, said_and_next};
 use crate::listing::discovery::Discovery;
-use crate::listing::row::{Row, kind};
+use crate::listing::received::{ClusterAnswer, NodeAnswer, RowAnswer};
+use crate::listing::row::Row;
 use ray_relay_base::wire::debugger::Kind;
 use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::json::{typed_at, typed_list};
 use ray_relay_base::wire::notebook::{INTO_A_MODULE, NO_SOURCE, is_cell};
 use ray_relay_base::wire::text::shortened;
 
@@ -47,18 +49,17 @@ pub fn findings(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
 
 /// How the heads answer the relay, each in the relay's own words.
 pub fn heads(list: &Value) -> Vec<Finding> {
-    let of_one = |cluster: &Value| {
-        let name = text(&cluster["name"]);
-        let trouble = cluster["trouble"].as_str();
-        match (trouble, cluster["ray_version"].as_str()) {
-            (Some(trouble), _) if cluster["pending"] == true => {
+    let of_one = |cluster: ClusterAnswer<'_>| {
+        let name = text(cluster.name);
+        match (cluster.trouble, cluster.ray_version) {
+            (Some(trouble), _) if cluster.pending => {
                 // A RayCluster that starts is no fault of the others.
                 let (says, next) = said_and_next(trouble);
                 let found = Finding::note(ChainLink::Head, format!("cluster {name}: {says}"));
                 next.into_iter().fold(found, Finding::next)
             }
-            (Some(trouble), _) if cluster["complete"] != false => head_trouble(&name, trouble),
-            (None, None) if cluster["snapshot_age_seconds"].is_null() => Finding::warning(
+            (Some(trouble), _) if cluster.complete != Some(false) => head_trouble(&name, trouble),
+            (None, None) if cluster.snapshot_age_seconds.is_none() => Finding::warning(
                 ChainLink::Head,
                 format!("the head of cluster {name} has not answered the relay yet"),
             )
@@ -66,12 +67,12 @@ pub fn heads(list: &Value) -> Vec<Finding> {
             (_, version) => Finding::ok(ChainLink::Head, answers(&name, version)),
         }
     };
-    items(&list["clusters"]).map(of_one).collect()
+    clusters(list).map(of_one).collect()
 }
 
 /// Where clusters are looked for, and what of that is not looked at.
 fn discovery(list: &Value) -> Vec<Finding> {
-    let Some(scope) = list["discovery"]["scope"].as_str() else {
+    let Some(scope) = list.pointer("/discovery/scope").and_then(Value::as_str) else {
         return Vec::new();
     };
     let scope = format!(
@@ -115,14 +116,14 @@ fn head_trouble(cluster: &str, trouble: &str) -> Finding {
 /// How old the lists of the clusters are, and whether they are whole.
 fn ages(list: &Value) -> Vec<Finding> {
     let mut all = Vec::new();
-    for cluster in items(&list["clusters"]) {
-        let name = text(&cluster["name"]);
-        if cluster["complete"] == false {
-            let (says, next) = said_and_next(cluster["trouble"].as_str().unwrap_or_default());
+    for cluster in clusters(list) {
+        let name = text(cluster.name);
+        if cluster.complete == Some(false) {
+            let (says, next) = said_and_next(cluster.trouble.unwrap_or_default());
             let found = Finding::warning(ChainLink::List, format!("cluster {name}: {says}"));
             all.push(next.into_iter().fold(found, Finding::next));
         }
-        let Some(age) = cluster["snapshot_age_seconds"].as_f64() else {
+        let Some(age) = cluster.snapshot_age_seconds else {
             continue;
         };
         all.push(match age > OLD {
@@ -142,21 +143,22 @@ fn ages(list: &Value) -> Vec<Finding> {
 
 /// The agents of the nodes.
 fn agents(nodes: &Value) -> Vec<Finding> {
-    let rows = || items(&nodes["nodes"]);
-    let linked = rows().filter(|node| node["link"] == "linked").count();
+    let rows: Vec<NodeAnswer<'_>> = typed_list(nodes, "nodes").collect();
+    let is_linked = |node: &&NodeAnswer<'_>| node.link == Some("linked");
+    let linked = rows.iter().filter(is_linked).count();
     let mut told = FirstFindings::new(ChainLink::Agents, "nodes");
     let mut without = 0;
-    for node in rows() {
-        let (cluster, node_name) = (text(&node["cluster"]), text(&node["address"]));
-        let alone = node["path"] == "agent";
+    for node in &rows {
+        let (cluster, node_name) = (text(node.cluster), text(node.address));
+        let alone = node.path == Some("agent");
         let only = match alone {
             true => "; workers there are reached through agents alone",
             false => "",
         };
-        let says = match node["link"].as_str() {
+        let says = match node.link {
             Some("down") => {
-                let since = ago(&node["down"]["since"]);
-                let why = text(&node["down"]["why"]);
+                let down = node.down.unwrap_or_default();
+                let (since, why) = (ago(down.since), text(down.why));
                 format!("the agent of node {node_name} has been gone for {since} ({why}){only}")
             }
             Some("contested") => format!(
@@ -172,7 +174,7 @@ fn agents(nodes: &Value) -> Vec<Finding> {
             _ => continue,
         };
         // Where nothing is reached through agents, one that is gone is not missed.
-        told.push(match node["path"].as_str() {
+        told.push(match node.path {
             Some("direct") => Finding::note(ChainLink::Agents, says),
             _ if alone => {
                 Finding::error(ChainLink::Agents, Fault::Unreachable, says).next(START_AGENT)
@@ -180,7 +182,7 @@ fn agents(nodes: &Value) -> Vec<Finding> {
             _ => Finding::warning(ChainLink::Agents, says).next(START_AGENT),
         });
     }
-    let count = rows().count();
+    let count = rows.len();
     let mut all = told.findings();
     if without > 0 && linked > 0 {
         let says = format!(
@@ -208,22 +210,19 @@ fn agents(nodes: &Value) -> Vec<Finding> {
 
 /// Whether what is left of tasks that fail is kept, where the relay is to have that.
 fn post_mortem(nodes: &Value) -> Vec<Finding> {
-    if nodes["post_mortem"] != true {
+    if !typed_at::<bool>(nodes, "post_mortem") {
         return Vec::new();
     }
     let mut told = FirstFindings::new(ChainLink::Agents, "nodes");
     let (mut keep, mut kept) = (0, 0);
-    for node in items(&nodes["nodes"]) {
-        let name = text(&node["address"]);
-        let agent = &node["agent"];
-        let why = match (
-            agent["failures"].as_u64(),
-            agent["keeps_no_failures"].as_str(),
-        ) {
-            _ if !agent.is_object() => "it has no agent".to_owned(),
-            (_, Some(why)) => shortened(why, LONGEST_WHY),
-            (None, None) => "its agent is older than the relay: update it".to_owned(),
-            (Some(count), None) => {
+    for node in typed_list::<NodeAnswer<'_>>(nodes, "nodes") {
+        let name = text(node.address);
+        let agent = node.agent;
+        let why = match agent.map(|agent| (agent.failures, agent.keeps_no_failures)) {
+            None => "it has no agent".to_owned(),
+            Some((_, Some(why))) => shortened(why, LONGEST_WHY),
+            Some((None, None)) => "its agent is older than the relay: update it".to_owned(),
+            Some((Some(count), None)) => {
                 (keep, kept) = (keep + 1, kept + count);
                 continue;
             }
@@ -253,12 +252,13 @@ fn debuggers(list: &Value) -> Vec<Finding> {
         Kind::Debugpy => false,
         Kind::Pdb => true,
     };
-    let legacy = live(list).filter_map(kind).filter(is_legacy).count();
-    let old = |cluster: &&Value| {
-        let version = cluster["ray_version"].as_str().and_then(release);
+    let legacy = live(list).filter_map(|row| row.debugger());
+    let legacy = legacy.filter(is_legacy).count();
+    let old = |cluster: &ClusterAnswer<'_>| {
+        let version = cluster.ray_version.and_then(release);
         version.is_some_and(|version| version < DEBUGPY_BY_DEFAULT)
     };
-    let is_old = items(&list["clusters"]).any(|cluster| old(&cluster));
+    let is_old = clusters(list).any(|cluster| old(&cluster));
     let otherwise = match is_old {
         true => "for an editor, run the job with RAY_DEBUG=1 in its environment",
         false => "for an editor, run the job without RAY_DEBUG=legacy in its environment",
@@ -271,8 +271,8 @@ fn debuggers(list: &Value) -> Vec<Finding> {
         let next = format!("enter it with `ray-relay debug` or `nc`; {otherwise}");
         all.push(Finding::note(ChainLink::Debugger, says).next(next));
     }
-    for cluster in items(&list["clusters"]).filter(|c| legacy == 0 && old(c)) {
-        let (name, version) = (text(&cluster["name"]), text(&cluster["ray_version"]));
+    for cluster in clusters(list).filter(|c| legacy == 0 && old(c)) {
+        let (name, version) = (text(cluster.name), text(cluster.ray_version));
         let says = format!(
             "cluster {name} has Ray {version}, whose breakpoint() opens the legacy debugger unless told otherwise"
         );
@@ -283,22 +283,23 @@ fn debuggers(list: &Value) -> Vec<Finding> {
 
 /// Of how many it is not known where they stand, as their head gives no stacks.
 pub fn places(list: &Value) -> Vec<Finding> {
-    let gives_none = |cluster: &&Value| {
-        let version = cluster["ray_version"].as_str().and_then(release);
+    let gives_none = |cluster: &ClusterAnswer<'_>| {
+        let version = cluster.ray_version.and_then(release);
         version.is_some_and(|version| version >= NO_STACKS)
     };
-    let unknown = |cluster: &Value| {
-        let of_it = live(list).filter(|row| row["cluster"] == cluster["name"]);
+    let unknown = |cluster: &ClusterAnswer<'_>| {
+        let of_it = live(list).filter(|row| row.cluster == cluster.name);
         // Of a registered one the GCS knows where it stands.
-        let on_head = |row: &Value| kind(row).is_some_and(|kind| !kind.is_registered());
-        let unknown = of_it.filter(|row| on_head(row) && row["location"].is_null());
+        let on_head = |kind: Kind| !kind.is_registered();
+        let unknown =
+            of_it.filter(|row| row.debugger().is_some_and(on_head) && row.location.is_none());
         unknown
-            .filter(|row| row["waiting_seconds"].as_f64().is_some_and(|s| s > OLD))
+            .filter(|row| row.waiting_seconds.is_some_and(|s| s > OLD))
             .count()
     };
-    let clusters = items(&list["clusters"]).filter(gives_none);
-    let finding = |cluster: &Value| {
-        let (name, count) = (text(&cluster["name"]), unknown(cluster));
+    let clusters = clusters(list).filter(gives_none);
+    let finding = |cluster: ClusterAnswer<'_>| {
+        let (name, count) = (text(cluster.name), unknown(&cluster));
         let says = format!(
             "WHERE is not known of {count} in cluster {name}: its head gives no stacks unless told to"
         );
@@ -313,12 +314,11 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     // By cluster and node: a node's agent that is missing where there is no other way.
     let mut closed = BTreeSet::new();
     for node in nodes
-        .map(|nodes| items(&nodes["nodes"]))
         .into_iter()
-        .flatten()
+        .flat_map(|nodes| typed_list::<NodeAnswer<'_>>(nodes, "nodes"))
     {
-        if node["path"] == "agent" && node["link"] != "linked" {
-            closed.insert((text(&node["cluster"]), text(&node["node_id"])));
+        if node.path == Some("agent") && node.link != Some("linked") {
+            closed.insert((node.cluster, node.node_id));
         }
     }
     let mut unreachable = FirstFindings::new(ChainLink::Tasks, "tasks that cannot be reached");
@@ -328,16 +328,15 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     );
     let mut ended = FirstFindings::new(ChainLink::Tasks, "tasks that have ended");
     let mut cells = FirstFindings::new(ChainLink::Tasks, "tasks in cells of notebooks");
-    for row in items(&list["breakpoints"]) {
-        let (id, name) = (text(&row["id"]), text(&row["name"]));
-        let node = text(&row["node_ip"]);
-        let why = text(&row["why"]);
-        if row["location"]["file"].as_str().is_some_and(is_cell) {
+    for row in typed_list::<RowAnswer<'_>>(list, "breakpoints") {
+        let (id, name) = (text(row.id), text(row.name));
+        let (node, why) = (text(row.node_ip), text(row.why));
+        if row.location.and_then(|at| at.file).is_some_and(is_cell) {
             let says = format!("{name} ({id}) is paused in {NO_SOURCE}");
             cells.push(Finding::note(ChainLink::Tasks, says).next(INTO_A_MODULE));
         }
-        match row["state"].as_str().unwrap_or_default() {
-            "paused" if closed.contains(&(text(&row["cluster"]), text(&row["node_id"]))) => {
+        match row.state.unwrap_or_default() {
+            "paused" if closed.contains(&(row.cluster, row.node_id)) => {
                 let says = format!("{name} ({id}) cannot be reached: node {node} has no agent");
                 let found = Finding::error(ChainLink::Tasks, Fault::Unreachable, says);
                 unreachable.push(found.next(START_AGENT));
@@ -352,13 +351,13 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
                 unreachable.push(found.next(next));
             }
             "attached" => {
-                let says = format!("{name} ({id}) is being debugged by {}", holder(row));
+                let says = format!("{name} ({id}) is being debugged by {}", holder(&row));
                 let next = "wait until that session ends, or ask for it; `admin` sees all in /relay/v1/sessions";
                 held.push(Finding::note(ChainLink::Tasks, says).next(next));
             }
             "parked" => {
                 // `parked by ann for 12m more`
-                let says = format!("{name} ({id}) is {}", Row::read(row).holder);
+                let says = format!("{name} ({id}) is {}", Row::of(&row).holder);
                 let next = "its holder resumes it by attaching; `ray-relay release` lets it run on";
                 held.push(Finding::note(ChainLink::Tasks, says).next(next));
             }
@@ -425,43 +424,41 @@ impl FirstFindings {
     }
 }
 
-fn items(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
+fn clusters(list: &Value) -> impl Iterator<Item = ClusterAnswer<'_>> {
+    typed_list(list, "clusters")
 }
 
 /// Rows of breakpoints that have not ended.
-fn live(list: &Value) -> impl Iterator<Item = &Value> {
-    let over = ["released", "died", "finished"];
-    items(&list["breakpoints"]).filter(move |row| !over.iter().any(|word| row["state"] == *word))
+fn live(list: &Value) -> impl Iterator<Item = RowAnswer<'_>> {
+    let over = [Some("released"), Some("died"), Some("finished")];
+    typed_list(list, "breakpoints").filter(move |row: &RowAnswer<'_>| !over.contains(&row.state))
 }
 
 fn heads_answer(list: &Value) -> bool {
-    items(&list["clusters"]).all(|cluster| cluster["trouble"].is_null())
+    clusters(list).all(|cluster| cluster.trouble.is_none())
 }
 
-fn holder(row: &Value) -> String {
-    let holder = &row["holder"];
-    let word = |key: &str| {
-        let word = text(&holder[key]);
+fn holder(row: &RowAnswer<'_>) -> String {
+    let holder = row.holder.unwrap_or_default();
+    let word = |word: Option<&str>| {
+        let word = text(word);
         (word != "?" && !word.is_empty()).then_some(word)
     };
-    let who = match (word("subject"), word("client")) {
+    let who = match (word(holder.subject), word(holder.client)) {
         (Some(subject), Some(client)) => format!("{subject} with {client}"),
         (Some(one), None) | (None, Some(one)) => one,
         (None, None) => "a client".to_owned(),
     };
-    let from = word("peer").map_or(String::new(), |peer| format!(" from {peer}"));
-    let since = match holder["since"].is_number() {
-        true => format!(" for {}", ago(&holder["since"])),
-        false => String::new(),
+    let from = word(holder.peer).map_or(String::new(), |peer| format!(" from {peer}"));
+    let since = match holder.since {
+        Some(_) => format!(" for {}", ago(holder.since)),
+        None => String::new(),
     };
     format!("{who}{from}{since}")
 }
 
-fn text(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or("?".to_owned(), |text| shortened(text, LONGEST))
+fn text(text: Option<&str>) -> String {
+    shortened(text.unwrap_or("?"), LONGEST)
 }
 
 fn have(count: usize, what: &str) -> String {
@@ -483,8 +480,8 @@ fn seconds(seconds: f64) -> String {
 }
 
 /// How long ago the time `since`, in seconds since 1970, was.
-fn ago(since: &Value) -> String {
-    let since = Duration::try_from_secs_f64(since.as_f64().unwrap_or_default());
+fn ago(since: Option<f64>) -> String {
+    let since = Duration::try_from_secs_f64(since.unwrap_or_default());
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default();
     span(now.saturating_sub(since.unwrap_or_default()))

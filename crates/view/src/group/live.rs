@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use super::OPENING;
 use super::kept::KeptOutput;
 use super::members::{MeantTasks, ready};
+use ray_relay_base::wire::json::typed_at;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError};
 
@@ -47,7 +48,7 @@ where
     let mut opening = Vec::with_capacity(members.len());
     for (at, row) in members.rows.iter().enumerate() {
         let ready = ready(row).map_err(|why| why.to_string());
-        let dialled = ready.map(|()| dial(at, row["id"].as_str().unwrap_or_default().to_owned()));
+        let dialled = ready.map(|()| dial(at, typed_at(row, "id")));
         let mut kept = KeptOutput::new(room);
         kept.asks_rank = members.lacks_rank(at);
         opening.push(Box::pin(async move {

@@ -8,9 +8,11 @@ use crate::listing::fold::compared::Compared;
 use crate::listing::fold::ranks::Ranks;
 use crate::listing::fold::told;
 use crate::listing::fold::who::{self, Names, Who, identified};
-use crate::listing::row::{Row, kind};
+use crate::listing::received::RowAnswer;
+use crate::listing::row::Row;
 use ray_relay_access::policy::Pattern;
 use ray_relay_base::wire::debugger::Kind;
+use ray_relay_base::wire::json::{self, typed, typed_at};
 
 /// Which of those that are paused: all that fit everything that is said here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -116,13 +118,9 @@ impl MeantTasks {
     /// # Errors
     /// There is none.
     pub fn of(list: &Value, meant: &Meant) -> Result<Self, NoMember> {
-        let all = list["breakpoints"].as_array();
-        let all = all.map(Vec::as_slice).unwrap_or_default();
-        let is_of_job = |row: &&Value| {
-            let job = meant.job.as_deref();
-            job.is_none_or(|job| row["job_id"].as_str() == Some(job))
-        };
-        let may_be_of_job = |row: &&Value| is_of_job(row) || row["job_id"].is_null();
+        let all = json::list(list, "breakpoints");
+        let is_of_job = |row: &&Value| meant.job.is_none() || job_of(row) == meant.job.as_deref();
+        let may_be_of_job = |row: &&Value| is_of_job(row) || job_of(row).is_none();
         let patterns = meant.patterns.iter();
         let patterns: Vec<Pattern> = patterns
             .map(|pattern| Pattern::new(pattern.to_lowercase()))
@@ -143,7 +141,7 @@ impl MeantTasks {
 
     /// What `rows` of the list are about; of these, once they are numbered, those of `ranks`.
     pub fn numbered(rows: Vec<Value>, ranks: Option<&Ranks>) -> Self {
-        let who = identified(&rows.iter().collect::<Vec<_>>());
+        let who = identified(&rows.iter().map(typed).collect::<Vec<_>>());
         let mut members: Vec<(Value, Who)> = rows.into_iter().zip(who).collect();
         if let Some(ranks) = ranks {
             members.retain(|(row, who)| is_among(ranks, who, row));
@@ -197,7 +195,7 @@ impl MeantTasks {
 
     /// Their ids, in their order.
     pub fn ids(&self) -> Vec<&str> {
-        let ids = self.rows.iter().filter_map(|row| row["id"].as_str());
+        let ids = self.rows.iter().filter_map(|row| typed_at(row, "id"));
         ids.collect()
     }
 
@@ -238,6 +236,10 @@ impl MeantTasks {
     }
 }
 
+fn job_of(row: &Value) -> Option<&str> {
+    typed_at(row, "job_id")
+}
+
 fn pid(row: &Value) -> Option<u32> {
     u32::try_from(row.get("pid")?.as_u64()?).ok()
 }
@@ -250,7 +252,7 @@ fn is_among(ranks: &Ranks, who: &Who, row: &Value) -> bool {
 /// Whether `row` of the list has an id or a name that fits, or is of such a group.
 fn is_called(row: &Value, pattern: &Pattern) -> bool {
     let keys = ["id", "name", "group", "actor_name", "task_id", "worker_id"];
-    let mut texts = keys.iter().filter_map(|key| row[key].as_str());
+    let mut texts = keys.iter().filter_map(|key| row.get(key)?.as_str());
     texts.any(|text| pattern.matches(&text.to_lowercase()))
 }
 
@@ -259,10 +261,11 @@ fn is_called(row: &Value, pattern: &Pattern) -> bool {
 /// # Errors
 /// [`NotReady`].
 pub fn ready(row: &Value) -> Result<(), NotReady> {
-    if !kind(row).is_some_and(Kind::speaks_dap) {
+    let row: RowAnswer<'_> = typed(row);
+    if !row.debugger().is_some_and(Kind::speaks_dap) {
         return Err(NotReady::Legacy);
     }
-    let shown = Row::read(row);
+    let shown = Row::of(&row);
     match &*shown.state {
         "paused" | "parked" => Ok(()),
         "attached" => Err(NotReady::Held(format!("{} has it", shown.holder))),

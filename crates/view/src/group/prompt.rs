@@ -17,6 +17,7 @@ use super::live::{LineDone, LivePrompt, Opened, ended};
 use super::members::MeantTasks;
 use crate::listing::fold::ranks::Ranks;
 use crate::listing::fold::told;
+use ray_relay_base::wire::json::typed_at;
 use ray_relay_debugger::pdb::{self, After, Interrupt, PromptEnd};
 
 /// Those at the prompt, and to whom of them commands go.
@@ -55,7 +56,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
             true => members.legend(),
             false => String::new(),
         };
-        let stopped = |at: usize| members.rows[at]["first_seen"].as_f64().unwrap_or_default();
+        let stopped = |at: usize| typed_at::<f64>(&members.rows[at], "first_seen");
         live.sort_by(|one, other| stopped(one.at).total_cmp(&stopped(other.at)));
         for (since, one) in live.iter_mut().enumerate() {
             one.since = since;

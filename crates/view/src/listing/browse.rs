@@ -1,9 +1,10 @@
 //! What a person at a prompt sees of a list, and what they type to see something else of it.
 
 use super::menu::Menu;
+use super::received::RowAnswer;
 use super::select::ListSelection;
 use crate::listing::select;
-use ray_relay_base::wire::json::list_mut;
+use ray_relay_base::wire::json::{list_mut, typed};
 use serde_json::Value;
 
 /// Choice, order and page. What it takes to be a line of its own, it says in [`Self::foot`].
@@ -46,7 +47,9 @@ impl Browse {
     }
 
     fn is_own(&self, row: &Value) -> bool {
-        self.owner.as_ref() == Some(&row["holder"]["subject"]) && row["state"] == "parked"
+        let row: RowAnswer<'_> = typed(row);
+        let owner = self.owner.as_ref();
+        owner.is_some_and(|owner| row.is_park_of(owner))
     }
 
     /// The terminal has another size.

@@ -2,9 +2,12 @@
 //!
 //! Read with forgiveness and cleaned for a terminal, as [`super::row`] reads the rest.
 
+use serde::Deserialize;
 use serde_json::Value;
 
+use super::received::ClusterAnswer;
 use super::text::{first_of, text};
+use ray_relay_base::wire::json::{typed_at, typed_list};
 use ray_relay_ray::ray::registry::API_SERVER;
 
 /// How clusters are looked for, where they are.
@@ -21,21 +24,44 @@ pub struct Discovery {
     total: usize,
 }
 
+/// The same as a list has it.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DiscoveryAnswer<'a> {
+    narrowed: Option<&'a str>,
+    scope: Option<&'a str>,
+    blind: bool,
+    #[serde(borrow)]
+    left_out: LeftOutAnswer<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct LeftOutAnswer<'a> {
+    total: usize,
+    #[serde(borrow)]
+    first: Vec<UnwatchedAnswer<'a>>,
+}
+
+#[derive(Deserialize)]
+struct UnwatchedAnswer<'a> {
+    name: Option<&'a str>,
+    why: Option<&'a str>,
+}
+
 impl Discovery {
     /// What `list` tells of it.
     pub fn read(list: &Value) -> Self {
-        let told = &list["discovery"];
-        let mut clusters = list["clusters"].as_array().into_iter().flatten();
-        let says_why = clusters.any(|cluster| cluster["name"] == API_SERVER);
-        let left_out = told["left_out"]["first"].as_array();
-        let one = |one: &Value| Some((text(&one["name"])?, text(&one["why"])?));
-        let total = told["left_out"]["total"].as_u64().unwrap_or_default();
+        let told: DiscoveryAnswer<'_> = typed_at(list, "discovery");
+        let mut clusters = typed_list(list, "clusters");
+        let says_why = clusters.any(|cluster: ClusterAnswer<'_>| cluster.name == Some(API_SERVER));
+        let one = |one: &UnwatchedAnswer<'_>| Some((text(one.name)?, text(one.why)?));
         Self {
-            narrowed: text(&told["narrowed"]),
-            scope: text(&told["scope"]).unwrap_or_default(),
-            blind: told["blind"] == true && !says_why,
-            left_out: left_out.into_iter().flatten().filter_map(one).collect(),
-            total: usize::try_from(total).unwrap_or(usize::MAX),
+            narrowed: text(told.narrowed),
+            scope: text(told.scope).unwrap_or_default(),
+            blind: told.blind && !says_why,
+            left_out: told.left_out.first.iter().filter_map(one).collect(),
+            total: told.left_out.total,
         }
     }
 

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::fold::who::{Names, identified};
+use super::received::RowAnswer;
 use super::row::Row;
+use ray_relay_base::wire::json::typed_list;
 
 /// Fewer rows are told apart by looking at them.
 pub const LEAST: usize = 5;
@@ -15,11 +17,10 @@ pub const LEAST: usize = 5;
 /// The rows of `list`, the relay's answer, with one for each [`LEAST`] or more that are alike, in the place of the first of
 /// them; and whether there is any such.
 pub fn rows(list: &Value) -> (Vec<Row>, bool) {
-    let all = list["breakpoints"].as_array();
-    let all: Vec<&Value> = all.into_iter().flatten().collect();
+    let all: Vec<RowAnswer<'_>> = typed_list(list, "breakpoints").collect();
     let who = identified(&all);
     let names = Names::new(&who);
-    let rows: Vec<Row> = all.iter().map(|row| Row::read(row)).collect();
+    let rows: Vec<Row> = all.iter().map(Row::of).collect();
     let mut alike: BTreeMap<_, BTreeSet<usize>> = BTreeMap::new();
     for (at, row) in rows
         .iter()
@@ -31,7 +32,7 @@ pub fn rows(list: &Value) -> (Vec<Row>, bool) {
             &who[at].group,
             &row.location,
             &row.kind,
-            is_post_mortem(all[at]),
+            all[at].is_post_mortem(),
         );
         alike.entry(key).or_default().insert(at);
     }
@@ -54,7 +55,7 @@ pub fn rows(list: &Value) -> (Vec<Row>, bool) {
             let called = is_ranked.then(|| names.in_words(group, members));
             let total = names.groups().get(&**group).map_or(0, BTreeSet::len);
             one(
-                members.iter().map(|at| (&rows[*at], all[*at])),
+                members.iter().map(|at| (&rows[*at], &all[*at])),
                 called,
                 total,
             )
@@ -63,17 +64,13 @@ pub fn rows(list: &Value) -> (Vec<Row>, bool) {
     (shown.collect(), !first.is_empty())
 }
 
-fn is_post_mortem(row: &Value) -> bool {
-    row["reason"] == "post_mortem"
-}
-
 /// One row for `members`, of a group of `total`.
 fn one<'a>(
-    members: impl Iterator<Item = (&'a Row, &'a Value)>,
+    members: impl Iterator<Item = (&'a Row, &'a RowAnswer<'a>)>,
     called: Option<String>,
     total: usize,
 ) -> Row {
-    let (rows, all): (Vec<&Row>, Vec<&Value>) = members.unzip();
+    let (rows, all): (Vec<&Row>, Vec<&RowAnswer<'_>>) = members.unzip();
     let distinct = |text: &dyn Fn(usize) -> String| -> BTreeSet<String> {
         (0..rows.len()).map(text).collect()
     };
@@ -83,12 +80,8 @@ fn one<'a>(
         count if many.is_empty() => format!("{count}"),
         count => format!("{count} {many}"),
     };
-    let name = |at: usize| all[at]["name"].as_str().unwrap_or("?").to_owned();
-    let group = |at: usize| {
-        all[at]["group"]
-            .as_str()
-            .map_or_else(|| name(at), str::to_owned)
-    };
+    let name = |at: usize| all[at].name.unwrap_or("?").to_owned();
+    let group = |at: usize| all[at].group.map_or_else(|| name(at), str::to_owned);
     let names = distinct(&name);
     let mut task = match names.len() {
         1 => common(names, ""),
@@ -98,7 +91,7 @@ fn one<'a>(
     if let Some(called) = called {
         task += &format!(" {called}");
     }
-    if all.first().is_some_and(|row| is_post_mortem(row)) {
+    if all.first().is_some_and(|row| row.is_post_mortem()) {
         task += " (post-mortem)";
     }
     let first = rows.first().copied().cloned().unwrap_or_default();

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::received::RowAnswer;
+use ray_relay_base::wire::json::{typed, typed_at};
 use ray_relay_base::wire::text::shortened;
 
 /// Longest sentence of an agent's, in characters.
@@ -26,14 +28,15 @@ impl HookCount {
             let Some(hook) = row.get("hook") else {
                 continue;
             };
-            if !seen.insert(format!("{} {}", row["cluster"], row["worker_id"])) {
+            let process: RowAnswer<'_> = typed(row);
+            if !seen.insert((process.cluster, process.worker_id)) {
                 continue;
             }
             match hook.as_bool() {
                 Some(true) => count.with += 1,
                 Some(false) => count.without += 1,
                 None => {
-                    let why = row["hook_unknown"].as_str();
+                    let why: Option<&str> = typed_at(row, "hook_unknown");
                     let why = shortened(why.unwrap_or("the relay does not say why"), LONGEST_WHY);
                     *count.unknown.entry(why).or_default() += 1;
                 }

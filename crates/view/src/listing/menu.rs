@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::NOTHING_KNOWN;
 use super::row::{List, Row};
 use super::table::{self, Extras};
+use ray_relay_base::wire::json;
 use ray_relay_ray::ray::registry::BreakpointIdPrefix;
 
 /// What can be picked, in the order of the list.
@@ -22,7 +23,7 @@ impl Menu {
     pub fn read(list: &Value) -> Self {
         Self {
             list: List::read(list),
-            values: list["breakpoints"].as_array().cloned().unwrap_or_default(),
+            values: json::list(list, "breakpoints").to_vec(),
         }
     }
 

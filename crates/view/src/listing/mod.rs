@@ -8,6 +8,7 @@ mod holds;
 pub mod hooks;
 pub mod json;
 pub mod menu;
+pub mod received;
 pub mod row;
 pub mod running;
 pub mod select;

@@ -11,9 +11,11 @@ use serde_json::Value;
 
 use super::discovery::Discovery;
 use super::holds::told;
+use super::received::{ClusterAnswer, RowAnswer};
 use super::text::{first_of, text};
 use ray_relay_base::wire::debugger::Kind;
 use ray_relay_base::wire::human_time::{span, utc};
+use ray_relay_base::wire::json::{self, typed, typed_at, typed_list};
 use ray_relay_base::wire::notebook::{is_cell, place_in_cell};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::SERVE;
@@ -81,22 +83,21 @@ pub struct Row {
 
 impl List {
     pub fn read(list: &Value) -> Self {
-        let items = |key: &str| list[key].as_array().map(Vec::as_slice).unwrap_or_default();
+        let rows = json::list(list, "breakpoints").iter().map(Row::read);
+        let clusters =
+            typed_list(list, "clusters").map(|cluster: ClusterAnswer<'_>| ListedCluster {
+                name: text(cluster.name).unwrap_or_default(),
+                age: cluster.snapshot_age_seconds,
+                trouble: text(cluster.trouble),
+                incomplete: cluster.complete == Some(false),
+                pending: cluster.pending,
+            });
         Self {
-            rows: timed(items("breakpoints").iter().map(Row::read).collect()),
-            clusters: items("clusters")
-                .iter()
-                .map(|cluster| ListedCluster {
-                    name: text(&cluster["name"]).unwrap_or_default(),
-                    age: cluster["snapshot_age_seconds"].as_f64(),
-                    trouble: text(&cluster["trouble"]),
-                    incomplete: cluster["complete"] == false,
-                    pending: cluster["pending"] == true,
-                })
-                .collect(),
+            rows: timed(rows.collect()),
+            clusters: clusters.collect(),
             discovery: Discovery::read(list),
-            hidden: list["hidden"].as_u64().unwrap_or_default(),
-            age: list["snapshot_age_seconds"].as_f64(),
+            hidden: typed_at(list, "hidden"),
+            age: typed_at(list, "snapshot_age_seconds"),
         }
     }
 
@@ -197,84 +198,85 @@ fn timed(mut rows: Vec<Row>) -> Vec<Row> {
 
 impl Row {
     pub fn read(row: &Value) -> Self {
+        Self::of(&typed(row))
+    }
+
+    pub fn of(row: &RowAnswer<'_>) -> Self {
         let none = || "-".to_owned();
-        let of = |key: &str| text(&row[key]).unwrap_or_else(none);
-        let state = text(&row["state"]).unwrap_or_default();
+        let shown = |word: Option<&str>| text(word).unwrap_or_else(none);
+        let state = text(row.state).unwrap_or_default();
         let by_worker = |id: String| format!("worker {}", id.chars().take(8).collect::<String>());
-        let mut task = text(&row["name"])
-            .or_else(|| text(&row["worker_id"]).map(by_worker))
+        let mut task = text(row.name)
+            .or_else(|| text(row.worker_id).map(by_worker))
             .unwrap_or_else(none);
-        if let Some(actor) = text(&row["actor_name"]) {
+        if let Some(actor) = text(row.actor_name) {
             task += &format!(" [{actor}]");
         }
-        if let Some(rank) = row["rank"].as_u64() {
+        if let Some(rank) = row.rank {
             task += &format!(" rank {rank}");
         }
-        if row["reason"] == "post_mortem" {
-            task += &match text(&row["exception"]) {
+        if row.is_post_mortem() {
+            task += &match text(row.exception) {
                 Some(exception) => format!(" ({exception})"),
                 None => " (post-mortem)".to_owned(),
             };
         }
-        let location = match (
-            text(&row["location"]["file"]),
-            row["location"]["line"].as_u64(),
-        ) {
+        let location = row.location.unwrap_or_default();
+        let location = match (text(location.file), location.line) {
             (Some(file), line) if is_cell(&file) => place_in_cell(line),
             (Some(file), Some(line)) => format!("{file}:{line}"),
             (Some(file), None) => file,
             (None, _) => none(),
         };
-        let ended = match row["task_ended"].is_number() {
+        let ended = match row.task_ended.is_some() {
             true => ", its task has ended",
             false => "",
         };
+        let holder = row.holder.unwrap_or_default();
         // An agent of another relay may not say by which client.
-        let client = match (
-            text(&row["holder"]["subject"]),
-            text(&row["holder"]["client"]),
-        ) {
+        let client = match (text(holder.subject), text(holder.client)) {
             (Some(person), Some(client)) => Some(format!("{person} with {client}")),
             (person, client) => client.or(person),
         };
         let parked = parked(row);
-        let holder = match (client.clone(), text(&row["holder"]["peer"])) {
+        let holder = match (client.clone(), text(holder.peer)) {
             _ if parked.is_some() => parked.clone().unwrap_or_default(),
             (Some(client), Some(peer)) => format!("{client} from {peer}{ended}"),
             (Some(someone), None) | (None, Some(someone)) => someone,
             (None, None) if state == "paused" || state.is_empty() => none(),
-            (None, None) => match text(&row["why"]) {
+            (None, None) => match text(row.why) {
                 Some(why) => format!("{state}: {why}"),
                 None => state.clone(),
             },
         };
+        let resources = row.resources.as_ref();
         let holder_name = parked.or(client).unwrap_or_else(|| holder.clone());
         Self {
-            id: of("id"),
-            cluster: text(&row["cluster"]).unwrap_or_default(),
+            id: shown(row.id),
+            cluster: text(row.cluster).unwrap_or_default(),
             task,
             location,
-            node: of("node_ip"),
-            waiting: seconds(row["waiting_seconds"].as_f64().unwrap_or_default()),
+            node: shown(row.node_ip),
+            waiting: seconds(row.waiting_seconds.unwrap_or_default()),
             timeout: timeout(row),
             holder,
             holder_name,
             state,
-            kind: of("kind"),
-            pid: row["pid"]
-                .as_u64()
+            kind: shown(row.kind),
+            pid: row
+                .pid
                 .filter(|pid| *pid > 0)
                 .map_or_else(none, |pid| pid.to_string()),
-            job: of("job_id"),
-            holds: row["resources"].as_object().map_or_else(none, |resources| {
-                let amounts = resources
-                    .iter()
-                    .filter_map(|(name, amount)| Some((&**name, amount.as_f64()?)));
+            job: shown(row.job_id),
+            holds: resources.map_or_else(none, |resources| {
+                let amounts = resources.iter().map(|(name, amount)| (*name, *amount));
                 replaced(&told(amounts)).into_owned()
             }),
-            gpus: row["resources"]["GPU"].as_f64().unwrap_or_default(),
-            task_id: of("task_id"),
-            worker: of("worker_id"),
+            gpus: resources
+                .and_then(|all| all.get("GPU").copied())
+                .unwrap_or_default(),
+            task_id: shown(row.task_id),
+            worker: shown(row.worker_id),
         }
     }
 
@@ -284,38 +286,31 @@ impl Row {
     }
 }
 
-/// Which debugger waits at what `row` of the relay's JSON is about, where that is one that is known.
-pub fn kind(row: &Value) -> Option<Kind> {
-    Kind::named(row["kind"].as_str()?)
-}
-
 /// How long those can wait still that wait for what `row` is about, by the relay's own clock.
-fn timeout(row: &Value) -> Option<Duration> {
-    let ends = row["collective_ends"].as_f64()?;
-    let now = row["first_seen"].as_f64()? + row["waiting_seconds"].as_f64()?;
-    Some(seconds(ends - now))
+fn timeout(row: &RowAnswer<'_>) -> Option<Duration> {
+    Some(seconds(row.collective_ends? - row.now()?))
 }
 
 /// Who has parked what `row` is about, and for how long still, by the relay's own clock.
-fn parked(row: &Value) -> Option<String> {
-    let until = row["holder"]["parked_until"].as_f64()?;
-    let waited = row["first_seen"].as_f64()? + row["waiting_seconds"].as_f64()?;
-    let by = text(&row["holder"]["subject"]).or_else(|| text(&row["holder"]["client"]));
+fn parked(row: &RowAnswer<'_>) -> Option<String> {
+    let holder = row.holder?;
+    let (until, now) = (holder.parked_until?, row.now()?);
+    let by = text(holder.subject).or_else(|| text(holder.client));
     let by = by.as_deref().unwrap_or("a client");
-    if row["holder"]["evaluates"] == true {
+    if holder.evaluates {
         return Some(format!("{by}'s expression, which still runs"));
     }
     // It waits no longer since then, so that the row does not tell what time it is.
-    if row["task_ended"].is_number() {
+    if row.task_ended.is_some() {
         let until = utc(UNIX_EPOCH + seconds(until)).format("%H:%M UTC");
         return Some(format!("parked by {by} until {until}; its task has ended"));
     }
-    let is_replica = text(&row["group"]).is_some_and(|group| group.starts_with(SERVE));
+    let is_replica = row.group.is_some_and(|group| group.starts_with(SERVE));
     let sooner = match is_replica {
         true => ", but Serve's health check ends it after some 2m",
         false => "",
     };
-    let left = seconds(until - waited).as_secs();
+    let left = seconds(until - now).as_secs();
     // In minutes, where it has some: a list is read for a while.
     let left = match left {
         0..60 => format!("{left}s"),

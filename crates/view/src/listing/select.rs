@@ -10,7 +10,7 @@ use super::json::JsonRow;
 use super::row::Row;
 use ray_relay_access::policy::Pattern;
 use ray_relay_base::timestamp::Timestamp;
-use ray_relay_base::wire::json::{list_mut, put};
+use ray_relay_base::wire::json::{list_mut, put, typed_at};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::{Breakpoint, Reason};
 
@@ -316,7 +316,7 @@ pub fn arranged(mut list: Value, choice: &ListSelection) -> Value {
     let mut all: Vec<Option<Value>> = all.into_iter().map(Some).collect();
     let places = choice.of(&rows);
     let chosen: Vec<Value> = places.iter().filter_map(|at| all[*at].take()).collect();
-    let left_out = list["hidden"].as_u64().unwrap_or_default();
+    let left_out = typed_at::<u64>(&list, "hidden");
     let hidden = left_out + (rows.len() - chosen.len()) as u64;
     put(&mut list, "hidden", hidden);
     put(&mut list, "breakpoints", chosen);

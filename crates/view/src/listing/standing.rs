@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::fold::ranks::ranges;
 use super::json::seconds;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::json::typed_list;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::{Breakpoint, Running, Snapshot, State, What};
 
@@ -74,37 +76,52 @@ pub fn jobs<'a>(
     told.collect()
 }
 
-/// The `jobs` of the relay's answer for people, a line each: those of which anything else runs.
-pub fn lines(jobs: &Value) -> String {
-    let span_of = |value: &Value| {
-        let seconds = Duration::try_from_secs_f64(value.as_f64()?.max(0.0));
-        Some(span(seconds.ok()?))
-    };
+/// One of the `jobs` of the relay's answer.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct JobAnswer<'a> {
+    job_id: Option<&'a str>,
+    standing: usize,
+    standing_seconds: Option<f64>,
+    #[serde(borrow)]
+    running: Vec<GroupAnswer<'a>>,
+    collective_left_seconds: Option<f64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct GroupAnswer<'a> {
+    group: Option<&'a str>,
+    tasks: usize,
+    ranks: BTreeSet<u32>,
+    running_seconds: Option<f64>,
+}
+
+/// The `jobs` of the relay's `answer` for people, a line each: those of which anything else runs.
+pub fn lines(answer: &Value) -> String {
+    let span_of = |seconds: f64| Some(span(Duration::try_from_secs_f64(seconds.max(0.0)).ok()?));
     let mut lines = String::new();
-    for job in jobs.as_array().into_iter().flatten() {
-        let running = job["running"]
-            .as_array()
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        if running.is_empty() {
+    for job in typed_list::<JobAnswer<'_>>(answer, "jobs") {
+        if job.running.is_empty() {
             continue;
         }
-        let standing = match job["standing"].as_u64() {
-            Some(1) => "1 task stands".to_owned(),
-            count => format!("{} tasks stand", count.unwrap_or_default()),
+        let standing = match job.standing {
+            1 => "1 task stands".to_owned(),
+            count => format!("{count} tasks stand"),
         };
-        let since = span_of(&job["standing_seconds"]).unwrap_or_else(|| "?".to_owned());
-        let groups: Vec<String> = running.iter().map(group).collect();
+        let since = job.standing_seconds.and_then(span_of);
+        let since = since.unwrap_or_else(|| "?".to_owned());
+        let groups: Vec<String> = job.running.iter().map(group).collect();
         lines += &format!(
             "job {}: {standing}, for {since}, while others run: {}",
-            replaced(job["job_id"].as_str().unwrap_or("?")),
+            replaced(job.job_id.unwrap_or("?")),
             groups.join(", ")
         );
-        match job["collective_left_seconds"].as_f64() {
+        match job.collective_left_seconds {
             None => {}
             Some(left) if left <= 0.0 => lines += "; collectives have timed out by now",
-            Some(_) => {
-                let left = span_of(&job["collective_left_seconds"]).unwrap_or_default();
+            Some(left) => {
+                let left = span_of(left).unwrap_or_default();
                 lines += &format!("; collectives time out in {left}");
             }
         }
@@ -113,19 +130,16 @@ pub fn lines(jobs: &Value) -> String {
     lines
 }
 
-fn group(group: &Value) -> String {
-    let name = replaced(group["group"].as_str().unwrap_or("?")).into_owned();
-    let tasks = group["tasks"].as_u64().unwrap_or_default();
-    let rank = |rank: &Value| u32::try_from(rank.as_u64()?).ok();
-    let ranks = group["ranks"].as_array().into_iter().flatten();
-    let ranks: BTreeSet<u32> = ranks.filter_map(rank).collect();
-    let who = match (ranks.len(), tasks) {
-        (1, 1) => format!("{name} rank {}", ranges(&ranks)),
-        (count, tasks) if count as u64 == tasks => format!("{name} ranks {}", ranges(&ranks)),
+fn group(group: &GroupAnswer<'_>) -> String {
+    let name = replaced(group.group.unwrap_or("?")).into_owned();
+    let ranks = &group.ranks;
+    let who = match (ranks.len(), group.tasks) {
+        (1, 1) => format!("{name} rank {}", ranges(ranks)),
+        (count, tasks) if count == tasks => format!("{name} ranks {}", ranges(ranks)),
         (_, 1) => name,
         (_, tasks) => format!("{tasks} of {name}"),
     };
-    let seconds = Duration::try_from_secs_f64(group["running_seconds"].as_f64().unwrap_or(-1.0));
+    let seconds = Duration::try_from_secs_f64(group.running_seconds.unwrap_or(-1.0));
     match seconds {
         Ok(seconds) => format!("{who} (for {})", span(seconds)),
         Err(_) => who,
@@ -182,16 +196,17 @@ mod tests {
                 "collective_timeout_seconds": 1800.0, "collective_left_seconds": 1200.0}])
         );
         assert_eq!(
-            lines(&told),
+            lines(&json!({ "jobs": told })),
             "job 01000000: 1 task stands, for 10m 00s, while others run: Trainer ranks 0-2 (for 26m 40s); collectives time out in 20m 00s\n"
         );
-        let over = lines(&jobs(&list, all.iter(), at(9000)));
+        let over = lines(&json!({"jobs": jobs(&list, all.iter(), at(9000))}));
         assert!(
             over.ends_with("; collectives have timed out by now\n"),
             "{over}"
         );
         // Nothing waits for what is alone.
-        assert_eq!(lines(&jobs(&list, all[3..].iter(), at(2600))), "");
+        let alone = jobs(&list, all[3..].iter(), at(2600));
+        assert_eq!(lines(&json!({ "jobs": alone })), "");
     }
 
     #[test]
@@ -200,6 +215,7 @@ mod tests {
             json!(null),
             json!([1, {"running": [5, {"ranks": ["x"], "running_seconds": 1e300}]}]),
         ] {
+            let _ = lines(&json!({ "jobs": value }));
             let _ = lines(&value);
         }
     }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use ray_relay_base::wire::text::replaced;
@@ -17,10 +16,8 @@ const NAMED: usize = 8;
 const ELLIPSIS: char = '…';
 
 /// A text, cleaned for a terminal; an empty one is none.
-pub(super) fn text(value: &Value) -> Option<String> {
-    value
-        .as_str()
-        .filter(|text| !text.is_empty())
+pub(super) fn text(text: Option<&str>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
         .map(|text| replaced(text).into_owned())
 }
 

@@ -17,7 +17,7 @@ pub struct StackFrame {
     pub id: i64,
     pub name: Option<String>,
     source: Option<FrameSource>,
-    pub line: u32,
+    pub line: Option<u32>,
     presentation_hint: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use ray_relay_base::timestamp::Timestamp;
-use ray_relay_base::wire::json::put;
+use ray_relay_base::wire::json::{put, typed};
 use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
 use ray_relay_session::session::family::{Answer, GroupTask};
 use ray_relay_view::listing::fold::answers::{Answers, fold};
@@ -47,7 +47,7 @@ impl<T> Folded<T> {
                 row
             })
             .collect();
-        let who = identified(&rows.iter().collect::<Vec<_>>());
+        let who = identified(&rows.iter().map(typed).collect::<Vec<_>>());
         let mut both: Vec<_> = who.into_iter().zip(all).collect();
         let place = |who: &Who| (who.group.clone(), who.number.is_none(), who.number);
         both.sort_by_cached_key(|(who, (task, _))| (place(who), task.breakpoint.pid));

@@ -361,7 +361,7 @@ fn frame(body: Value) -> Option<StackFrame> {
 fn place(body: Value) -> Option<String> {
     let frame = frame(body)?;
     let place = TaskPlace {
-        line: frame.line,
+        line: frame.line?,
         path: frame.path().to_owned(),
         own: frame.is_of_client(),
     };

@@ -450,7 +450,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 id: frame.id,
                 name: function(frame.name.as_deref().unwrap_or("<unknown>")),
                 file: frame.path().to_owned(),
-                line: frame.line,
+                line: frame.line.unwrap_or_default(),
             })
             .collect();
         let helper =

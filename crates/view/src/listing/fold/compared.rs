@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::differences::{Comparison, Stands, compare};
 use super::tree::{self, Node};
 use super::who::Names;
+use ray_relay_base::wire::json::put;
 
 /// Where tasks stand, by their places among all.
 pub struct Compared<'a> {
@@ -77,7 +78,7 @@ impl<'a> Compared<'a> {
     pub fn json(&self, members: &[Value]) -> Value {
         let groups = self.groups.iter().map(|compare| {
             let mut told = compare.seen.json(&self.names);
-            told["group"] = compare.group.into();
+            put(&mut told, "group", compare.group);
             told
         });
         json!({"members": members, "groups": groups.collect::<Vec<_>>(), "stacks": self.calls(&self.stacks)})

@@ -17,6 +17,7 @@ use super::answers::{Answers, fold};
 use super::place::{Call, is_library};
 use super::told::{json as as_json, lines};
 use super::who::Names;
+use ray_relay_base::wire::json::{self, put, typed_at};
 
 /// Differences that people are shown, and of each value so many characters.
 const SHOWN: usize = 40;
@@ -53,26 +54,23 @@ type Key<'a> = (&'a str, &'a str, usize);
 impl Stands {
     /// Where the first of `threads` that has any frame stands.
     pub fn read(threads: &Value) -> Option<Self> {
-        let is_process = |thread: &&Value| thread["process"] == true;
+        let is_process = |thread: &&Value| typed_at(thread, "process");
+        let frames = |thread: &Value, key: &str| -> Vec<Frame> {
+            json::list(thread, key).iter().map(Frame::read).collect()
+        };
         let all = threads.as_array()?;
         let process = all.iter().find(is_process);
-        let process = process.and_then(|thread| thread["frames"].as_array());
-        let process: Vec<Frame> = process.into_iter().flatten().map(Frame::read).collect();
+        let process = process.map(|thread| frames(thread, "frames"));
+        let process = process.unwrap_or_default();
         let mut threads = all.iter().filter(|thread| !is_process(thread));
         threads.find_map(|thread| {
-            let frames = |key: &str| {
-                let frames = thread[key].as_array().into_iter().flatten();
-                frames.map(Frame::read).collect::<Vec<_>>()
-            };
-            let raised = frames("raised");
-            let mut frames = if raised.is_empty() {
-                frames("frames")
-            } else {
-                raised
+            let mut frames = match frames(thread, "raised") {
+                raised if raised.is_empty() => frames(thread, "frames"),
+                raised => raised,
             };
             let own = frames.iter().position(|f| !is_library(&f.call.file));
             frames.drain(..own.unwrap_or_default());
-            let exception = thread["exception"].as_str().map(in_one_line);
+            let exception = typed_at::<Option<&str>>(thread, "exception").map(in_one_line);
             let process = process.clone();
             (!frames.is_empty()).then_some(Self {
                 frames,
@@ -419,11 +417,11 @@ impl Comparison {
 impl Difference {
     /// `told` with what it is about.
     fn named(&self, mut told: Value) -> Value {
-        told["what"] = self.what.word().into();
+        put(&mut told, "what", self.what.word());
         if let What::Variable(name) = &self.what {
-            told["name"] = (&**name).into();
+            put(&mut told, "name", &**name);
         }
-        told["frame"] = self.frame.clone().into();
+        put(&mut told, "frame", self.frame.clone());
         told
     }
 

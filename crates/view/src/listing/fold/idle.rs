@@ -5,20 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::member::Member;
-use super::who::{Names, Who};
+use super::who::{self, Names};
+use crate::listing::received::RowAnswer;
+use ray_relay_base::wire::json::typed;
 use ray_relay_base::wire::text::{replaced, shortened};
 
 /// Characters of a method's name or a state.
 const MAX_WORD_CHARS: usize = 200;
 
 /// A line for those of `rows`, the relay's of idle actors, of which the same is known; `members` are those that were looked at.
-pub fn text(members: &[Member], rows: &Value) -> String {
-    let rows = rows.as_array().map(Vec::as_slice).unwrap_or_default();
-    let jobs: BTreeSet<_> = rows.iter().map(|row| row["job_id"].as_str()).collect();
-    let idle: Vec<Who> = rows
-        .iter()
-        .map(|row| Who::read(row, jobs.len() > 1))
-        .collect();
+pub fn text(members: &[Member], rows: &[Value]) -> String {
+    let all: Vec<RowAnswer<'_>> = rows.iter().map(typed).collect();
+    let idle = who::all(&all);
     let all = members.iter().map(|member| &member.who).chain(&idle);
     let names = Names::new(all);
     let mut lines: BTreeMap<(&str, String), BTreeSet<usize>> = BTreeMap::new();
@@ -39,7 +37,7 @@ pub fn text(members: &[Member], rows: &Value) -> String {
 /// What ran last in the actor of `row`.
 fn last(row: &Value) -> String {
     let word = |key: &str| {
-        let text = row[key].as_str()?;
+        let text = row.get(key)?.as_str()?;
         Some(shortened(&replaced(text), MAX_WORD_CHARS))
     };
     match (word("last_method"), word("last_state").as_deref()) {
@@ -67,18 +65,18 @@ mod tests {
         };
         let mut gone = row(Some(8), "NIL");
         gone["last_method"] = Value::Null;
-        let rows = json!([
+        let rows = [
             row(Some(6), "FINISHED"),
             row(Some(7), "FAILED"),
             gone,
-            row(Some(9), "FINISHED")
-        ]);
+            row(Some(9), "FINISHED"),
+        ];
         assert_eq!(
             text(&members, &rows),
             "→ Trainer, rank 7 is idle: Trainer.step failed\n\
              → Trainer, ranks 6,9 are idle: Trainer.step returned\n\
              → Trainer, rank 8 is idle: no method runs in it\n"
         );
-        assert_eq!(text(&members, &Value::Null), "");
+        assert_eq!(text(&members, &[]), "");
     }
 }

@@ -4,6 +4,8 @@ use serde_json::Value;
 
 use super::place::{Call, Place, is_library};
 use super::who::Who;
+use crate::listing::received::LookAnswer;
+use ray_relay_base::wire::json::typed;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::look::{Frame, Look, Thread};
 
@@ -18,11 +20,15 @@ pub struct Member {
 impl Member {
     /// One of the relay's answer; `several_jobs`: there are members of more than one.
     pub fn read(entry: &Value, several_jobs: bool) -> Self {
-        let who = Who::read(&entry["tasks"][0], several_jobs);
-        let look = serde_json::to_vec(&entry["look"]).map_err(|why| why.to_string());
-        let look = match entry["error"].as_str() {
+        let LookAnswer { tasks, error } = typed(entry);
+        let first = tasks.into_iter().next().unwrap_or_default();
+        let who = Who::read(&first, several_jobs);
+        let look = match error {
             Some(why) => Err(replaced(why).into_owned()),
-            None => look.and_then(|json| Look::read(&json).map_err(|why| why.to_string())),
+            None => {
+                let json = entry.get("look").map(Value::to_string).unwrap_or_default();
+                Look::read(json.as_bytes()).map_err(|why| why.to_string())
+            }
         };
         Self { who, look }
     }

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::member::Member;
 use super::who::Names;
+use ray_relay_base::wire::json::typed_list;
 use ray_relay_base::wire::text::{replaced, shortened};
 
 /// Characters of a name, a state or a sentence.
@@ -16,8 +18,8 @@ pub fn text(members: &[Member], looks: &[Value]) -> String {
     let names = Names::new(members.iter().map(|member| &member.who));
     let mut lines: BTreeMap<(&str, String), BTreeSet<usize>> = BTreeMap::new();
     for (at, (member, look)) in members.iter().zip(looks).enumerate() {
-        for object in look["waits_for"].as_array().into_iter().flatten() {
-            let key = (&*member.who.group, sentence(object));
+        for object in typed_list(look, "waits_for") {
+            let key = (&*member.who.group, sentence(&object));
             lines.entry(key).or_default().insert(at);
         }
     }
@@ -31,27 +33,51 @@ pub fn text(members: &[Member], looks: &[Value]) -> String {
     lines.collect()
 }
 
-fn sentence(object: &Value) -> String {
-    let word = |value: &Value| {
-        value
-            .as_str()
-            .map(|text| shortened(&replaced(text), LONGEST))
-    };
-    let mut says = match word(&object["object_id"]) {
+/// An object that is waited for.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ObjectAnswer<'a> {
+    object_id: Option<&'a str>,
+    /// Why nothing more is known.
+    unknown: Option<&'a str>,
+    state: Option<&'a str>,
+    /// What makes it.
+    #[serde(borrow)]
+    task: Option<ProcessAnswer<'a>>,
+    owner: Option<ProcessAnswer<'a>>,
+    owner_gone: bool,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+struct ProcessAnswer<'a> {
+    name: Option<&'a str>,
+    pid: Option<u64>,
+    node_ip: Option<&'a str>,
+    state: Option<&'a str>,
+}
+
+fn sentence(object: &ObjectAnswer<'_>) -> String {
+    let word = |text: Option<&str>| text.map(|text| shortened(&replaced(text), LONGEST));
+    let (task, owner) = (
+        object.task.unwrap_or_default(),
+        object.owner.unwrap_or_default(),
+    );
+    let mut says = match word(object.object_id) {
         Some(id) => format!("object {id}"),
         None => "an object of which the id is not known".to_owned(),
     };
-    if let Some(why) = word(&object["unknown"]) {
+    if let Some(why) = word(object.unknown) {
         return format!("{says}: {why}");
     }
-    let state = word(&object["task"]["state"]).or_else(|| word(&object["state"]));
+    let state = word(task.state.or(object.state));
     let state = state.map_or(String::new(), |state| match meaning(&state) {
         Some(meaning) => format!("{state}: {meaning}"),
         None => state,
     });
-    let of = word(&object["task"]["name"]).map(|name| {
-        let pid = object["task"]["pid"].as_u64();
-        pid.map_or(name.clone(), |pid| format!("{name} pid {pid}"))
+    let of = word(task.name).map(|name| match task.pid {
+        Some(pid) => format!("{name} pid {pid}"),
+        None => name,
     });
     says += &match (of, state.is_empty()) {
         (Some(name), false) => format!(" of {name} ({state})"),
@@ -59,13 +85,10 @@ fn sentence(object: &Value) -> String {
         (None, false) => format!(" ({state})"),
         (None, true) => String::new(),
     };
-    let owner = &object["owner"];
-    match (word(&owner["name"]), object["owner_gone"] == true) {
+    match (word(owner.name), object.owner_gone) {
         (Some(name), _) => {
-            let pid = owner["pid"]
-                .as_u64()
-                .map_or(String::new(), |pid| format!(" pid {pid}"));
-            let at = word(&owner["node_ip"]).map_or(String::new(), |ip| format!(" @ {ip}"));
+            let pid = owner.pid.map_or(String::new(), |pid| format!(" pid {pid}"));
+            let at = word(owner.node_ip).map_or(String::new(), |ip| format!(" @ {ip}"));
             says + &format!(", owned by {name}{pid}{at}")
         }
         (None, true) => says + ", which no process owns by Ray's word: its owner may have ended",

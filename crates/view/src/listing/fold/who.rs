@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::ranks::ranges;
+use crate::listing::received::RowAnswer;
 use crate::listing::row::Row;
 use ray_relay_base::wire::text::replaced;
 
@@ -22,54 +23,49 @@ pub struct Who {
     pub name: String,
 }
 
-/// The rank of what `row` of the relay's JSON is about: as the relay has it from the names of tasks and actors, or from
-/// wherever else it knows it.
-fn rank(row: &Value) -> Option<u32> {
-    u32::try_from(row["rank"].as_u64()?).ok()
-}
-
 impl Who {
     /// Who `row` of the relay's JSON is about, a task that runs or one that waits; `several_jobs`: there are members of more than
     /// one.
-    pub(super) fn read(row: &Value, several_jobs: bool) -> Self {
-        let text = |key: &str| row[key].as_str().map(|text| replaced(text).into_owned());
-        let shown = Row::read(row);
+    pub(super) fn read(row: &RowAnswer<'_>, several_jobs: bool) -> Self {
+        let shown = Row::of(row);
         // A relay of an older version tells no group of what waits.
-        let group = text("group").or_else(|| text("name"));
-        let mut group = group.unwrap_or_else(|| "?".to_owned());
-        if several_jobs && let Some(job) = text("job_id") {
-            group = format!("{job} {group}");
+        let mut group = replaced(row.group.or(row.name).unwrap_or("?")).into_owned();
+        if several_jobs && let Some(job) = row.job_id {
+            group = format!("{} {group}", replaced(job));
         }
         Self {
             group,
-            number: rank(row),
+            number: row.rank,
             name: format!("{} pid {} @ {}", shown.task, shown.pid, shown.node),
         }
     }
 }
 
+/// Who `rows` are about, in this order.
+pub(super) fn all(rows: &[RowAnswer<'_>]) -> Vec<Who> {
+    let jobs: BTreeSet<_> = rows.iter().map(|row| row.job_id).collect();
+    let read = |row| Who::read(row, jobs.len() > 1);
+    rows.iter().map(read).collect()
+}
+
 /// The members that `rows` of the list are about, in this order: each by its rank where that is known and no other member of its
 /// group has the same one, and else by its pid. A count of members is never a rank.
-pub fn identified(rows: &[&Value]) -> Vec<Who> {
-    let jobs: BTreeSet<_> = rows.iter().map(|row| row["job_id"].as_str()).collect();
-    let all: Vec<Who> = rows
-        .iter()
-        .map(|row| Who::read(row, jobs.len() > 1))
-        .collect();
+pub fn identified(rows: &[RowAnswer<'_>]) -> Vec<Who> {
+    let all = all(rows);
     let mut ranks: BTreeMap<(&str, u32), usize> = BTreeMap::new();
     let mut pids: BTreeMap<Option<u64>, usize> = BTreeMap::new();
     for (who, row) in all.iter().zip(rows) {
         if let Some(rank) = who.number {
             *ranks.entry((&who.group, rank)).or_default() += 1;
         }
-        *pids.entry(row["pid"].as_u64()).or_default() += 1;
+        *pids.entry(row.pid).or_default() += 1;
     }
-    let identify = |(who, row): (&Who, &&Value)| {
+    let identify = |(who, row): (&Who, &RowAnswer<'_>)| {
         let is_alone = |rank: &u32| ranks.get(&(&*who.group, *rank)) == Some(&1);
-        let name = match row["pid"].as_u64() {
+        let name = match row.pid {
             Some(0) | None => who.name.clone(),
             Some(pid) if pids.get(&Some(pid)) == Some(&1) => format!("pid {pid}"),
-            Some(pid) => format!("pid {pid} @ {}", Row::read(row).node),
+            Some(pid) => format!("pid {pid} @ {}", Row::of(row).node),
         };
         Who {
             group: who.group.clone(),
@@ -189,6 +185,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use ray_relay_base::wire::json::typed;
 
     fn row(group: &str, rank: Option<u32>, node: &str, worker: u32) -> Value {
         json!({"group": group, "name": group, "rank": rank, "job_id": "01000000", "node_ip": node,
@@ -204,7 +201,7 @@ mod tests {
             row("f", Some(7), "10.0.0.1", 4),
             row("f", Some(7), "10.0.0.1", 6),
         ];
-        let all = identified(&rows.iter().collect::<Vec<_>>());
+        let all = identified(&rows.iter().map(typed).collect::<Vec<_>>());
         let names = Names::new(&all);
         assert_eq!(names.of(&[0].into()), "5");
         assert_eq!(names.of(&[1].into()), "pid 2");
@@ -213,7 +210,7 @@ mod tests {
         assert_eq!(names.of(&[3].into()), "pid 4");
         assert_eq!(names.of(&[3, 4].into()), "pid 4, pid 6");
         let unknown = [rows[1].clone(), row("f", None, "10.0.0.2", 2)];
-        let all = identified(&unknown.iter().collect::<Vec<_>>());
+        let all = identified(&unknown.iter().map(typed).collect::<Vec<_>>());
         let names = Names::new(&all);
         assert_eq!(names.of(&[0].into()), "pid 2 @ 10.0.0.1");
         assert_eq!(names.of(&[0, 1].into()), "f ×2");
@@ -224,7 +221,7 @@ mod tests {
         let mut other = row("f", Some(0), "10.0.0.1", 2);
         other["job_id"] = "02000000".into();
         let rows = [row("f", Some(0), "10.0.0.1", 1), other];
-        let all = identified(&rows.iter().collect::<Vec<_>>());
+        let all = identified(&rows.iter().map(typed).collect::<Vec<_>>());
         assert_eq!(all[1].group, "02000000 f");
         let names = Names::new(&all);
         assert_eq!(names.of(&[0, 1].into()), "01000000 f 0; 02000000 f 0");
@@ -241,7 +238,7 @@ mod tests {
             let mut turned = rows.clone();
             turned.rotate_left(by % rows.len().max(1));
             let numbers = |rows: &[Value]| -> BTreeMap<String, (String, Option<u32>, Option<String>)> {
-                let all = identified(&rows.iter().collect::<Vec<_>>()).into_iter();
+                let all = identified(&rows.iter().map(typed).collect::<Vec<_>>()).into_iter();
                 let called = |who: Who| (who.group, who.number, who.number.is_none().then_some(who.name));
                 all.zip(rows).map(|(who, row)| (row["worker_id"].to_string(), called(who))).collect()
             };

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::super::answers::{Answers, addressless, fold};
 use super::super::place::Call;
+use ray_relay_base::wire::json::{self, typed_at};
 use ray_relay_base::wire::text::{escaped, replaced};
 
 /// Stands for a variable that is not there.
@@ -49,14 +50,14 @@ impl Local {
 
 impl Frame {
     pub(super) fn read(frame: &Value) -> Self {
-        let text = |key: &str| replaced(frame[key].as_str().unwrap_or("?")).into_owned();
-        let line = frame["line"]
-            .as_u64()
-            .and_then(|line| u32::try_from(line).ok());
-        let variables = frame["variables"].as_array().into_iter().flatten();
+        let text = |key: &str| {
+            let text: Option<&str> = typed_at(frame, key);
+            replaced(text.unwrap_or("?")).into_owned()
+        };
+        let variables = json::list(frame, "variables").iter();
         let locals: Vec<Local> = variables.filter_map(Local::read).collect();
         Self {
-            call: Call::named(&text("file"), text("function"), line.unwrap_or_default()),
+            call: Call::named(&text("file"), text("function"), typed_at(frame, "line")),
             has_checksums: locals.iter().any(|local| local.checksum.is_some()),
             locals,
         }

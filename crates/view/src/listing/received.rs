@@ -1,0 +1,157 @@
+//! A relay's lists as a client receives them, before they are put into words.
+//!
+//! A relay of another version may leave keys out or add some. A row that has a key of another shape says nothing.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use ray_relay_base::wire::debugger::Kind;
+use ray_relay_base::wire::json::typed_list;
+use ray_relay_base::wire::text::replaced;
+
+/// A task that is paused, or one that runs.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct RowAnswer<'a> {
+    pub id: Option<&'a str>,
+    pub kind: Option<&'a str>,
+    pub state: Option<&'a str>,
+    pub holder: Option<HolderAnswer<'a>>,
+    pub cluster: Option<&'a str>,
+    pub node_id: Option<&'a str>,
+    pub node_ip: Option<&'a str>,
+    pub worker_id: Option<&'a str>,
+    pub pid: Option<u64>,
+    pub job_id: Option<&'a str>,
+    pub task_id: Option<&'a str>,
+    pub name: Option<&'a str>,
+    pub title: Option<&'a str>,
+    pub group: Option<&'a str>,
+    pub actor_name: Option<&'a str>,
+    pub rank: Option<u32>,
+    #[serde(borrow)]
+    pub resources: Option<BTreeMap<&'a str, f64>>,
+    pub reason: Option<&'a str>,
+    pub location: Option<LocationAnswer<'a>>,
+    pub exception: Option<&'a str>,
+    pub stop: Option<u64>,
+    pub first_seen: Option<f64>,
+    pub waiting_seconds: Option<f64>,
+    pub collective_ends: Option<f64>,
+    pub why: Option<&'a str>,
+    pub task_ended: Option<f64>,
+    pub running_seconds: Option<f64>,
+    /// Where its worker is paused meanwhile.
+    pub breakpoint: Option<&'a str>,
+}
+
+/// Who has a task.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct HolderAnswer<'a> {
+    pub subject: Option<&'a str>,
+    pub client: Option<&'a str>,
+    pub peer: Option<&'a str>,
+    pub since: Option<f64>,
+    pub parked_until: Option<f64>,
+    pub evaluates: bool,
+}
+
+/// Where a task is paused.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct LocationAnswer<'a> {
+    pub file: Option<&'a str>,
+    pub line: Option<u64>,
+}
+
+/// A Ray cluster.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct ClusterAnswer<'a> {
+    pub name: Option<&'a str>,
+    pub ray_version: Option<&'a str>,
+    pub snapshot_age_seconds: Option<f64>,
+    pub trouble: Option<&'a str>,
+    pub complete: Option<bool>,
+    pub pending: bool,
+}
+
+/// A process that was looked at.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct LookAnswer<'a> {
+    /// What runs in it.
+    #[serde(borrow)]
+    pub tasks: Vec<RowAnswer<'a>>,
+    /// Why nothing was seen.
+    pub error: Option<&'a str>,
+}
+
+/// A node of a cluster.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub struct NodeAnswer<'a> {
+    pub cluster: Option<&'a str>,
+    pub node_id: Option<&'a str>,
+    pub address: Option<&'a str>,
+    /// By which way its workers are reached.
+    pub path: Option<&'a str>,
+    pub link: Option<&'a str>,
+    pub down: Option<DownAnswer<'a>>,
+    pub agent: Option<AgentAnswer<'a>>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct DownAnswer<'a> {
+    pub since: Option<f64>,
+    pub why: Option<&'a str>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub struct AgentAnswer<'a> {
+    pub version: Option<&'a str>,
+    pub since: Option<f64>,
+    pub round_trip_ms: Option<f64>,
+    pub failures: Option<u64>,
+    pub keeps_no_failures: Option<&'a str>,
+}
+
+/// Sentences on what is wrong with the clusters of `answer`, a line each.
+pub fn troubles(answer: &Value) -> String {
+    let clusters = typed_list(answer, "clusters");
+    let line = |cluster: ClusterAnswer<'_>| {
+        let name = replaced(cluster.name.unwrap_or("?"));
+        Some(format!(
+            "! cluster {name}: {}\n",
+            replaced(cluster.trouble?)
+        ))
+    };
+    clusters.filter_map(line).collect()
+}
+
+impl RowAnswer<'_> {
+    /// When the answer was given, by the relay's clock.
+    pub fn now(&self) -> Option<f64> {
+        Some(self.first_seen? + self.waiting_seconds?)
+    }
+
+    /// Which debugger waits there, where that is one that is known.
+    pub fn debugger(&self) -> Option<Kind> {
+        Kind::named(self.kind?)
+    }
+
+    /// Whether it is parked for `owner`; null: an unauthenticated client.
+    pub fn is_park_of(&self, owner: &Value) -> bool {
+        let subject = self.holder.and_then(|holder| holder.subject);
+        self.state == Some("parked") && owner.as_str() == subject
+    }
+
+    pub fn is_post_mortem(&self) -> bool {
+        self.reason == Some("post_mortem")
+    }
+}
