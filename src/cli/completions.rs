@@ -18,9 +18,9 @@ use tokio::time::timeout;
 use super::relay_client::{RelayClient, RelayError};
 use super::sessions::SessionAnswer;
 use super::{Failure, RelayArgs};
-use crate::listing::received::RowAnswer;
 use ray_relay_base::wire::json::{typed_at, typed_list};
 use ray_relay_base::wire::text::replaced;
+use ray_relay_view::listing::received::RowAnswer;
 
 /// `completions`
 #[derive(Debug, Args)]

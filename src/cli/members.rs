@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::failure::Failure;
 use super::relay_client::{RelayClient, RelayError};
 use super::worker_session::WorkerSessionError as SessionError;
+use ray_relay_base::wire::json;
 use ray_relay_view::group::members::{Meant, MeantTasks, NoMember, NotReady, unnamed};
 use ray_relay_view::listing::fold::ranks::Ranks;
 
@@ -83,8 +84,7 @@ pub(super) async fn once_named<T>(
 
 /// The rows of `list`, the answer of the relay.
 pub(super) fn rows_of(list: &Value) -> &[Value] {
-    let rows = list.get("breakpoints").and_then(Value::as_array);
-    rows.map(Vec::as_slice).unwrap_or_default()
+    json::list(list, "breakpoints")
 }
 
 /// Reports the `count` tasks without a name that a command for several may have missed, after that has come to `done`.

@@ -237,10 +237,8 @@ mod tests {
             said.contains("expires before that, at 1970-01-01 01:00 UTC"),
             "{said}"
         );
-        let said = text(
-            "3kfz0q8m",
-            &typed(&json!({"error": "it is \u{1b}[1m gone"})),
-        );
+        let told = json!({"error": "it is \u{1b}[1m gone"});
+        let said = text("3kfz0q8m", &typed(&told));
         assert!(said.starts_with("3kfz0q8m  not parked: it is ") && !said.contains('\u{1b}'));
     }
 }

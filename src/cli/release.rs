@@ -11,15 +11,13 @@ use super::members::{complete, once_named, rows_of};
 use super::relay_client::RelayClient;
 use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
-use ray_relay_view::group::members::left_unnamed;
-use ray_relay_view::listing::received::RowAnswer;
-use ray_relay_view::listing::row::Row;
 use ray_relay_access::policy::Pattern;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::json::{typed, typed_at, typed_list};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::{BreakpointId, BreakpointIdPrefix, names_worker};
 use ray_relay_view::group::members::left_unnamed;
+use ray_relay_view::listing::received::RowAnswer;
 use ray_relay_view::listing::row::Row;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -214,8 +212,7 @@ pub(super) fn only_called(list: &Value, name: String) -> Result<String, SessionE
     if name.parse::<BreakpointId>().is_ok() {
         return Ok(name);
     }
-    let rows = list.get("breakpoints").and_then(Value::as_array);
-    let rows = rows.map_or(&[][..], Vec::as_slice);
+    let rows = rows_of(list);
     let mut called = called(rows, &name)?;
     called.extend(rows.iter().filter(|row| is_fitted(row, &name)).cloned());
     match called.as_slice() {

@@ -10,10 +10,9 @@ use std::path::{Component, Path, PathBuf};
 use serde_json::Value;
 
 use ray_relay_base::wire::json::typed_list;
-use ray_relay_view::doctor::{ChainLink, Finding};
-use ray_relay_view::listing::received::RowAnswer;
 use ray_relay_base::wire::text::shortened;
 use ray_relay_view::doctor::{ChainLink, Finding};
+use ray_relay_view::listing::received::RowAnswer;
 
 /// Folders that are looked into below this one, and how deep.
 const FOLDERS: usize = 2000;

@@ -18,7 +18,6 @@ use self::report::Report;
 use super::relay_client::{RelayClient, RelayError};
 use super::{DoctorArgs, Failure, RelayArgs};
 use ray_relay_base::wire::json::{take, typed_at};
-use ray_relay_view::doctor::{ChainLink, Finding, hooks, lists};
 use ray_relay_base::wire::text::shortened;
 use ray_relay_view::doctor::{ChainLink, Finding, hooks, lists};
 

@@ -4,11 +4,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use ray_relay_view::listing::text;
-use ray_relay_view::listing::received::NodeAnswer;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::json::{self, typed_list};
 use ray_relay_base::wire::text::replaced;
+use ray_relay_view::listing::received::NodeAnswer;
 use ray_relay_view::listing::text;
 
 const TITLES: [&str; 6] = ["NODE", "ADDRESS", "CLUSTER", "AGENT", "ROUND TRIP", "LINK"];

@@ -12,10 +12,6 @@ use crate::cli::failure::{Exit, Failure};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::terminal::say;
 use crate::cli::worker_session::WorkerSessionError as SessionError;
-use ray_relay_view::listing::fold::member::Member;
-use ray_relay_view::listing::fold::text::{self, TreeOptions};
-use ray_relay_view::listing::received::{RowAnswer, troubles};
-use ray_relay_view::listing::row::Row;
 use ray_relay_base::wire::human_time::{span, utc};
 use ray_relay_base::wire::json::{self, put, typed, typed_at, typed_list};
 use ray_relay_base::wire::text::replaced;
@@ -24,6 +20,7 @@ use ray_relay_view::listing::fold::member::Member;
 use ray_relay_view::listing::fold::places;
 use ray_relay_view::listing::fold::text::{self, TreeOptions};
 use ray_relay_view::listing::fold::waits;
+use ray_relay_view::listing::received::{RowAnswer, troubles};
 use ray_relay_view::listing::row::Row;
 
 /// Tasks at breakpoints that are named one by one.

@@ -1,12 +1,18 @@
 //! JSON that others have made: reading it into types, and changing it. `value["key"]` as a place panics where the value is no object:
 //! these do not.
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Reads `value`, or what it refers to; nothing of it where it has another shape.
-pub fn typed<'a, T: Deserialize<'a> + Default>(value: impl Deserializer<'a>) -> T {
+/// Reads `value`; nothing of it where it has another shape.
+pub fn typed<'a, T: Deserialize<'a> + Default>(value: &'a Value) -> T {
     T::deserialize(value).unwrap_or_default()
+}
+
+/// The same, where nothing else needs `value`: its texts are not copied.
+pub fn into_typed<T: DeserializeOwned + Default>(value: Value) -> T {
+    serde_json::from_value(value).unwrap_or_default()
 }
 
 /// Reads what an object has at `key`; nothing where it has none, or one of another shape.

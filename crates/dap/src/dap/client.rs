@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::selection::ChildSessions;
 use ray_relay_access::telemetry::metrics::Editor;
+use ray_relay_base::wire::json::typed_at;
 use ray_relay_base::wire::text::shortened;
 
 /// The debugger client as its `initialize` describes it.
@@ -49,10 +50,8 @@ pub(super) enum Goodbye {
 impl DebugClient {
     pub(super) fn read(arguments: &Value) -> Self {
         let text = |key: &str| {
-            arguments
-                .get(key)
-                .and_then(Value::as_str)
-                .filter(|s| !s.trim().is_empty())
+            let text: Option<&str> = typed_at(arguments, key);
+            text.filter(|s| !s.trim().is_empty())
         };
         let can = |key: &str| arguments.get(key) == Some(&Value::Bool(true));
         let id = text("clientID");

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::messages::{OnRecord, Request};
 use super::view_filter::attach::harmless;
 use super::view_filter::{FILTERS, is_name};
+use ray_relay_base::wire::json::typed_at;
 
 /// Arguments of recorded requests that say how something is shown or repeat what another one says, and the ids of what
 /// a client had unfolded.
@@ -43,10 +44,7 @@ pub(super) fn recorded(name: &str, arguments: &Value) -> Option<Map<String, Valu
         OnRecord::Never => true,
         OnRecord::UnlessFilters => only_filters(arguments),
         // Behind anything but the beginning of a name debugpy evaluates what stands before it.
-        OnRecord::UnlessName => arguments
-            .get("text")
-            .and_then(Value::as_str)
-            .is_some_and(is_name),
+        OnRecord::UnlessName => is_name(typed_at(arguments, "text")),
         OnRecord::Always => false,
     };
     if harmless {

@@ -5,6 +5,7 @@
 use serde_json::Value;
 
 use ray_relay_access::identity::Secret;
+use ray_relay_base::wire::json::typed_at;
 use ray_relay_session::session::authenticate::PresentedCredential;
 use ray_relay_session::session::refusal::SessionRefusal;
 
@@ -28,11 +29,7 @@ pub(super) fn take(arguments: &mut Value) -> Result<PresentedCredential, Session
         found.push(("rayRelayToken", keys.shift_remove(TOKEN)));
     }
     // A client that knows only strings, and has a token for it: not the name of a task.
-    if arguments
-        .get(BLOCK)
-        .and_then(Value::as_str)
-        .is_some_and(is_token)
-    {
+    if typed_at::<Option<&str>>(arguments, BLOCK).is_some_and(is_token) {
         let keys = arguments.as_object_mut();
         found.push(("rayRelay", keys.and_then(|keys| keys.shift_remove(BLOCK))));
     }

@@ -83,25 +83,20 @@ pub struct MeantTasks {
 const NAME_TIMEOUT: f64 = 10.0;
 
 /// Whether `row` of the list may get another name than the one that it has, if any.
-fn is_unnamed(row: &Value) -> bool {
-    let is = |key: &str| row.get(key).and_then(Value::as_bool) == Some(true);
-    let waited = row.get("waiting_seconds").and_then(Value::as_f64);
-    is("name_pending")
-        && (row.get("group").is_none_or(Value::is_null)
-            || waited.is_none_or(|waited| waited < NAME_TIMEOUT))
+fn is_unnamed(row: &RowAnswer<'_>) -> bool {
+    let waited = row.waiting_seconds;
+    row.name_pending && (row.group.is_none() || waited.is_none_or(|waited| waited < NAME_TIMEOUT))
 }
 
 /// How many of `rows` that are not among those `chosen` have no name yet.
 pub fn left_unnamed<'a>(rows: impl Iterator<Item = &'a Value>, chosen: &[Value]) -> usize {
-    let chosen: BTreeSet<_> = chosen
+    let chosen: BTreeSet<&str> = chosen
         .iter()
-        .filter_map(|row| row.get("id")?.as_str())
+        .filter_map(|row| typed_at(row, "id"))
         .collect();
-    let is_left = |row: &&Value| {
-        let id = row.get("id").and_then(Value::as_str);
-        is_unnamed(row) && id.is_some_and(|id| !chosen.contains(id))
-    };
-    rows.filter(is_left).count()
+    let is_left =
+        |row: &RowAnswer<'_>| is_unnamed(row) && row.id.is_some_and(|id| !chosen.contains(id));
+    rows.map(typed).filter(is_left).count()
 }
 
 /// `count` tasks without a name, as a clause.

@@ -27,6 +27,7 @@ pub struct RowAnswer<'a> {
     pub job_id: Option<&'a str>,
     pub task_id: Option<&'a str>,
     pub name: Option<&'a str>,
+    pub name_pending: bool,
     pub title: Option<&'a str>,
     pub group: Option<&'a str>,
     pub actor_name: Option<&'a str>,

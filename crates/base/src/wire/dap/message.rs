@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::names::{Command, Event};
-use crate::wire::json::{put, typed, typed_at};
+use crate::wire::json::{into_typed, put, typed_at};
 use crate::wire::text::unlinked;
 
 /// What programs tell the relay's own refusals apart by: the number of the error.
@@ -66,7 +66,7 @@ pub struct ThreadEvent {
 impl Incoming {
     /// Reads `message`; one of another shape is of no kind.
     pub fn read(message: Value) -> Self {
-        typed(message)
+        into_typed(message)
     }
 
     /// Whether it answers the request `seq`.
@@ -92,7 +92,7 @@ impl Incoming {
 
 /// The value in the body of the answer to an `evaluate`.
 pub fn result_of(body: Value) -> String {
-    typed::<Evaluated>(body).result
+    into_typed::<Evaluated>(body).result
 }
 
 impl ThreadEvent {
@@ -357,6 +357,25 @@ mod tests {
         assert_eq!(first["body"]["category"], "console");
         assert_eq!(again["body"]["category"], "telemetry");
         assert!(tells_task_end(&first["body"]) && tells_task_end(&again["body"]));
+    }
+
+    #[test]
+    fn a_message_of_another_shape_requests_and_answers_nothing() {
+        for mut other in [
+            Value::Null,
+            json!([{"type": "request"}]),
+            json!({"type": 1, "command": {}, "request_seq": "7", "success": "true", "arguments": 1, "body": []}),
+            json!({"type": "response", "command": "attach", "body": {"error": [], "threadId": "1"}}),
+        ] {
+            assert!(!Request::is(&other, Command::Attach) && Request::read(&mut other).is_none());
+            assert!(!succeeded(&other) && !responds_to(&other, &7));
+            assert_eq!(ThreadEvent::read(&other).thread_id, None);
+            let before = other.clone();
+            show_dialog(&mut other, true);
+            assert_eq!(other, before);
+        }
+        let attach = request(7, Command::Attach, Value::Null);
+        assert!(Request::is(&attach, Command::Attach) && arguments_of(&attach).is_null());
     }
 
     #[test]

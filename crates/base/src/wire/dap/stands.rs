@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::codec::parse;
 use super::message::{self, Incoming, ThreadEvent};
 use super::names::Event;
-use crate::wire::json::typed;
+use crate::wire::json::into_typed;
 
 /// Threads whose stops are kept: with [`LONGEST_STOP`], half of what is kept of a debugger.
 const STOPS: usize = 16;
@@ -170,7 +170,7 @@ fn resumed(arguments: &Value, alone: bool) -> Option<i64> {
 
 /// What the event in `message` says of threads; nothing where it is not understood.
 fn thread_event(message: &[u8]) -> ThreadEvent {
-    typed(Incoming::read(parse(message).unwrap_or_default()).body)
+    into_typed(Incoming::read(parse(message).unwrap_or_default()).body)
 }
 
 /// A `stopped` event as far as an editor needs it to show the line.

@@ -30,7 +30,9 @@ use super::verdict::{Action, pass};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::{Rights, Scope, Scopes};
 use ray_relay_access::visibility::Visibility;
-use ray_relay_base::wire::dap::message::{Request, event, notice, show_dialog, succeeded};
+use ray_relay_base::wire::dap::message::{
+    Request, event, notice, responds_to, show_dialog, succeeded,
+};
 use ray_relay_base::wire::dap::names::{Event, Reverse};
 use ray_relay_base::wire::dap::peek::MessageType;
 use ray_relay_base::wire::dap::texts::Front;
@@ -194,9 +196,8 @@ impl ViewFilter {
         }
         let row = messages::OfWorker::of_message(&message);
         // The client does not see an answer to the relay.
-        let own = message.get("request_seq").and_then(Value::as_i64) == Some(OWN_SEQ);
-        let is_own =
-            own && is_answer && matches!(row.handling, FromWorker::Own | FromWorker::OwnOnceAsked);
+        let is_own = responds_to(&message, &OWN_SEQ)
+            && matches!(row.handling, FromWorker::Own | FromWorker::OwnOnceAsked);
         if self.visibility.hides() && !is_own && !row.text.hide(&mut message) {
             return Vec::new();
         }

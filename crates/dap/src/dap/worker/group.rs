@@ -18,7 +18,7 @@ use ray_relay_base::wire::dap::message::{Incoming, ThreadEvent, notice, request}
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::splice::Side;
 use ray_relay_base::wire::dap::stack::{StackAnswer, StackFrame};
-use ray_relay_base::wire::json::{list_mut, put, typed, typed_at};
+use ray_relay_base::wire::json::{into_typed, list_mut, put, typed_at};
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_base::wire::text::{escaped, shortened};
 use ray_relay_debugger::debugger::unattended::OWN_SEQ;
@@ -351,7 +351,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
 /// The innermost frame of the user's own code in the body of an answer: the debugger marks those of libraries.
 fn frame(body: Value) -> Option<StackFrame> {
-    let mut frames = typed::<StackAnswer>(body).stack_frames;
+    let mut frames = into_typed::<StackAnswer>(body).stack_frames;
     let own = |frame: &StackFrame| frame.is_own() && !frame.path().contains("/ray/util/");
     let at = frames.iter().position(own).unwrap_or_default();
     (at < frames.len()).then(|| frames.swap_remove(at))

@@ -102,10 +102,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use ray_relay_base::wire::json::typed;
+    use ray_relay_base::wire::json::into_typed;
 
     fn frames(body: Value) -> Vec<StackFrame> {
-        typed::<StackAnswer>(body).stack_frames
+        into_typed::<StackAnswer>(body).stack_frames
     }
 
     #[test]

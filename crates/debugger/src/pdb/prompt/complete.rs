@@ -9,7 +9,7 @@ use super::answers::Completions;
 use super::request::PATIENCE;
 use crate::pdb::commands::COMMANDS;
 use ray_relay_base::wire::dap::names::Command;
-use ray_relay_base::wire::json::typed;
+use ray_relay_base::wire::json::into_typed;
 use ray_relay_base::wire::text::escaped;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
@@ -39,7 +39,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 json!({"frameId": frame.id, "text": text, "column": text.chars().count() + 1});
             if let Ok(Ok(body)) = timeout(PATIENCE / 15, self.ask(Command::Completions, ask)).await
             {
-                let Completions { targets } = typed(body);
+                let Completions { targets } = into_typed(body);
                 let labels = targets.into_iter().map(|target| target.label).take(500);
                 let fits = labels.filter(|label| label.starts_with(&text[part..]));
                 found.extend(fits.map(|label| escaped(&format!("{}{label}", &text[..part]))));

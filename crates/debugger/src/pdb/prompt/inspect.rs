@@ -17,7 +17,7 @@ use crate::pdb::probe::ProbeAnswer;
 use ray_relay_base::memory::MemoryUse;
 use ray_relay_base::wire::dap::message::ThreadEvent;
 use ray_relay_base::wire::dap::names::Command;
-use ray_relay_base::wire::json::typed;
+use ray_relay_base::wire::json::into_typed;
 use ray_relay_base::wire::notebook::{NO_SOURCE, is_cell};
 use ray_relay_base::wire::text::escaped;
 
@@ -375,7 +375,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
         let thread = json!({"threadId": self.thread});
         let body = self.ask_soon(Command::ExceptionInfo, thread).await?;
-        let raised: RaisedAnswer = typed(body);
+        let raised: RaisedAnswer = into_typed(body);
         let name = raised.exception_id.as_deref().unwrap_or("an exception");
         // The debugger adds a note on the frame to the name.
         let name = name.split_whitespace().next().unwrap_or(name);
@@ -391,7 +391,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     async fn all_threads(&mut self) -> Result<Vec<(i64, String)>, Lost> {
         match self.ask_soon(Command::Threads, Value::Null).await {
             Ok(body) => {
-                let ThreadsAnswer { threads } = typed(body);
+                let ThreadsAnswer { threads } = into_typed(body);
                 let threads = threads.into_iter();
                 Ok(threads
                     .map(|thread| (thread.id, escaped(thread.name.as_deref().unwrap_or("?"))))

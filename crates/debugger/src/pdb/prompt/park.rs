@@ -17,7 +17,7 @@ use ray_relay_base::wire::dap::codec::parse;
 use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::dap::message::{self, Incoming, ThreadEvent};
 use ray_relay_base::wire::dap::names::{Command, Event};
-use ray_relay_base::wire::json::typed;
+use ray_relay_base::wire::json::into_typed;
 use ray_relay_base::wire::text::escaped;
 
 /// How long a debugger may take to say again where a thread stands.
@@ -61,7 +61,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if self.stack.is_empty() {
             let body = |stop: Box<[u8]>| {
                 let event = Incoming::read(parse(&stop).ok()?);
-                Some(typed::<ThreadEvent>(event.body))
+                Some(into_typed::<ThreadEvent>(event.body))
             };
             let stop = match kept.stops().last().and_then(body) {
                 Some(stop) => stop,

@@ -15,7 +15,7 @@ use crate::pdb::wire::PromptMessage;
 use ray_relay_base::wire::dap::message::{ThreadEvent, tells_task_end};
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::dap::stack::StackAnswer;
-use ray_relay_base::wire::json::typed;
+use ray_relay_base::wire::json::into_typed;
 use ray_relay_base::wire::text::escaped;
 
 /// Files that stand between `breakpoint()`, Ray's or that of the module `ray_relay`, and the debugger.
@@ -178,7 +178,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         };
         let targets = json!({"source": {"path": frame.file}, "line": line});
         let found = self.ask_soon(Command::GotoTargets, targets).await?;
-        let GotoTargets { targets } = typed(found);
+        let GotoTargets { targets } = into_typed(found);
         let target = targets.first().map(|target| target.id);
         let goto = json!({"threadId": self.thread, "targetId": target});
         match self.ask_soon(Command::Goto, goto).await {
@@ -253,11 +253,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let Some(scopes) = if_any(self.ask_soon(Command::Scopes, of_frame).await)? else {
             return Ok(Vec::new());
         };
-        let ScopesAnswer { scopes } = typed(scopes);
+        let ScopesAnswer { scopes } = into_typed(scopes);
         let first = scopes.first().map(|scope| scope.variables_reference);
         let locals = json!({"variablesReference": first});
         let body = if_any(self.ask_soon(Command::Variables, locals).await)?;
-        let VariablesAnswer { variables } = body.map(typed).unwrap_or_default();
+        let VariablesAnswer { variables } = body.map(into_typed).unwrap_or_default();
         Ok(variables)
     }
 
@@ -340,7 +340,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             match name {
                 Some(Event::Stopped) => {
                     self.worked = 0;
-                    return Ok(Some(typed(body)));
+                    return Ok(Some(into_typed(body)));
                 }
                 Some(Event::Terminated | Event::Exited) => return Ok(None),
                 Some(Event::Output) if tells_task_end(&body) => self.interrupter.task_ended(),
@@ -356,7 +356,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     pub(super) async fn tell_child(&mut self, body: Value) {
-        let Child { sub_process_id } = typed(body);
+        let Child { sub_process_id } = into_typed(body);
         let pid = sub_process_id.map_or_else(|| "not known".to_owned(), |pid| pid.to_string());
         self.put(Piece::Text(format!(
             "[the task started a Python process (pid {pid}), which waits for a debugger of its own: attach an editor, or leave with `q`]\n"
@@ -442,7 +442,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             }
         };
         self.stacked = self.wire.keep();
-        let StackAnswer { stack_frames } = typed(body);
+        let StackAnswer { stack_frames } = into_typed(body);
         self.stack = stack_frames
             .into_iter()
             .take(DEEPEST)
