@@ -16,11 +16,10 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::relay_client::{RelayClient, RelayError};
-use super::sessions::SessionAnswer;
 use super::{Failure, RelayArgs};
 use ray_relay_base::wire::json::{typed_at, typed_list};
 use ray_relay_base::wire::text::replaced;
-use ray_relay_view::listing::received::RowAnswer;
+use ray_relay_view::listing::received::{RowAnswer, SessionAnswer};
 
 /// `completions`
 #[derive(Debug, Args)]

@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCompleter;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::relay_client::RelayClient;
@@ -14,6 +13,7 @@ use super::{Failure, RelayArgs, completions, terminal};
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::json::{typed_at, typed_list};
 use ray_relay_base::wire::text::replaced;
+use ray_relay_view::listing::received::SessionAnswer;
 use ray_relay_view::listing::text;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -109,23 +109,6 @@ async fn end(args: EndArgs) -> Result<(), Failure> {
     );
     io::stdout().lock().write_all(text.as_bytes())?;
     Ok(())
-}
-
-/// A session in the relay's answer.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct SessionAnswer<'a> {
-    pub(super) id: Option<u64>,
-    pub(super) replica: Option<&'a str>,
-    pub(super) name: Option<&'a str>,
-    protocol: Option<&'a str>,
-    kind: Option<&'a str>,
-    state: Option<&'a str>,
-    peer: Option<&'a str>,
-    subject: Option<&'a str>,
-    client: Option<&'a str>,
-    breakpoint: Option<&'a str>,
-    since: Option<f64>,
 }
 
 /// The row of the session `id` of the relay that gave `answer`.

@@ -122,6 +122,23 @@ pub struct AgentAnswer<'a> {
     pub keeps_no_failures: Option<&'a str>,
 }
 
+/// A session in the relay's answer.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SessionAnswer<'a> {
+    pub id: Option<u64>,
+    pub replica: Option<&'a str>,
+    pub name: Option<&'a str>,
+    pub protocol: Option<&'a str>,
+    pub kind: Option<&'a str>,
+    pub state: Option<&'a str>,
+    pub peer: Option<&'a str>,
+    pub subject: Option<&'a str>,
+    pub client: Option<&'a str>,
+    pub breakpoint: Option<&'a str>,
+    pub since: Option<f64>,
+}
+
 /// Sentences on what is wrong with the clusters of `answer`, a line each.
 pub fn troubles(answer: &Value) -> String {
     let clusters = typed_list(answer, "clusters");
