@@ -33,15 +33,12 @@ use self::recorded::RecordedChange;
 use self::upstream::{Upstream, cluster};
 use super::answer::{self, Body};
 use super::exchange::Exchange;
-use super::refusal::HttpRefusal;
+use super::refusal::{Answer, HttpRefusal};
 use super::required_access::{self, RequiredAccess, RowAccess};
 use super::route::{CLUSTERS, Missing, Which};
 use super::{audit, authenticate, credential, entrance, hop, websocket};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
-
-/// What a request is answered.
-type Answer = Result<Response<Body>, HttpRefusal>;
 
 /// One request to a dashboard, before its sender is known.
 pub(super) struct ProxiedRequest<'a> {

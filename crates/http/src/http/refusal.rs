@@ -21,6 +21,9 @@ use ray_relay_session::session::shares::QuotaExceeded;
 /// When who was told that there is no memory may ask again, in seconds.
 pub(super) const ASK_AGAIN: u64 = 5;
 
+/// What a request is answered.
+pub(super) type Answer = Result<Response<Body>, HttpRefusal>;
+
 /// Why a request is not answered. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HttpRefusal {

@@ -7,10 +7,11 @@ use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde_json::Map;
 
-use super::{Answer, done, inject};
+use super::{done, inject};
 use crate::http::answer::Body;
 use crate::http::audit;
 use crate::http::exchange::Exchange;
+use crate::http::refusal::Answer;
 use crate::http::required_access::Described;
 use crate::http::route::Missing;
 use ray_relay_access::identity::Principal;
