@@ -2,15 +2,21 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
+
 use super::announcer::{APART, MAX_CHILDREN, NAME_PATIENCE};
+use super::conversation::answer;
+use super::greeting::greeting;
 use super::*;
 use crate::dap::attach::RelayEndpoint;
 use crate::dap::attach_selector::{AttachSelector, read_selector};
 use crate::dap::selection::ChildSessions;
 use ray_relay_access::identity::Secret;
+use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::timestamp::testing::at;
+use ray_relay_base::wire::dap::message::Request;
 use ray_relay_ray::hold::LOOK_CLIENT;
-use ray_relay_ray::ray::registry::{Holder, State};
+use ray_relay_ray::ray::registry::{Breakpoint, Holder, State};
 use ray_relay_ray::ray::testing::{paused, snapshot};
 use ray_relay_session::session::{Families, Initiator};
 

@@ -115,8 +115,29 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     /// A message that may go to the worker, as far as the rights of the session are concerned.
-    async fn for_worker(&mut self, mut message: Value) {
+    async fn for_worker(&mut self, message: Value) {
         let handling = messages::Request::of_message(&message).handling;
+        let Some(mut message) = self.unanswered(handling, message).await else {
+            return;
+        };
+        // On record is what the worker is sent.
+        self.rewrite_for_worker(handling, &mut message).await;
+        if let Some(refusal) = self.put_on_record(&mut message).await {
+            self.tell(&refusal);
+            return;
+        }
+        let Some(message) = self.prepared(handling, message) else {
+            return;
+        };
+        // Written anew, so that what was judged here is what the worker's parser sees.
+        self.splice.insert(Side::Worker, &frame(&message));
+        if handling == FromClient::ConfigurationDone {
+            self.pause();
+        }
+    }
+
+    /// `message`, unless the relay answers it itself.
+    async fn unanswered(&mut self, handling: FromClient, mut message: Value) -> Option<Value> {
         match handling {
             FromClient::AlreadyAttached => {
                 if let Some(request) = Request::read(&mut message) {
@@ -126,13 +147,11 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     );
                     self.tell(&request.failure(&sentence));
                 }
-                return;
             }
             FromClient::Cancel => {
                 if let Some(request) = Request::read(&mut message) {
                     self.cancel(&request);
                 }
-                return;
             }
             // debugpy has had its own, and refuses another (1.8.22).
             FromClient::ConfigurationDone if self.resumption.is_some() => {
@@ -141,23 +160,21 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 {
                     Box::pin(self.resumed(&request, *resumption)).await;
                 }
-                return;
             }
             FromClient::Disconnect
                 if (self.resumption.is_some()
                     || rewrite::is_set(arguments_of(&message), "suspendDebuggee"))
                     && !rewrite::is_set(arguments_of(&message), "terminateDebuggee") =>
             {
-                return self.stay_parked(message);
+                self.stay_parked(message);
             }
             FromClient::Disconnect if self.may_be_closed(arguments_of(&message)) => {
-                return self.hold_back(message).await;
+                self.hold_back(message).await;
             }
             FromClient::Terminate if !self.may_end_worker() => {
                 if let Some(request) = Request::read(&mut message) {
                     self.tell(&request.failure(NO_TERMINATE));
                 }
-                return;
             }
             // debugpy answers it when something has run on, and looks at no further request before, not even a goodbye:
             // the task would stand at its stop for good (1.8.0 to 1.8.22).
@@ -165,41 +182,46 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 if let Some(request) = Request::read(&mut message) {
                     self.tell(&request.success(json!({"allThreadsContinued": true})));
                 }
-                return;
             }
+            _ => return Some(message),
+        }
+        None
+    }
+
+    async fn rewrite_for_worker(&mut self, handling: FromClient, message: &mut Value) {
+        match handling {
             FromClient::Disconnect | FromClient::Terminate => {
-                let arguments = at(&mut message, "arguments");
+                let arguments = at(message, "arguments");
                 rewrite::write_flags(arguments);
                 if rewrite::is_set(arguments, "terminateDebuggee") && !self.may_end_worker() {
                     put(arguments, "terminateDebuggee", false);
                     self.tell(&notice(&format!("the task runs on: {NO_TERMINATE}"), false));
                 }
             }
-            // On record is what the worker is sent.
             FromClient::Breakpoints => {
                 let id = self.live.worker.breakpoint().id;
                 let list = self.context.registry.snapshot();
                 let known = list.find(id).unwrap_or(self.live.worker.breakpoint());
                 let names = Arc::clone(&known.names);
-                if rank_words::put_into(at(&mut message, "arguments"), &names)
-                    && names.rank.is_none()
-                {
+                if rank_words::put_into(at(message, "arguments"), &names) && names.rank.is_none() {
                     Box::pin(self.ask_rank()).await;
                 }
             }
-            // What is done with these follows on the record. A restart that comes here is none: it has no number.
+            // A restart that comes here is none: it has no number.
             FromClient::Pass
             | FromClient::Evaluate
             | FromClient::Restart
             | FromClient::ExceptionFilters
             | FromClient::ConfigurationDone
             | FromClient::Continue
-            | FromClient::Step => {}
+            | FromClient::Step
+            | FromClient::AlreadyAttached
+            | FromClient::Cancel => {}
         }
-        if let Some(refusal) = self.put_on_record(&mut message).await {
-            self.tell(&refusal);
-            return;
-        }
+    }
+
+    /// Notes what `message`, which is on record, does to the task. `None`: it goes to the worker later, or in another form.
+    fn prepared(&mut self, handling: FromClient, mut message: Value) -> Option<Value> {
         match handling {
             FromClient::Terminate | FromClient::Disconnect => {
                 self.live.leave();
@@ -216,7 +238,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             FromClient::ConfigurationDone
                 if self.questions.evaluating.is_empty() && self.post_mortem() =>
             {
-                return self.prepare_post_mortem(message);
+                self.prepare_post_mortem(message);
+                return None;
             }
             FromClient::Continue => {
                 self.questions.runs_for_client = true;
@@ -228,7 +251,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 let but_one = self.stands.but_one();
                 self.stands.let_run(arguments_of(&message));
                 if but_one {
-                    return self.let_the_others_run(message);
+                    self.let_the_others_run(message);
+                    return None;
                 }
             }
             FromClient::Step => {
@@ -247,11 +271,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             | FromClient::Cancel
             | FromClient::ConfigurationDone => {}
         }
-        // Written anew, so that what was judged here is what the worker's parser sees.
-        self.splice.insert(Side::Worker, &frame(&message));
-        if handling == FromClient::ConfigurationDone {
-            self.pause();
-        }
+        Some(message)
     }
 
     /// Interrupts an expression of the client's. Other requests end by themselves.
