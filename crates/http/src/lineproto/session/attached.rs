@@ -256,8 +256,6 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         line: &mut SessionDebugger,
         (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
     ) -> (Outcome, NextPrompt) {
-        let context = self.context;
-        let breakpoint = live.worker.breakpoint().clone();
         let out = self.out.clone();
         let mut tools = Tools {
             out: out.clone(),
@@ -266,90 +264,115 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             active: self.input.active(),
         };
         let cut = Box::pin(self.work(live, line, (stay, memory), &mut tools)).await;
-        let done = match cut {
-            Ok(done) => done,
+        match cut {
+            Ok(done) => self.finished(done, live, line, stay).await,
             Err(end) => {
                 let outcome = end.outcome();
-                let (sentence, next) = match &end {
-                    SessionEnd::Died(why) => (self.ended(&breakpoint, why), NextPrompt::List),
-                    SessionEnd::Limit(_) => (because(&end), NextPrompt::List),
-                    SessionEnd::Revoked(_) | SessionEnd::CaptureFailed(_) | SessionEnd::Asked => {
-                        (because(&end), NextPrompt::Ended(outcome))
-                    }
-                    SessionEnd::Quiet | SessionEnd::Aborted => {
-                        let stays = line.abandon();
-                        if stays {
-                            live.worker.left();
-                        }
-                        let task = match stay.filter(|_| stays) {
-                            Some(stay) => stays_for(stay.left()),
-                            None => "the task runs on".to_owned(),
-                        };
-                        let sentence = format!("{}; {task}", SessionEnd::Aborted);
-                        (sentence, NextPrompt::Ended(outcome))
-                    }
-                };
+                let (sentence, next) = self.cut_short(&end, live, line, stay);
                 out.farewell(&sentence);
-                return (outcome, next);
+                (outcome, next)
             }
-        };
-        match done {
-            WorkerOutcome::Prompt(Ok(PromptEnd::Left)) => {
-                out.text(RUNS_ON).await;
-                (Outcome::Client, NextPrompt::List)
+        }
+    }
+
+    /// What a person is told whose session is ended from elsewhere, and what comes next.
+    fn cut_short(
+        &self,
+        end: &SessionEnd,
+        live: &mut Live<'_>,
+        line: &mut SessionDebugger,
+        stay: Option<Stay>,
+    ) -> (String, NextPrompt) {
+        let over = NextPrompt::Ended(end.outcome());
+        match end {
+            SessionEnd::Died(why) => (self.ended(live.worker.breakpoint(), why), NextPrompt::List),
+            SessionEnd::Limit(_) => (because(end), NextPrompt::List),
+            SessionEnd::Revoked(_) | SessionEnd::CaptureFailed(_) | SessionEnd::Asked => {
+                (because(end), over)
             }
-            WorkerOutcome::Prompt(Ok(PromptEnd::TaskEnded)) => {
-                out.text("The task has ended.\n").await;
-                (Outcome::Client, NextPrompt::List)
+            SessionEnd::Quiet | SessionEnd::Aborted => {
+                let stays = line.abandon();
+                if stays {
+                    live.worker.left();
+                }
+                let task = match stay.filter(|_| stays) {
+                    Some(stay) => stays_for(stay.left()),
+                    None => "the task runs on".to_owned(),
+                };
+                (format!("{}; {task}", SessionEnd::Aborted), over)
             }
-            WorkerOutcome::Prompt(Ok(PromptEnd::Killed)) => {
-                out.text("The worker process is killed.\n").await;
-                (Outcome::Client, NextPrompt::List)
-            }
+        }
+    }
+
+    /// What is told of what was done, and what comes next.
+    async fn finished(
+        &self,
+        done: WorkerOutcome,
+        live: &mut Live<'_>,
+        line: &SessionDebugger,
+        stay: Option<Stay>,
+    ) -> (Outcome, NextPrompt) {
+        let out = &self.out;
+        let told = match done {
+            WorkerOutcome::Prompt(Ok(PromptEnd::Left)) => RUNS_ON,
+            WorkerOutcome::Prompt(Ok(PromptEnd::TaskEnded)) => "The task has ended.\n",
+            WorkerOutcome::Prompt(Ok(PromptEnd::Killed)) => "The worker process is killed.\n",
             WorkerOutcome::Prompt(Ok(end @ (PromptEnd::Terminated | PromptEnd::Lost(_)))) => {
                 let sentence = match live.worker.ask_why_died(WHY).await {
-                    Some(why) => self.ended(&breakpoint, &why),
+                    Some(why) => self.ended(live.worker.breakpoint(), &why),
                     None => {
-                        if matches!(end, PromptEnd::Lost(Lost::Broken(_)))
-                            && let Some(mut told) =
-                                agent_lost(&context.peers.agents, &live.worker).await
-                        {
-                            if let Some(stay) = stay.filter(|_| line.was_kept()) {
-                                told = kept_there(&told, stay);
-                            }
-                            out.notice(&told).await;
+                        let is_broken = matches!(end, PromptEnd::Lost(Lost::Broken(_)));
+                        if is_broken && self.tell_agent_lost(live, line, stay).await {
                             return (Outcome::Upstream, NextPrompt::List);
                         }
                         live.worker.unexplained();
-                        unexplained(&breakpoint)
+                        unexplained(live.worker.breakpoint())
                     }
                 };
                 out.notice(&sentence).await;
-                (Outcome::Died, NextPrompt::List)
+                return (Outcome::Died, NextPrompt::List);
             }
             WorkerOutcome::Prompt(Err(why)) => {
                 out.notice(&why.to_string()).await;
-                (Outcome::Refused, NextPrompt::List)
+                return (Outcome::Refused, NextPrompt::List);
             }
-            WorkerOutcome::Gone => (Outcome::Client, NextPrompt::Ended(Outcome::Client)),
-            WorkerOutcome::Lost => (Outcome::Client, NextPrompt::Lost),
-            WorkerOutcome::Legacy(LegacyOutcome::Closed) => (Outcome::Upstream, NextPrompt::List),
+            WorkerOutcome::Lost => return (Outcome::Client, NextPrompt::Lost),
+            WorkerOutcome::Gone
+            | WorkerOutcome::Legacy(LegacyOutcome::Left | LegacyOutcome::Lost) => {
+                return (Outcome::Client, NextPrompt::Ended(Outcome::Client));
+            }
+            WorkerOutcome::Legacy(LegacyOutcome::Closed) => {
+                return (Outcome::Upstream, NextPrompt::List);
+            }
             WorkerOutcome::Legacy(LegacyOutcome::Broken) => {
-                if let Some(mut told) = agent_lost(&context.peers.agents, &live.worker).await {
-                    if let Some(stay) = stay.filter(|_| line.was_kept()) {
-                        told = kept_there(&told, stay);
-                    }
-                    out.notice(&told).await;
-                }
-                (Outcome::Upstream, NextPrompt::List)
-            }
-            WorkerOutcome::Legacy(LegacyOutcome::Left | LegacyOutcome::Lost) => {
-                (Outcome::Client, NextPrompt::Ended(Outcome::Client))
+                self.tell_agent_lost(live, line, stay).await;
+                return (Outcome::Upstream, NextPrompt::List);
             }
             WorkerOutcome::Legacy(LegacyOutcome::Continues) => {
-                (Outcome::Upstream, NextPrompt::Follow(breakpoint))
+                let breakpoint = live.worker.breakpoint().clone();
+                return (Outcome::Upstream, NextPrompt::Follow(breakpoint));
             }
+        };
+        out.text(told).await;
+        (Outcome::Client, NextPrompt::List)
+    }
+
+    /// Tells, where the worker's agent is lost, and what becomes of the task there. Whether it is.
+    async fn tell_agent_lost(
+        &self,
+        live: &Live<'_>,
+        line: &SessionDebugger,
+        stay: Option<Stay>,
+    ) -> bool {
+        let told = agent_lost(&self.context.peers.agents, &live.worker).await;
+        let Some(mut told) = told else {
+            return false;
+        };
+        if let Some(stay) = stay.filter(|_| line.was_kept()) {
+            told = kept_there(&told, stay);
         }
+        self.out.notice(&told).await;
+        true
     }
 }
 
