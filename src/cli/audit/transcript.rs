@@ -12,7 +12,7 @@ use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::text::{KeptEnd, fit};
 
 /// Columns of a text from a message.
-const LONGEST: usize = 160;
+const MAX_TEXT_COLUMNS: usize = 160;
 
 /// Requests whose answer has not come, at most.
 const OPEN: usize = 1024;
@@ -189,5 +189,5 @@ fn show(value: &Value) -> String {
 /// `text` on one line, without control characters, and cut where it is too long.
 fn short(text: &str) -> String {
     let text = text.trim_end().replace('\n', "⏎");
-    fit(&replaced(&text), LONGEST, KeptEnd::Start).into_owned()
+    fit(&replaced(&text), MAX_TEXT_COLUMNS, KeptEnd::Start).into_owned()
 }

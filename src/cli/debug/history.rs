@@ -8,8 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-/// Most lines that are kept.
-pub(super) const LONGEST: usize = 1000;
+pub(super) const MAX_LINES: usize = 1000;
 /// A file larger than this is cut when it is read, in bytes.
 const LARGEST: u64 = 1 << 20;
 
@@ -37,8 +36,8 @@ pub(super) fn load() -> Vec<String> {
     }
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    let kept = lines[lines.len().saturating_sub(LONGEST)..].to_vec();
-    if bytes.len() as u64 > LARGEST || lines.len() > 2 * LONGEST {
+    let kept = lines[lines.len().saturating_sub(MAX_LINES)..].to_vec();
+    if bytes.len() as u64 > LARGEST || lines.len() > 2 * MAX_LINES {
         let _ = rewrite(&path, &kept);
     }
     kept

@@ -77,7 +77,7 @@ const SOON: Duration = Duration::from_secs(14 * 86_400);
 const LEEWAY: Duration = Duration::from_secs(30);
 
 /// Longest name that is shown, in characters.
-const LONGEST: usize = 200;
+const MAX_NAME_CHARS: usize = 200;
 
 /// Where a relay is found that is nowhere else.
 const FIND_IT: &str = "where it runs in Kubernetes, `kubectl port-forward svc/ray-relay 5678` brings it here; name another \
@@ -255,7 +255,7 @@ async fn resolve(relay: &RelayUrl) -> Result<(Vec<SocketAddr>, Option<Finding>),
     };
     let addresses: Vec<SocketAddr> = match looked_up {
         Ok(Ok(addresses)) => addresses.collect(),
-        Ok(Err(error)) => return Err(unknown(shortened(&error.to_string(), LONGEST))),
+        Ok(Err(error)) => return Err(unknown(shortened(&error.to_string(), MAX_NAME_CHARS))),
         Err(_) => return Err(unknown(format!("no answer within {}", span(PATIENCE)))),
     };
     let mut shown: Vec<String> = addresses.iter().map(|a| a.ip().to_string()).collect();
@@ -357,7 +357,7 @@ fn presented(certificate: &CertificateDer<'_>, now: SystemTime) -> Finding {
     let expires = read.validity().not_after.timestamp();
     let expires = Duration::from_secs(u64::try_from(expires).unwrap_or_default());
     let expires = SystemTime::UNIX_EPOCH + expires;
-    let issuer = shortened(&read.issuer().to_string(), LONGEST);
+    let issuer = shortened(&read.issuer().to_string(), MAX_NAME_CHARS);
     let says = format!(
         "the relay's certificate is trusted; it is of {issuer}, and expires {}",
         moment(expires, now)
@@ -374,7 +374,7 @@ fn presented(certificate: &CertificateDer<'_>, now: SystemTime) -> Finding {
 fn not_trusted(args: &RelayArgs, error: &io::Error) -> Finding {
     let relay = &args.relay;
     let wrong = |says: String| Finding::error(ChainLink::Tls, Fault::Misconfigured, says);
-    let cause = shortened(&error.to_string(), LONGEST);
+    let cause = shortened(&error.to_string(), MAX_NAME_CHARS);
     let found = match tls_error(error) {
         Some(TlsError::InvalidCertificate(why)) => return invalid(args, why),
         // The second is a relay's own word where it has no certificate.
@@ -406,7 +406,7 @@ fn invalid(args: &RelayArgs, why: &CertificateError) -> Finding {
     };
     match why {
         CertificateError::NotValidForNameContext { presented, .. } => {
-            let names = shortened(&presented.join(", "), LONGEST);
+            let names = shortened(&presented.join(", "), MAX_NAME_CHARS);
             wrong(format!(
                 "the relay's certificate is not for {host}, but for {names}"
             ))

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::grants::{CredentialGrants, GrantLimit};
 use super::jws::Jws;
 use super::refusal::CredentialRefusal;
-use super::subject::{LONGEST_NAME, is_presentable};
+use super::subject::{MAX_NAME_CHARS, is_presentable};
 use crate::policy::{BreakpointSelector, Pattern, Scope, Scopes};
 
 /// Most groups and most audiences in a token.
@@ -228,7 +228,7 @@ fn read_selector(claim: Value) -> Result<BreakpointSelector, CredentialRefusal> 
 
 fn text(claim: Value, name: &'static str) -> Result<String, CredentialRefusal> {
     match claim {
-        Value::String(text) if (1..=4 * LONGEST_NAME).contains(&text.len()) => Ok(text),
+        Value::String(text) if (1..=4 * MAX_NAME_CHARS).contains(&text.len()) => Ok(text),
         _ => Err(CredentialRefusal::Claim(name)),
     }
 }

@@ -28,10 +28,10 @@ use super::verified::Verified;
 pub(crate) const SECRET_PREFIX: &str = "hs256:";
 
 /// Shortest secret of HS256 in bytes: as long as the hash (RFC 7518 section 3.2).
-pub(crate) const SHORTEST_SECRET: usize = 32;
+pub(crate) const MIN_SECRET_BYTES: usize = 32;
 
 /// Longest secret of HS256 in bytes.
-const LONGEST_SECRET: usize = 1024;
+const MAX_SECRET_BYTES: usize = 1024;
 
 /// Size of RSA keys in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
@@ -185,7 +185,7 @@ impl VerificationKey {
     /// # Errors
     /// [`KeyError::Secret`].
     pub fn from_secret(secret: &[u8], kid: Option<String>) -> Result<Self, KeyError> {
-        if !(SHORTEST_SECRET..=LONGEST_SECRET).contains(&secret.len()) {
+        if !(MIN_SECRET_BYTES..=MAX_SECRET_BYTES).contains(&secret.len()) {
             return Err(KeyError::Secret);
         }
         Ok(Self {

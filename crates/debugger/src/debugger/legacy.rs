@@ -25,8 +25,8 @@ use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// How long a prompt may take to obey the last `c`: a statement may still be running.
 const LET_GO: Duration = Duration::from_secs(600);
-/// Longest question of a prompt, such as `(Pdb) `, in bytes.
-const LONGEST_QUESTION: usize = 64;
+/// Such as `(Pdb) `.
+const MAX_PROMPT_BYTES: usize = 64;
 /// Bytes of a prompt's that are read at once.
 const READ: usize = 4096;
 /// Bytes of lines that a prompt has not taken that are written down: more than of one line.
@@ -436,7 +436,7 @@ impl LegacyTranscript {
             None => said,
         };
         self.question.extend_from_slice(begun);
-        if self.question.len() > LONGEST_QUESTION {
+        if self.question.len() > MAX_PROMPT_BYTES {
             self.question.clear();
         }
     }

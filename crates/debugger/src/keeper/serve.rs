@@ -2,7 +2,7 @@
 //!
 //! What a relay gives is that relay's until it says that it needs it no longer, or is gone; then it is unclaimed, and
 //! the next relay that comes, or one that is there, gets it. Bounds: [`MOST`] connections, [`RELAYS`] relays at a time, and
-//! [`LONGEST`] for what no relay claims.
+//! [`UNCLAIMED_PERIOD`] for what no relay claims.
 
 use std::collections::HashMap;
 use std::fs::DirBuilder;
@@ -36,7 +36,7 @@ const RELAYS: usize = 16;
 const HELLO: Duration = Duration::from_secs(5);
 
 /// How long an unclaimed connection is kept: its task stays stopped for so long.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const UNCLAIMED_PERIOD: Duration = Duration::from_secs(24 * 3600);
 
 /// Pause after `accept` failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -128,7 +128,7 @@ impl Shelf {
     fn let_go(&self) {
         let now = Instant::now();
         self.kept.lock().retain(|_, entry| match entry.owner {
-            DuplicateOwner::Nobody(since) if since + LONGEST <= now => {
+            DuplicateOwner::Nobody(since) if since + UNCLAIMED_PERIOD <= now => {
                 warn!(
                     "no relay has claimed a connection for a day: it is closed, and its task runs on"
                 );

@@ -22,7 +22,7 @@ use super::answer::{self, Body};
 use super::exchange::Post;
 use super::refusal::HttpRefusal;
 use super::running::held;
-use super::snapshot::{self, LONGEST_VALUE, NoSnapshot};
+use super::snapshot::{self, MAX_VALUE_CHARS, NoSnapshot};
 use super::{audit, body};
 use ray_relay_access::policy::Scope;
 use ray_relay_base::timestamp::Timestamp;
@@ -64,7 +64,7 @@ struct CompareRequest {
 impl CompareRequest {
     fn is_bounded(&self) -> bool {
         let limit = self.limit.unwrap_or(1);
-        (1..=MOST).contains(&self.ids.len()) && (1..=LONGEST_VALUE).contains(&limit)
+        (1..=MOST).contains(&self.ids.len()) && (1..=MAX_VALUE_CHARS).contains(&limit)
     }
 }
 

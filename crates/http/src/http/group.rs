@@ -24,7 +24,7 @@ const LARGEST: usize = 256 * 1024;
 /// Ids in one request.
 const MOST: usize = 10_000;
 /// Characters of what the client calls itself.
-const LONGEST_NAME: usize = 60;
+const MAX_CLIENT_CHARS: usize = 60;
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"ids\": [\"ID\"], \"client\": \"NAME\"}, with 1 to 10000 ids as in /relay/v1/breakpoints";
 
@@ -52,7 +52,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
         return Ok(answer::error(StatusCode::NOT_FOUND, why));
     }
     let group = exchange.asked.id();
-    let client = shortened(&one_line(&client), LONGEST_NAME);
+    let client = shortened(&one_line(&client), MAX_CLIENT_CHARS);
     let mut entry = audit::command(exchange, principal, "group");
     let details = of_group(&client, [], (members.len(), &members));
     entry.details.extend(details);

@@ -48,7 +48,7 @@ const LARGEST: usize = 1024;
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false, \"process\": true and \"limit\": 1000, up to 100000";
 /// Longest value that may be asked for, in characters.
-pub(super) const LONGEST_VALUE: usize = 100_000;
+pub(super) const MAX_VALUE_CHARS: usize = 100_000;
 /// Lines of source around the place where a frame stands.
 const AROUND: usize = 8;
 /// How long the list may take to show a park that has come to this relay.
@@ -71,7 +71,7 @@ struct SnapshotRequest {
 impl SnapshotRequest {
     fn is_bounded(&self) -> bool {
         self.limit
-            .is_none_or(|limit| (1..=LONGEST_VALUE).contains(&limit))
+            .is_none_or(|limit| (1..=MAX_VALUE_CHARS).contains(&limit))
     }
 
     /// What is held of it is taken from `account`.

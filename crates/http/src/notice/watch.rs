@@ -23,8 +23,8 @@ use ray_relay_session::session::parks::is_parked;
 
 /// Looks at the list in the time after which something is told, and the bounds of the pause between two.
 const LOOKS: u32 = 20;
-const SHORTEST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(10);
+const MIN_POLL_DELAY: Duration = Duration::from_millis(100);
+const MAX_POLL_DELAY: Duration = Duration::from_secs(10);
 
 /// How long after the end of a session Ray may say that the worker has died: longer than it is asked.
 const EXPLAINED: Duration = Duration::from_secs(90);
@@ -88,7 +88,7 @@ impl<'a> Watch<'a> {
         let mut events = registry.events();
         self.catch_up(&registry.snapshot());
         let soonest = self.config.paused_for.min(self.config.collective_within);
-        let pause = (soonest / LOOKS).clamp(SHORTEST, LONGEST);
+        let pause = (soonest / LOOKS).clamp(MIN_POLL_DELAY, MAX_POLL_DELAY);
         let mut looks = interval(pause);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

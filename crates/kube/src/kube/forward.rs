@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::answer::KubeAnswer;
 use super::cluster::KubeCluster;
-use super::error::{KubeError, LONGEST};
+use super::error::{KubeError, MAX_NAME_CHARS};
 use super::service::{self, RelayPod, asked};
 use ray_relay_base::dial::{Forward, Forwarding, STEP};
 use ray_relay_base::wire::text::shortened;
@@ -112,9 +112,10 @@ impl Forwarder {
             let pods: Api<Pod> = Api::namespaced(client, &self.namespace);
             match pods.portforward(pod, &[*port]).await {
                 Ok(forwarder) => Ok(Ok(forwarder)),
-                Err(kube::Error::UpgradeConnection(why)) => {
-                    Ok(Err(not_forwarded(shortened(&why.to_string(), LONGEST))))
-                }
+                Err(kube::Error::UpgradeConnection(why)) => Ok(Err(not_forwarded(shortened(
+                    &why.to_string(),
+                    MAX_NAME_CHARS,
+                )))),
                 Err(kube::Error::Api(status)) if status.code == 404 || status.code >= 500 => {
                     Ok(Err(not_forwarded(
                         KubeAnswer::of(status.code, &status.reason).to_string(),
@@ -175,7 +176,7 @@ impl Forwarded {
         let said = said?;
         Some(io::Error::other(format!(
             "the port-forward has failed: {}",
-            shortened(&said, LONGEST)
+            shortened(&said, MAX_NAME_CHARS)
         )))
     }
 }

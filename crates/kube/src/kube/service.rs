@@ -7,7 +7,7 @@ use kube::api::ListParams;
 use rand::seq::SliceRandom as _;
 
 use super::cluster::KubeCluster;
-use super::error::{KubeError, LONGEST, Permission};
+use super::error::{KubeError, MAX_NAME_CHARS, Permission};
 use ray_relay_base::wire::text::shortened;
 
 /// What the manifests and the chart label the relay's Service and pods with.
@@ -73,7 +73,7 @@ pub(super) async fn places(
     let Some(found) = found.await? else {
         return Err(KubeError::NoService {
             namespace: namespace.to_owned(),
-            service: Some(shortened(service, LONGEST)),
+            service: Some(shortened(service, MAX_NAME_CHARS)),
         });
     };
     let nowhere = |why: String| KubeError::Nowhere {

@@ -49,7 +49,7 @@ const AT_A_TIME: usize = 8;
 const MOST: u64 = LARGEST as u64 + 4096;
 
 /// Bytes of a path in a row.
-const LONGEST_PATH: usize = 160;
+const MAX_PATH_BYTES: usize = 160;
 
 /// What a worker says.
 #[derive(Deserialize)]
@@ -292,7 +292,7 @@ async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<()
     let (file, function) = innermost.map_or(("", ""), |frame| (&*frame.file, &*frame.function));
     // The end of a path says more than its beginning.
     let mut file = file;
-    while file.len() > LONGEST_PATH {
+    while file.len() > MAX_PATH_BYTES {
         file = file.split_once('/').map_or("", |(_, rest)| rest);
     }
     let id = Hex::random().ok_or("the system has no random numbers")?;

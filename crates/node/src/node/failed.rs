@@ -20,8 +20,8 @@ use ray_relay_base::wire::tunnel::messages::{
 /// Bytes that an agent keeps at most, whatever a relay says.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// For how long at most.
-const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// The same for how long.
+const MAX_KEEP_PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// How often it is asked for that of one worker.
 const MAX_JOB_QUESTIONS: u8 = 4;
@@ -79,7 +79,7 @@ impl BlackBoxes {
         let wanted = PostMortem {
             most: wanted.most.min(MOST_FAILED as u32),
             bytes: wanted.bytes.min(MOST_BYTES),
-            keep_ms: wanted.keep_ms.min(LONGEST.as_millis() as u64),
+            keep_ms: wanted.keep_ms.min(MAX_KEEP_PERIOD.as_millis() as u64),
         };
         self.change(|boxes| {
             let changed = boxes.wanted != Some(wanted);

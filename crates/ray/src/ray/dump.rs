@@ -15,7 +15,7 @@ use ray_relay_base::wire::text::shortened;
 const MAIN: &str = "MainThread";
 
 /// Characters of a path or a name.
-const LONGEST: usize = 256;
+const MAX_NAME_CHARS: usize = 256;
 
 /// What `dump` says; `None` where it is none.
 pub fn read(dump: &str) -> Option<Look> {
@@ -109,7 +109,7 @@ pub fn place(line: &str) -> Option<(&str, &str, u32)> {
 }
 
 fn text(text: &str) -> String {
-    shortened(text, LONGEST)
+    shortened(text, MAX_NAME_CHARS)
 }
 
 #[cfg(test)]

@@ -23,13 +23,11 @@ pub const MOST_FRAMES: usize = 128;
 pub(crate) const MOST_LOCALS: usize = 128;
 
 /// Characters of one value.
-pub const LONGEST_VALUE: usize = 1024;
+pub const MAX_VALUE_CHARS: usize = 1024;
 
-/// Characters of a path.
-const LONGEST_PATH: usize = 1024;
+const MAX_PATH_CHARS: usize = 1024;
 
-/// Characters of a name.
-const LONGEST_NAME: usize = 256;
+const MAX_NAME_CHARS: usize = 256;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,15 +170,15 @@ impl Look {
 
     /// This look with lists and texts that are as long as they may be, and safe to show.
     fn bounded(mut self) -> Self {
-        tidy(&mut self.python, LONGEST_NAME);
+        tidy(&mut self.python, MAX_NAME_CHARS);
         if let Some(note) = &mut self.note {
             *note = line(note);
         }
         cut(&mut self.threads, MOST_THREADS, &mut self.threads_cut);
         for thread in &mut self.threads {
-            tidy(&mut thread.name, LONGEST_NAME);
+            tidy(&mut thread.name, MAX_NAME_CHARS);
             for text in [&mut thread.task, &mut thread.call].into_iter().flatten() {
-                tidy(text, LONGEST_NAME);
+                tidy(text, MAX_NAME_CHARS);
             }
             for raised in [&mut thread.raised, &mut thread.structure]
                 .into_iter()
@@ -190,8 +188,8 @@ impl Look {
             }
             cut(&mut thread.frames, MOST_FRAMES, &mut thread.frames_cut);
             for frame in &mut thread.frames {
-                tidy(&mut frame.file, LONGEST_PATH);
-                tidy(&mut frame.function, LONGEST_NAME);
+                tidy(&mut frame.file, MAX_PATH_CHARS);
+                tidy(&mut frame.function, MAX_NAME_CHARS);
                 if let Some(locals) = &mut frame.locals {
                     cut(locals, MOST_LOCALS, &mut frame.locals_cut);
                     locals.iter_mut().for_each(Local::tidy);
@@ -216,13 +214,13 @@ fn tidy(text: &mut String, most: usize) {
 
 impl Local {
     fn tidy(&mut self) {
-        tidy(&mut self.name, LONGEST_NAME);
-        tidy(&mut self.kind, LONGEST_NAME);
-        self.cut |= self.value.chars().nth(LONGEST_VALUE).is_some();
+        tidy(&mut self.name, MAX_NAME_CHARS);
+        tidy(&mut self.kind, MAX_NAME_CHARS);
+        self.cut |= self.value.chars().nth(MAX_VALUE_CHARS).is_some();
         self.value = line(&self.value);
         if let Some(structure) = &mut self.structure {
-            tidy(&mut structure.name, LONGEST_NAME);
-            tidy(&mut structure.kind, LONGEST_NAME);
+            tidy(&mut structure.name, MAX_NAME_CHARS);
+            tidy(&mut structure.kind, MAX_NAME_CHARS);
             structure.value = line(&structure.value);
         }
     }
@@ -231,7 +229,7 @@ impl Local {
 /// A value in one line, as Python writes invisible characters.
 fn line(value: &str) -> String {
     let line = escaped(value).replace('\n', "\\n").replace('\t', "\\t");
-    shortened(&line, LONGEST_VALUE)
+    shortened(&line, MAX_VALUE_CHARS)
 }
 
 #[cfg(test)]
@@ -291,9 +289,9 @@ mod tests {
         let frame = &thread.frames[0];
         let locals = frame.locals.as_ref().unwrap();
         assert_eq!((&*thread.name, &*frame.function), ("[2Jx", "f"));
-        assert_eq!(frame.file.chars().count(), LONGEST_PATH);
+        assert_eq!(frame.file.chars().count(), MAX_PATH_CHARS);
         assert_eq!(locals[0].value, "a\\nb\\t\\x1bc");
-        assert_eq!(locals[1].value.chars().count(), LONGEST_VALUE);
+        assert_eq!(locals[1].value.chars().count(), MAX_VALUE_CHARS);
     }
 
     #[test]

@@ -22,10 +22,9 @@ const OLD: f64 = 10.0;
 pub(super) const TOLD: usize = 8;
 
 /// Longest sentence of an agent's, in characters.
-const LONGEST_WHY: usize = 300;
+const MAX_REASON_CHARS: usize = 300;
 
-/// Longest name that is shown, in characters.
-const LONGEST: usize = 120;
+const MAX_NAME_CHARS: usize = 120;
 
 /// The first Ray whose `breakpoint()` opens debugpy's port without being told to.
 pub(super) const DEBUGPY_BY_DEFAULT: (u32, u32) = (2, 39);
@@ -76,7 +75,7 @@ fn discovery(list: &Value) -> Vec<Finding> {
     };
     let scope = format!(
         "RayClusters are looked for in {}",
-        shortened(scope, LONGEST)
+        shortened(scope, MAX_NAME_CHARS)
     );
     let troubles = Discovery::read(list).troubles().into_iter().map(|trouble| {
         let (says, next) = said_and_next(&trouble);
@@ -91,7 +90,7 @@ fn discovery(list: &Value) -> Vec<Finding> {
 /// The sentence on a head that answers.
 pub(super) fn answers(cluster: &str, version: Option<&str>) -> String {
     let version = version.map_or("Ray".to_owned(), |v| {
-        format!("Ray {}", shortened(v, LONGEST))
+        format!("Ray {}", shortened(v, MAX_NAME_CHARS))
     });
     format!("the head of cluster {cluster} answers the relay: {version}")
 }
@@ -221,7 +220,7 @@ fn post_mortem(nodes: &Value) -> Vec<Finding> {
             agent["keeps_no_failures"].as_str(),
         ) {
             _ if !agent.is_object() => "it has no agent".to_owned(),
-            (_, Some(why)) => shortened(why, LONGEST_WHY),
+            (_, Some(why)) => shortened(why, MAX_REASON_CHARS),
             (None, None) => "its agent is older than the relay: update it".to_owned(),
             (Some(count), None) => {
                 (keep, kept) = (keep + 1, kept + count);
@@ -461,7 +460,7 @@ fn holder(row: &Value) -> String {
 fn text(value: &Value) -> String {
     value
         .as_str()
-        .map_or("?".to_owned(), |text| shortened(text, LONGEST))
+        .map_or("?".to_owned(), |text| shortened(text, MAX_NAME_CHARS))
 }
 
 fn have(count: usize, what: &str) -> String {

@@ -17,7 +17,7 @@ const FEW: usize = 32;
 const HOLDS: Duration = Duration::from_secs(60);
 
 /// The longest that a no holds.
-const LONGEST: Duration = Duration::from_secs(300);
+const MAX_DENIAL_PERIOD: Duration = Duration::from_secs(300);
 
 /// After something was allowed there, a no holds for no time: a binding that is replaced is away for a moment.
 const RECENT: Duration = Duration::from_secs(300);
@@ -75,7 +75,7 @@ impl Quiet {
     pub(super) fn learn(&self, user: Key, asked: &[(String, Scopes)], all: usize) {
         let mut last = self.0.lock();
         let now = Instant::now();
-        let longest = (HOLDS * u32::try_from(all / FEW).unwrap_or(u32::MAX)).min(LONGEST);
+        let longest = (HOLDS * u32::try_from(all / FEW).unwrap_or(u32::MAX)).min(MAX_DENIAL_PERIOD);
         let mut after = last.known(&user, now).cloned().unwrap_or_default();
         after.retain(|_, last| match last {
             LastAnswer::Allowed(at) => *at + RECENT > now,
@@ -93,6 +93,6 @@ impl Quiet {
                 }
             }
         }
-        last.learn(user, after, now + 2 * LONGEST, now);
+        last.learn(user, after, now + 2 * MAX_DENIAL_PERIOD, now);
     }
 }

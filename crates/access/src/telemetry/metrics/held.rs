@@ -27,8 +27,8 @@ const OTHER: &str = "other";
 /// The job of those of which none is known.
 const UNKNOWN: &str = "unknown";
 
-/// The longest job id in a label, in characters. Ray's have eight.
-const LONGEST: usize = 40;
+/// Those of Ray have eight.
+const MAX_JOB_ID_CHARS: usize = 40;
 
 /// The families, and what they are made from.
 #[derive(Debug)]
@@ -323,7 +323,7 @@ impl Accounts {
         let job: Arc<str> = match breakpoint.names.job_id.as_deref() {
             None => UNKNOWN.into(),
             Some(id) => {
-                let id: Arc<str> = id.chars().take(LONGEST).collect::<String>().into();
+                let id: Arc<str> = id.chars().take(MAX_JOB_ID_CHARS).collect::<String>().into();
                 match self.has_place(families, (Arc::clone(&breakpoint.cluster), id.clone()), now) {
                     true => id,
                     false => OTHER.into(),

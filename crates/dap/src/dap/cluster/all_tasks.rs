@@ -37,8 +37,8 @@ const MOST: usize = 16;
 const UNFOLDED: usize = 256;
 
 /// Characters of a value that are told where a person asks once, and where an editor asks at each stop.
-const LONGEST: usize = 10_000;
-const LONGEST_WATCHED: usize = 1000;
+const MAX_VALUE_CHARS: usize = 10_000;
+const MAX_WATCH_CHARS: usize = 1000;
 
 /// How long tasks may take to tell a value, to take a command, and to tell where they stand.
 const EVALUATED: Duration = Duration::from_secs(30);
@@ -189,7 +189,11 @@ impl<'a> AllTasks<'a> {
                 Wish::Evaluate {
                     text: text.into(),
                     statement: typed,
-                    limit: if typed { LONGEST } else { LONGEST_WATCHED },
+                    limit: if typed {
+                        MAX_VALUE_CHARS
+                    } else {
+                        MAX_WATCH_CHARS
+                    },
                     key: ComparisonKey::draw(),
                 }
             }

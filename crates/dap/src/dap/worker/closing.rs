@@ -21,7 +21,7 @@ use ray_relay_ray::ray::registry::{BreakpointId, Snapshot};
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// The same where a whole window may be closed, which is known after a second.
-const LONGEST: Duration = Duration::from_secs(2);
+const WINDOW_PARK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Resolves when that is known; never where no end has said goodbye. Cancel safe.
 pub(super) async fn decided(client: &mut ClientState) -> bool {
@@ -80,7 +80,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             (None, member) if !worker.holds() => {
                 let patience = member.as_ref().map(|member| {
                     drop(member.says_goodbye());
-                    LONGEST
+                    WINDOW_PARK_TIMEOUT
                 });
                 let id = worker.breakpoint().id;
                 let parked = with_its_task(self.context.registry.watch(), id, patience);

@@ -22,14 +22,14 @@ use ray_relay_base::wire::notebook::{NO_SOURCE, is_cell};
 use ray_relay_base::wire::text::escaped;
 
 /// Longest source that is fetched, in lines, and how many come at a time.
-const LONGEST_SOURCE: usize = 60_000;
+const MAX_SOURCE_LINES: usize = 60_000;
 const CHUNK: usize = 4000;
 /// The largest number of sources that are kept.
 const MOST_SOURCES: usize = 50;
 /// Longest line of source that is shown, in characters.
 const WIDEST: usize = 2000;
 /// Longest local file that stands in for one that the worker does not show, in bytes.
-const LONGEST_LOCAL: u64 = 4 << 20;
+const MAX_LOCAL_FILE_BYTES: u64 = 4 << 20;
 /// Expressions displayed in one frame.
 const MOST_DISPLAYS: usize = 100;
 
@@ -234,7 +234,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let known = std::fs::metadata(file)
             .ok()
             .filter(|_| self.local_sources)?;
-        if !known.is_file() || known.len() > LONGEST_LOCAL {
+        if !known.is_file() || known.len() > MAX_LOCAL_FILE_BYTES {
             return None;
         }
         let text = String::from_utf8_lossy(&std::fs::read(file).ok()?).into_owned();
@@ -250,7 +250,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             self.sources.clear();
         }
         let (mut lines, mut taken) = (Vec::new(), self.wire.account().nothing(MemoryUse::Messages));
-        while lines.len() < LONGEST_SOURCE {
+        while lines.len() < MAX_SOURCE_LINES {
             let ask = json!({"op": "file", "file": file, "from": lines.len(), "count": CHUNK});
             match self.probe(&ask).await {
                 Ok(ProbeAnswer { lines: more, .. }) => {

@@ -25,7 +25,7 @@ const MOST_EVENTS: usize = 1000;
 /// Why an interrupt has not ended an expression.
 const GOES_ON: &str = "the expression goes on in the task, which native code or its own handler keeps from the interrupt; no other command is answered before it ends";
 /// Most of the program's output in one piece, in characters.
-const LONGEST_OUTPUT: usize = 20_000;
+const MAX_OUTPUT_CHARS: usize = 20_000;
 
 /// An answer that can be done without; a lost connection cannot.
 pub(super) fn if_any<T>(answer: Result<T, PdbError>) -> Result<Option<T>, Lost> {
@@ -207,7 +207,7 @@ pub(super) fn program_output(body: &Value) -> Option<Piece> {
     let text = body.get("output")?.as_str()?;
     match body.get("category").and_then(Value::as_str) {
         Some("telemetry") => None,
-        Some("stdout" | "stderr") => Some(Piece::Program(cut(&escaped(text), LONGEST_OUTPUT))),
-        _ => Some(Piece::Text(cut(&escaped(text), LONGEST_OUTPUT))),
+        Some("stdout" | "stderr") => Some(Piece::Program(cut(&escaped(text), MAX_OUTPUT_CHARS))),
+        _ => Some(Piece::Text(cut(&escaped(text), MAX_OUTPUT_CHARS))),
     }
 }

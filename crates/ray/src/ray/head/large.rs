@@ -30,8 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a head rests, as a multiple of the time that its last large answer took: it has a third at most.
 const REST: u32 = 2;
 
-/// The longest rest.
-const LONGEST_REST: Duration = Duration::from_secs(10);
+const MAX_REST_PERIOD: Duration = Duration::from_secs(10);
 
 static ALL: Semaphore = Semaphore::const_new(AT_ONCE);
 
@@ -166,7 +165,7 @@ async fn hold(taken: &mut Taken, bytes: usize) -> Result<(), NotRead> {
 
 impl Drop for HeadTurn {
     fn drop(&mut self) {
-        let rest = (self.began.elapsed() * REST).min(LONGEST_REST);
+        let rest = (self.began.elapsed() * REST).min(MAX_REST_PERIOD);
         *self.turns.rested.lock() = Instant::now() + rest;
     }
 }

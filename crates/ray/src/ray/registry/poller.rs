@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::ray::head::{HeadClient, HeadError};
-use crate::ray::registry::bounded::{LONGEST_ID, LONGEST_ROW};
+use crate::ray::registry::bounded::{MAX_ID_BYTES, MAX_ROW_BYTES};
 use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::follow::{Follow, PollResult};
 use crate::ray::registry::nodes::Nodes;
@@ -292,8 +292,8 @@ impl Lacking {
         let odd = self.left_out + self.nameless;
         if odd > 0 {
             return Some(format!(
-                "the Ray head sent {odd} rows that the relay refuses, so breakpoints may be missing from this list. It takes {LIMIT}, of {} KiB at most and with ids of {LONGEST_ID} characters at most; is it a Ray head that answers at that address?",
-                LONGEST_ROW >> 10
+                "the Ray head sent {odd} rows that the relay refuses, so breakpoints may be missing from this list. It takes {LIMIT}, of {} KiB at most and with ids of {MAX_ID_BYTES} characters at most; is it a Ray head that answers at that address?",
+                MAX_ROW_BYTES >> 10
             ));
         }
         if let Some(total) = self.cut {

@@ -20,7 +20,7 @@ use super::who::Names;
 
 /// Differences that people are shown, and of each value so many characters.
 const SHOWN: usize = 40;
-const LONGEST: usize = 160;
+const MAX_VALUE_CHARS: usize = 160;
 
 /// Values of a variable that is another one everywhere.
 const EXAMPLES: usize = 4;
@@ -444,12 +444,12 @@ impl Difference {
             let mut some = self.answers.clone();
             some.same.truncate(EXAMPLES);
             let count = self.answers.same.len();
-            let lines = lines(names, &some, "  ", Some(LONGEST));
+            let lines = lines(names, &some, "  ", Some(MAX_VALUE_CHARS));
             return format!("{head}: another one for each of {count}, such as\n{lines}");
         }
         format!(
             "{head}\n{}",
-            lines(names, &self.answers, "  ", Some(LONGEST))
+            lines(names, &self.answers, "  ", Some(MAX_VALUE_CHARS))
         )
     }
 }

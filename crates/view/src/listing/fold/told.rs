@@ -13,7 +13,7 @@ const SHOWN: usize = 32;
 
 /// The same in one line, and characters of each.
 const IN_A_LINE: usize = 6;
-const LONGEST_IN_A_LINE: usize = 60;
+const MAX_INLINE_CHARS: usize = 60;
 
 /// Members that are named one by one where their numbers say nothing yet.
 const NAMED: usize = 16;
@@ -69,7 +69,7 @@ pub fn in_one_line<'a>(
         let odd = if same.odd { " ← odd" } else { "" };
         let said = match same.text.trim_end() {
             "" => NOTHING.to_owned(),
-            said => part(&said.replace('\n', "\\n"), 0, LONGEST_IN_A_LINE),
+            said => part(&said.replace('\n', "\\n"), 0, MAX_INLINE_CHARS),
         };
         format!("{}: {said}{odd}", names.of(&same.members))
     });

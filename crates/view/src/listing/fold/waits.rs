@@ -9,7 +9,7 @@ use super::who::Names;
 use ray_relay_base::wire::text::{replaced, shortened};
 
 /// Characters of a name, a state or a sentence.
-const LONGEST: usize = 200;
+const MAX_TEXT_CHARS: usize = 200;
 
 /// A line for each object that some of `looks`, each of the member at its place, wait for; empty where none was asked for.
 pub fn text(members: &[Member], looks: &[Value]) -> String {
@@ -35,7 +35,7 @@ fn sentence(object: &Value) -> String {
     let word = |value: &Value| {
         value
             .as_str()
-            .map(|text| shortened(&replaced(text), LONGEST))
+            .map(|text| shortened(&replaced(text), MAX_TEXT_CHARS))
     };
     let mut says = match word(&object["object_id"]) {
         Some(id) => format!("object {id}"),
