@@ -40,7 +40,7 @@ const VARIABLE: &str = "RAY_RELAY_COMPLETE";
 /// What the words of the line mean: said by the command line, which knows this file.
 static LINE: OnceLock<fn() -> Command> = OnceLock::new();
 /// How long a Tab may take: who presses it waits.
-const PATIENCE: Duration = Duration::from_millis(1500);
+const COMPLETION_TIMEOUT: Duration = Duration::from_millis(1500);
 /// More is no help.
 const MOST: usize = 200;
 
@@ -93,7 +93,7 @@ fn asked(question: impl AsyncFnOnce(&RelayClient) -> Result<Value, RelayError>) 
     let runtime = runtime.enable_all().build().ok()?;
     let answer = runtime.block_on(async {
         let asked = async { question(&RelayClient::new(args)?).await };
-        timeout(PATIENCE, asked).await
+        timeout(COMPLETION_TIMEOUT, asked).await
     });
     // A name that hangs in the system's resolver does not hold up the shell.
     runtime.shutdown_background();

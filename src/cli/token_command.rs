@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use ray_relay_access::identity::unverified_expiry;
 
 /// How long a command may take: it may ask a person to log in.
-const PATIENCE: Duration = Duration::from_secs(120);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How often it is looked whether it has ended.
 const LOOK: Duration = Duration::from_millis(20);
@@ -76,7 +76,7 @@ pub(super) fn run(command: &str) -> Result<Dated, String> {
             let _ = done.send(read.map(|_| text));
         });
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + COMMAND_TIMEOUT;
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,

@@ -76,7 +76,7 @@ const LEAST_ROWS: usize = 5;
 /// A command that takes longer is explained.
 const HINT: Duration = Duration::from_secs(4);
 /// A session that was asked for by id has to stop within this.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Session = Prompt<Stream>;
 
@@ -252,7 +252,7 @@ async fn one(
     let options = Options {
         relay,
         limit: args.limit as usize,
-        patience: matches!(which, Which::Named(_)).then_some(PATIENCE),
+        patience: matches!(which, Which::Named(_)).then_some(STOP_TIMEOUT),
         local_sources: true,
         ..Options::default()
     };

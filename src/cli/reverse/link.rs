@@ -25,7 +25,7 @@ use ray_relay_base::wire::tunnel::reverse::{
 use ray_relay_base::wire::tunnel::{ByteStream, handshake, link_config, stream_config};
 
 /// The deadline for the debugger to be reached.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Messages that a relay may send at once, and in a second all the time: every worker of a large job may dial at the same
 /// moment.
@@ -198,7 +198,7 @@ async fn passed_on(
     reason = "the debugger is the user's own, at the address of --to"
 )]
 async fn reached(to: &DebuggerAddress) -> io::Result<TcpStream> {
-    let dialled = timeout(PATIENCE, TcpStream::connect((&*to.host, to.port))).await;
+    let dialled = timeout(CONNECT_TIMEOUT, TcpStream::connect((&*to.host, to.port))).await;
     let stream = dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
     stream.set_nodelay(true)?;
     Ok(stream)

@@ -22,7 +22,7 @@ const LITTLE: usize = 4 * 1024;
 const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the client may take one piece; after that the reader counts as gone.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What was sent.
 #[derive(Debug, Default)]
@@ -129,7 +129,7 @@ pub(super) async fn pump<W: AsyncWrite + Unpin>(
             writer.write_all(&piece).await?;
             writer.flush().await
         };
-        match timeout(PATIENCE, written).await {
+        match timeout(WRITE_TIMEOUT, written).await {
             Ok(Ok(())) => counts.0.fetch_add(piece.len() as u64, Ordering::Relaxed),
             Ok(Err(_)) | Err(_) => return,
         };

@@ -22,7 +22,7 @@ use ray_relay_ray::ray::head::HeadConfigError;
 use ray_relay_ray::ray::registry::{Attributed, Attribution, AttributionError, RayNode, Resident};
 
 /// The deadline of one question to Ray.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RAY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long an adapter may take to connect with its worker before its port is taken to be another's.
 const SETTLES: Duration = Duration::from_secs(5);
@@ -152,7 +152,7 @@ impl TargetVerifier {
         proc: &Path,
     ) -> Result<Self, HeadConfigError> {
         Ok(Self {
-            ray: Attribution::new(cluster, PATIENCE)?,
+            ray: Attribution::new(cluster, RAY_TIMEOUT)?,
             place,
             processes: Arc::new(Processes::new(proc)),
             nodes: Mutex::default(),

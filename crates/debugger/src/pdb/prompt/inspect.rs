@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::Prompt;
 use super::answers::{RaisedAnswer, ThreadsAnswer};
-use super::request::{PATIENCE, if_any};
+use super::request::{REQUEST_TIMEOUT, if_any};
 use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::grammar::{Span, span};
 use crate::pdb::output::{Piece, cut};
@@ -45,7 +45,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// # Errors
     /// The connection is lost.
     pub async fn rank(&mut self) -> Result<Option<u32>, Lost> {
-        let asked = timeout(PATIENCE, self.probe(&json!({"op": "ranks"}))).await;
+        let asked = timeout(REQUEST_TIMEOUT, self.probe(&json!({"op": "ranks"}))).await;
         let answer: Option<ProbeAnswer> = asked.map_or(Ok(None), if_any)?;
         Ok(answer.and_then(|said| said.rank))
     }

@@ -17,7 +17,7 @@ use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::text::escaped;
 
 /// How long the debugger may take for what needs no code of the program to run.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an interrupted expression may take to end. Native code does not notice an interrupt, or in the main thread alone.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Events kept while the debugger is asked something.
@@ -125,7 +125,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         command: Command,
         arguments: Value,
     ) -> Result<Value, PdbError> {
-        let answer = timeout(PATIENCE, self.ask(command, arguments)).await;
+        let answer = timeout(REQUEST_TIMEOUT, self.ask(command, arguments)).await;
         answer.unwrap_or_else(|_| {
             Err(PdbError::refused(format!(
                 "the debugger does not answer `{}`; it may still evaluate an expression",

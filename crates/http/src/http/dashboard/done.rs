@@ -22,7 +22,7 @@ const LARGEST: usize = 4 << 20;
 const LARGEST_ANSWER: u64 = 64 << 10;
 
 /// How long each may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What of a job's description says what runs; its environment may hold secrets.
 const TOLD: [&str; 3] = ["entrypoint", "submission_id", "job_id"];
@@ -67,7 +67,7 @@ pub(super) async fn description(
         }
         Ok(())
     };
-    match timeout(PATIENCE, read).await {
+    match timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(())) => {
             let text = text.freeze();
             let details = parsed(headers, &text).and_then(|fields| details(what, &fields));
@@ -148,7 +148,7 @@ pub(super) async fn submission(response: Response<Body>) -> (Option<String>, Res
         return (None, response);
     }
     let (parts, body) = response.into_parts();
-    match timeout(PATIENCE, body.collect()).await {
+    match timeout(BODY_TIMEOUT, body.collect()).await {
         Ok(Ok(whole)) => {
             let text = whole.to_bytes();
             let told = serde_json::from_slice::<Value>(&text).unwrap_or_default();

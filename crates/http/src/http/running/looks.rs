@@ -39,7 +39,7 @@ const MOST: usize = 512;
 /// Of these so many at a time.
 const AT_ONCE: usize = 32;
 /// How long one look may take, the part of that which an agent has, and all of a request.
-const PATIENCE: Duration = Duration::from_secs(8);
+const INSPECTION_TIMEOUT: Duration = Duration::from_secs(8);
 const BY_AGENT: Duration = Duration::from_secs(3);
 const ALL: Duration = Duration::from_secs(30);
 /// Bytes of all looks of a request.
@@ -216,8 +216,13 @@ async fn look(
     on_record(exchange, principal, first, (locals, None))
         .await
         .map_err(|why| why.to_string())?;
-    let looked = timeout(PATIENCE, seen(ctx, first)).await;
-    let slow = || format!("it gives no answer within {} s", PATIENCE.as_secs());
+    let looked = timeout(INSPECTION_TIMEOUT, seen(ctx, first)).await;
+    let slow = || {
+        format!(
+            "it gives no answer within {} s",
+            INSPECTION_TIMEOUT.as_secs()
+        )
+    };
     let looked = looked.map_err(|_| slow())??;
     Ok(shown(principal, running, looked, locals))
 }

@@ -20,7 +20,7 @@ use ray_relay_session::context::Context;
 const MOST: usize = 4;
 
 /// How long Ray may take for all of a request.
-const PATIENCE: Duration = Duration::from_secs(6);
+const RAY_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Objects of one process that are told of.
 const MOST_OF_ONE: usize = 4;
@@ -114,7 +114,7 @@ pub(in crate::http) async fn told(
             }
         }
     };
-    let late = match timeout(PATIENCE, asking).await {
+    let late = match timeout(RAY_TIMEOUT, asking).await {
         Ok(()) => "Ray was asked for as many as it is at a time: look at fewer",
         Err(_) => "the Ray head does not tell of its objects in time",
     };
