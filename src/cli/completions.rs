@@ -42,7 +42,7 @@ static LINE: OnceLock<fn() -> Command> = OnceLock::new();
 /// How long a Tab may take: who presses it waits.
 const COMPLETION_TIMEOUT: Duration = Duration::from_millis(1500);
 /// More is no help.
-const MOST: usize = 200;
+const MAX_COMPLETIONS: usize = 200;
 
 pub(super) fn run(args: &CompletionsArgs) -> Result<(), Failure> {
     let shells = Shells::builtins();
@@ -136,7 +136,7 @@ fn candidates(list: &Value, begun: &str) -> Vec<CompletionCandidate> {
         let is_begun = !name.is_empty() && name.starts_with(begun) && is_plain(name);
         is_begun.then(|| CompletionCandidate::new(name).help(Some(id.to_owned().into())))
     };
-    rows.filter_map(row).take(MOST).collect()
+    rows.filter_map(row).take(MAX_COMPLETIONS).collect()
 }
 
 /// Numbers of sessions, each with what it is with.
@@ -149,7 +149,7 @@ fn numbers(answer: &Value, begun: &str) -> Vec<CompletionCandidate> {
         id.starts_with(begun)
             .then(|| CompletionCandidate::new(id).help(Some(said.into())))
     };
-    here.filter_map(number).take(MOST).collect()
+    here.filter_map(number).take(MAX_COMPLETIONS).collect()
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ const RUNNING_DEADLINE: Duration = Duration::from_secs(40);
 const LOOKS_DEADLINE: Duration = Duration::from_secs(75);
 /// Tasks that are asked for at a time, and that are taken in all.
 const TASKS_OF_PAGE: usize = 5000;
-const MOST_TASKS: usize = 200_000;
+const MAX_TASKS: usize = 200_000;
 /// The deadline of the answer to a diagnosis, for which the relay asks the heads much.
 const EXAMINATION_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a connection is kept for the next request.
@@ -88,10 +88,12 @@ impl RelayClient {
         filters: &[Filter],
     ) -> Result<Value, RelayError> {
         /// As many as a relay takes, and as long.
-        const MOST: (usize, usize) = (4, 256);
+        const MAX_FILTERS: usize = 4;
+        const MAX_FILTER_BYTES: usize = 256;
         let taken = filters.iter().map(Filter::written);
-        let taken = taken.filter(|written| written.len() <= MOST.1).take(MOST.0);
-        let mut query: Vec<_> = taken
+        let short = taken.filter(|written| written.len() <= MAX_FILTER_BYTES);
+        let mut query: Vec<_> = short
+            .take(MAX_FILTERS)
             .map(|written| format!("filter={}", percent_encoded(written)))
             .collect();
         if query.is_empty() {
@@ -131,7 +133,7 @@ impl RelayClient {
             let rows = list_mut(&mut page, "tasks").map(std::mem::take);
             all.extend(rows.unwrap_or_default());
             match page["next"].as_str() {
-                Some(last) if all.len() < MOST_TASKS => {
+                Some(last) if all.len() < MAX_TASKS => {
                     next = format!("&after={}", percent_encoded(last));
                 }
                 _ => {

@@ -15,7 +15,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 /// What the relay may hold under any of these attacks.
-pub(crate) const MOST: u64 = 128 << 20;
+pub(crate) const MAX_MEMORY_BYTES: u64 = 128 << 20;
 
 /// How long anything may take that is not an attack.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);

@@ -23,7 +23,7 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 const WARM: usize = 100;
 
 /// How much more may be resident after the others: what an allocator keeps.
-const MOST_GROWN: u64 = 8 << 20;
+const MAX_GROWTH_BYTES: u64 = 8 << 20;
 
 /// Parks in a row; `RAY_RELAY_LONG` is set in continuous integration.
 fn rounds() -> usize {
@@ -132,7 +132,7 @@ async fn thousands_of_resumed_parks_leave_nothing() {
     assert!(now.descriptors <= warm.descriptors + 4, "{now:?} {warm:?}");
     assert!(now.tasks <= warm.tasks + 4, "{now:?} {warm:?}");
     let grown = now.resident.saturating_sub(warm.resident);
-    assert!(grown < MOST_GROWN, "{now:?} {warm:?}");
+    assert!(grown < MAX_GROWTH_BYTES, "{now:?} {warm:?}");
     // It can be attached to as before, and be left in order.
     let mut dap = attached(relay.local_addr()).await;
     send(&mut dap, 5, "disconnect", &json!({})).await;

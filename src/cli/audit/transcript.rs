@@ -18,7 +18,7 @@ const MAX_TEXT_COLUMNS: usize = 160;
 const OPEN: usize = 1024;
 
 /// Members of an answer's list that are shown.
-const MOST: usize = 20;
+const MAX_MEMBERS: usize = 20;
 
 /// Remembers what was asked, so that answers can be told.
 #[derive(Debug, Default)]
@@ -163,8 +163,8 @@ fn event(name: &str, body: &Value) -> String {
 }
 
 fn listed(list: &Value, show: impl Fn(&Value) -> String) -> Vec<String> {
-    let mut lines: Vec<String> = items(list).take(MOST).map(show).collect();
-    let more = items(list).count().saturating_sub(MOST);
+    let mut lines: Vec<String> = items(list).take(MAX_MEMBERS).map(show).collect();
+    let more = items(list).count().saturating_sub(MAX_MEMBERS);
     if more > 0 {
         lines.push(format!("… {more} more"));
     }

@@ -32,8 +32,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const BURST: u32 = 16 * 1024;
 const PER_SECOND: u32 = 1024;
 
-/// Workers at a time.
-const MOST: usize = 64;
+const MAX_WORKERS: usize = 64;
 
 /// Why a link is over.
 pub(super) enum LinkBroken {
@@ -108,13 +107,13 @@ impl ReverseLink {
         let mut link = ControlLink::<_, ToPerson, _>::answering(socket, BURST, PER_SECOND);
         link.say(&begin).await?;
         let mut streams: JoinSet<()> = JoinSet::new();
-        let (failing, mut failed) = mpsc::channel(MOST);
+        let (failing, mut failed) = mpsc::channel(MAX_WORKERS);
         loop {
             tokio::select! {
                 message = link.next() => match message? {
                     Some(ToPerson::Arrived(arrived)) => {
                         self.told.arrived(&arrived)?;
-                        if streams.len() < MOST {
+                        if streams.len() < MAX_WORKERS {
                             let failing = failing.clone();
                             let (relay, to) = (relay.clone(), self.args.to.clone());
                             let path = format!("{path}{STREAM}{}", arrived.stream.digits());

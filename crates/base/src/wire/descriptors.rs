@@ -26,10 +26,10 @@ use tokio::time::timeout;
 pub const LARGEST: usize = 1024 * 1024;
 
 /// Descriptors that have come and whose message is not whole yet.
-const MOST_DESCRIPTORS: usize = 4;
+const MAX_PENDING_DESCRIPTORS: usize = 4;
 
 /// Descriptors that are sent at once.
-const MOST_SENT: usize = 2;
+const MAX_SENT_DESCRIPTORS: usize = 2;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 16 * 1024;
@@ -86,7 +86,7 @@ impl<M: DeserializeOwned> MessageReader<M> {
             }
             self.bytes.extend_from_slice(&read);
             self.descriptors.extend(descriptor);
-            if self.descriptors.len() > MOST_DESCRIPTORS {
+            if self.descriptors.len() > MAX_PENDING_DESCRIPTORS {
                 return Err(garbage("more descriptors than messages"));
             }
         }
@@ -167,12 +167,12 @@ fn garbage(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
-/// Sends `bytes` with duplicates of `descriptors`, of which there may be [`MOST_SENT`]; gives how many bytes went.
+/// Sends `bytes` with duplicates of `descriptors`, of which there may be [`MAX_SENT_DESCRIPTORS`]; gives how many bytes went.
 ///
 /// # Errors
 /// Of the system.
 pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SENT))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SENT_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(garbage("no room for a descriptor"));

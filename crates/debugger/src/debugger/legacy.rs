@@ -20,7 +20,7 @@ use tracing::{Instrument as _, debug};
 use super::Stream;
 use super::kept::{AtPrompt, Stored};
 use crate::pdb::PROMPT;
-use ray_relay_base::wire::dap::kept::MOST;
+use ray_relay_base::wire::dap::kept::MAX_KEPT_BYTES;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// How long a prompt may take to obey the last `c`: a statement may still be running.
@@ -441,10 +441,10 @@ impl LegacyTranscript {
         }
     }
 
-    /// The same, which was not heard: the last [`MOST`] bytes of that are kept.
+    /// The same, which was not heard: the last [`MAX_KEPT_BYTES`] bytes of that are kept.
     fn miss(&mut self, said: &[u8]) {
         self.missed.extend_from_slice(said);
-        let over = self.missed.len().saturating_sub(MOST);
+        let over = self.missed.len().saturating_sub(MAX_KEPT_BYTES);
         self.missed.drain(..over);
         self.cut += over;
     }

@@ -37,7 +37,7 @@ use ray_relay_view::listing::json::JsonRow;
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 16 * 1024;
 /// Tasks of one request, and of these so many at a time.
-const MOST: usize = 1024;
+const MAX_TASKS: usize = 1024;
 const AT_ONCE: usize = 4;
 /// How long all looks of a request may take.
 const ALL: Duration = Duration::from_secs(50);
@@ -64,7 +64,7 @@ struct CompareRequest {
 impl CompareRequest {
     fn is_bounded(&self) -> bool {
         let limit = self.limit.unwrap_or(1);
-        (1..=MOST).contains(&self.ids.len()) && (1..=MAX_VALUE_CHARS).contains(&limit)
+        (1..=MAX_TASKS).contains(&self.ids.len()) && (1..=MAX_VALUE_CHARS).contains(&limit)
     }
 }
 

@@ -21,8 +21,7 @@ use ray_relay_session::session::visible;
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 256 * 1024;
-/// Ids in one request.
-const MOST: usize = 10_000;
+const MAX_IDS: usize = 10_000;
 /// Characters of what the client calls itself.
 const MAX_CLIENT_CHARS: usize = 60;
 /// What is wrong with a body.
@@ -39,7 +38,7 @@ struct GroupRequest {
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let wanted: Option<GroupRequest> = body::json(post.body, LARGEST).await;
-    let wanted = wanted.filter(|wanted| (1..=MOST).contains(&wanted.ids.len()));
+    let wanted = wanted.filter(|wanted| (1..=MAX_IDS).contains(&wanted.ids.len()));
     let GroupRequest { ids, client } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let seen = visible(principal, &exchange.ctx.registry.snapshot());
     let known = |id: &String| {

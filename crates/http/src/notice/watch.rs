@@ -30,7 +30,7 @@ const MAX_POLL_DELAY: Duration = Duration::from_secs(10);
 const EXPLAINED: Duration = Duration::from_secs(90);
 
 /// Sessions that have just ended which are remembered at most.
-const MOST_LEFT: usize = 1024;
+const MAX_ENDED_SESSIONS: usize = 1024;
 
 /// Who sees what happens.
 pub(super) struct Watch<'a> {
@@ -137,7 +137,7 @@ impl<'a> Watch<'a> {
             false if auto::is_by(&holder) => self.tell(NoticeEvent::Released, breakpoint, None),
             _ if auto::is_by(&holder) || !is_told_here(&holder) => {}
             true => self.tell_death(breakpoint, &holder),
-            false if self.left.len() < MOST_LEFT => {
+            false if self.left.len() < MAX_ENDED_SESSIONS => {
                 self.left.insert(id, (stop, holder, Instant::now()));
             }
             false => {}

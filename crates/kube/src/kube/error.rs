@@ -23,8 +23,7 @@ const CUT_OFF: i32 = 141;
 /// Longest name or word of a server that is shown, in characters.
 pub(super) const MAX_NAME_CHARS: usize = 200;
 
-/// Names that are shown of those that there are.
-const MOST_NAMES: usize = 8;
+const MAX_LISTED_NAMES: usize = 8;
 
 /// What the API server was asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -440,10 +439,10 @@ fn names(known: &[String]) -> String {
     }
     let shown: Vec<_> = known
         .iter()
-        .take(MOST_NAMES)
+        .take(MAX_LISTED_NAMES)
         .map(|name| shortened(name, MAX_NAME_CHARS))
         .collect();
-    let more = match known.len() > MOST_NAMES {
+    let more = match known.len() > MAX_LISTED_NAMES {
         true => ", ...",
         false => "",
     };

@@ -22,7 +22,7 @@ use ray_relay_base::wire::text::shortened;
 use ray_relay_base::wire::write_through;
 
 /// Pods that are tried for one connection.
-const MOST_TRIED: usize = 3;
+const MAX_TRIED_PODS: usize = 3;
 
 /// The verbs that a port-forward over a WebSocket takes. It is asked for by GET, and from Kubernetes 1.35 on wants what it
 /// takes otherwise, too.
@@ -89,7 +89,7 @@ impl Forwarder {
     pub async fn open(&self) -> Result<Forwarded, KubeError> {
         let places = service::places(&self.cluster, &self.namespace, &self.service);
         let (mut place, others) = places.await?;
-        let mut others = others.into_iter().take(MOST_TRIED - 1);
+        let mut others = others.into_iter().take(MAX_TRIED_PODS - 1);
         loop {
             let failed = match self.to(&place).await {
                 // A pod that is ready on a node that is lost, or was deleted just now.

@@ -46,7 +46,7 @@ const HEARD: Duration = Duration::from_secs(5);
 const AT_A_TIME: usize = 8;
 
 /// Bytes of all that one says.
-const MOST: u64 = LARGEST as u64 + 4096;
+const MAX_MESSAGE_BYTES: u64 = LARGEST as u64 + 4096;
 
 /// Bytes of a path in a row.
 const MAX_PATH_BYTES: usize = 160;
@@ -277,9 +277,12 @@ async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<()
     let worker = agent.look.worker(pid, peer.uid()).await;
     let number = worker.ok_or("it is no worker of this machine")?;
     let mut said = Vec::new();
-    let read = (&mut stream).take(MOST + 1).read_to_end(&mut said).await;
+    let read = (&mut stream)
+        .take(MAX_MESSAGE_BYTES + 1)
+        .read_to_end(&mut said)
+        .await;
     read.map_err(|_| "its connection broke")?;
-    if said.len() as u64 > MOST {
+    if said.len() as u64 > MAX_MESSAGE_BYTES {
         return Err("it says too much");
     }
     let said: WorkerMessage<'_> =

@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 const LOOKUP: Duration = Duration::from_secs(10);
 
 /// Addresses of one name that are linked to.
-const MOST: usize = 64;
+const MAX_ADDRESSES: usize = 64;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(15);
@@ -49,7 +49,7 @@ where
                     stays
                 });
                 for address in found {
-                    if known.len() < MOST && !known.contains_key(&address) {
+                    if known.len() < MAX_ADDRESSES && !known.contains_key(&address) {
                         let retired = CancellationToken::new();
                         links.spawn(link(address, retired.clone()));
                         known.insert(address, retired);

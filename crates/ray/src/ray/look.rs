@@ -14,13 +14,13 @@ pub mod py_spy;
 pub const LARGEST: usize = 512 * 1024;
 
 /// Threads of one look.
-pub(crate) const MOST_THREADS: usize = 256;
+pub(crate) const MAX_THREADS: usize = 256;
 
 /// Frames of one thread.
-pub const MOST_FRAMES: usize = 128;
+pub const MAX_FRAMES: usize = 128;
 
 /// Variables of one frame.
-pub(crate) const MOST_LOCALS: usize = 128;
+pub(crate) const MAX_LOCALS: usize = 128;
 
 /// Characters of one value.
 pub const MAX_VALUE_CHARS: usize = 1024;
@@ -174,7 +174,7 @@ impl Look {
         if let Some(note) = &mut self.note {
             *note = line(note);
         }
-        cut(&mut self.threads, MOST_THREADS, &mut self.threads_cut);
+        cut(&mut self.threads, MAX_THREADS, &mut self.threads_cut);
         for thread in &mut self.threads {
             tidy(&mut thread.name, MAX_NAME_CHARS);
             for text in [&mut thread.task, &mut thread.call].into_iter().flatten() {
@@ -186,12 +186,12 @@ impl Look {
             {
                 *raised = line(raised);
             }
-            cut(&mut thread.frames, MOST_FRAMES, &mut thread.frames_cut);
+            cut(&mut thread.frames, MAX_FRAMES, &mut thread.frames_cut);
             for frame in &mut thread.frames {
                 tidy(&mut frame.file, MAX_PATH_CHARS);
                 tidy(&mut frame.function, MAX_NAME_CHARS);
                 if let Some(locals) = &mut frame.locals {
-                    cut(locals, MOST_LOCALS, &mut frame.locals_cut);
+                    cut(locals, MAX_LOCALS, &mut frame.locals_cut);
                     locals.iter_mut().for_each(Local::tidy);
                 }
             }
@@ -261,19 +261,20 @@ mod tests {
     #[test]
     fn lists_are_cut_and_counted() {
         let local = json!({"name": "x", "value": "1"});
-        let frame = json!({"file": "a", "line": 1, "function": "f", "locals": vec![local; MOST_LOCALS + 2]});
+        let frame =
+            json!({"file": "a", "line": 1, "function": "f", "locals": vec![local; MAX_LOCALS + 2]});
         let thread = json!({"id": 1, "frames": [frame]});
         let shallow = json!({"id": 1, "frames": []});
-        let deep = json!({"id": 2, "frames": vec![json!({"file": "a", "line": 1, "function": "f"}); MOST_FRAMES + 3], "frames_cut": 4});
+        let deep = json!({"id": 2, "frames": vec![json!({"file": "a", "line": 1, "function": "f"}); MAX_FRAMES + 3], "frames_cut": 4});
         let mut threads = vec![thread, deep];
-        threads.extend(vec![shallow; MOST_THREADS]);
+        threads.extend(vec![shallow; MAX_THREADS]);
         let json = json!({"pid": 1, "source": "hook", "threads": threads});
         let look = Look::read(json.to_string().as_bytes()).unwrap();
-        assert_eq!((look.threads.len(), look.threads_cut), (MOST_THREADS, 2));
-        assert_eq!(look.threads[1].frames.len(), MOST_FRAMES);
+        assert_eq!((look.threads.len(), look.threads_cut), (MAX_THREADS, 2));
+        assert_eq!(look.threads[1].frames.len(), MAX_FRAMES);
         assert_eq!(look.threads[1].frames_cut, 7);
         let frame = &look.threads[0].frames[0];
-        assert_eq!(frame.locals.as_ref().unwrap().len(), MOST_LOCALS);
+        assert_eq!(frame.locals.as_ref().unwrap().len(), MAX_LOCALS);
         assert_eq!(frame.locals_cut, 2);
     }
 

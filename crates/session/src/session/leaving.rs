@@ -24,7 +24,7 @@ const HANDBACK_TIMEOUT: Duration = Duration::from_secs(6);
 const SHOWN: Duration = Duration::from_secs(6);
 
 /// Sessions of one person that are doubted at a time.
-const MOST: usize = 16;
+const MAX_DOUBTED_SESSIONS: usize = 16;
 
 /// First and longest pause between looks whether their clients have taken what they were sent.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
@@ -65,7 +65,10 @@ pub async fn made_sure(
     let mut lists = registry.watch();
     let held: Vec<_> = {
         let list = lists.borrow();
-        list.held().filter_map(|b| own(b)).take(MOST).collect()
+        list.held()
+            .filter_map(|b| own(b))
+            .take(MAX_DOUBTED_SESSIONS)
+            .collect()
     };
     let doubted = held.iter().filter_map(|id| sessions.doubt(*id));
     let mut doubts: Vec<_> = doubted.collect();
@@ -100,7 +103,7 @@ pub async fn subprocesses_made_sure(
 ) {
     let live = sessions.with_subprocesses(id, principal);
     let doubted = live.into_iter().filter_map(|id| sessions.doubt(id));
-    let mut doubts: Vec<_> = doubted.take(MOST).collect();
+    let mut doubts: Vec<_> = doubted.take(MAX_DOUBTED_SESSIONS).collect();
     let until = Instant::now() + SHOWN;
     let (mut pause, longest) = LOOKS;
     while !doubts.is_empty() && Instant::now() < until {

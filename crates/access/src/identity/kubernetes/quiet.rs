@@ -26,7 +26,7 @@ const RECENT: Duration = Duration::from_secs(300);
 const PEOPLE: usize = 128;
 
 /// Places that are asked about for the first time in one look: the API server is to answer in time. The others follow.
-pub(super) const MOST: usize = 128;
+pub(super) const MAX_NEW_PLACES: usize = 128;
 
 #[derive(Clone, Copy)]
 enum LastAnswer {
@@ -46,7 +46,7 @@ impl Default for Quiet {
 }
 
 impl Quiet {
-    /// Of `places` those that `user` is to be asked about now, at most [`MOST`] that were not asked about before; the others;
+    /// Of `places` those that `user` is to be asked about now, at most [`MAX_NEW_PLACES`] that were not asked about before; the others;
     /// and whether there are more.
     pub(super) fn part(
         &self,
@@ -64,7 +64,7 @@ impl Quiet {
         let has = asked
             .iter()
             .filter(|place| matches!(of(place), Some(LastAnswer::Allowed(_))));
-        let most = MOST + has.count();
+        let most = MAX_NEW_PLACES + has.count();
         let is_more = asked.len() > most;
         asked.truncate(most);
         (asked, quiet, is_more)

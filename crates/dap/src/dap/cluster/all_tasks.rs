@@ -30,8 +30,7 @@ use ray_relay_session::session::GroupRoot;
 use ray_relay_session::session::audit::SessionAudit;
 use ray_relay_session::session::family::{GroupTask, GroupTasks, Report, Wish};
 
-/// Requests that are answered at a time.
-const MOST: usize = 16;
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 
 /// Values that can be unfolded until something runs on.
 const UNFOLDED: usize = 256;
@@ -220,7 +219,7 @@ impl<'a> AllTasks<'a> {
             let why = "no task stands in a session of its own that this one has opened";
             return RequestOutcome::Answer(refusal(request, why));
         }
-        if self.asking.len() >= MOST {
+        if self.asking.len() >= MAX_CONCURRENT_REQUESTS {
             return RequestOutcome::Answer(refusal(request, BUSY));
         }
         self.moving += usize::from(wish.lets_run());
@@ -234,7 +233,7 @@ impl<'a> AllTasks<'a> {
     /// Has a task that is stopped complete what is typed.
     fn complete(&mut self, request: &Request) -> RequestOutcome {
         let first = self.tasks.all().into_iter().find(|task| task.stands);
-        let (Some(first), true) = (first, self.asking.len() < MOST) else {
+        let (Some(first), true) = (first, self.asking.len() < MAX_CONCURRENT_REQUESTS) else {
             return RequestOutcome::Answer(request.success(json!({"targets": []})));
         };
         let (tasks, request) = (self.tasks.clone(), request.clone());
@@ -255,7 +254,7 @@ impl<'a> AllTasks<'a> {
             let none = json!({"stackFrames": [], "totalFrames": 1});
             return RequestOutcome::Answer(request.success(none));
         }
-        if self.asking.len() >= MOST {
+        if self.asking.len() >= MAX_CONCURRENT_REQUESTS {
             return RequestOutcome::Answer(refusal(request, BUSY));
         }
         let (tasks, request) = (self.tasks.clone(), request.clone());

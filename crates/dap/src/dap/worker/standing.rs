@@ -11,7 +11,7 @@ use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::Location;
 
 /// Stacks that are looked at behind a stop: the first may be one of another thread.
-const MOST: u8 = 4;
+const MAX_STACKS: u8 = 4;
 
 /// What is to be looked at.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// The program has stopped: where, the next stacks tell. Not on the way out, where the relay waits for an answer of its own.
     pub(super) fn look_for_place(&mut self) {
         if self.live.worker.holds() && !self.live.is_leaving() {
-            self.standing.left = MOST;
+            self.standing.left = MAX_STACKS;
         }
     }
 
@@ -76,7 +76,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 fn place_in(body: &Value) -> Option<Location> {
     let frames = body["stackFrames"].as_array()?;
     let own = frames.iter().filter(|f| f["presentationHint"] != "subtle");
-    own.take(MOST_FRAMES).find_map(|frame| {
+    own.take(MAX_FRAMES).find_map(|frame| {
         let path = frame["source"]["path"].as_str()?;
         let function = frame["name"].as_str().unwrap_or_default();
         Location::told(path, frame["line"].as_u64()?, function)
@@ -86,7 +86,7 @@ fn place_in(body: &Value) -> Option<Location> {
 /// Whether the program stands in `ray_relay.breakpoint(group=True)`, by the body of an answer.
 fn asks_others(body: &Value) -> bool {
     let frames = body["stackFrames"].as_array().into_iter().flatten();
-    frames.take(MOST_FRAMES).any(|frame| {
+    frames.take(MAX_FRAMES).any(|frame| {
         let path = frame["source"]["path"].as_str().unwrap_or_default();
         frame["name"].as_str() == Some("_stop_with_group")
             && ["/ray_relay/__init__.py", "/ray_relay_hook.py"]
@@ -96,7 +96,7 @@ fn asks_others(body: &Value) -> bool {
 }
 
 /// Frames of a stack that are looked at: it may be thousands deep.
-const MOST_FRAMES: usize = 64;
+const MAX_FRAMES: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -25,13 +25,13 @@ use ray_relay_base::wire::text::escaped;
 const MAX_SOURCE_LINES: usize = 60_000;
 const CHUNK: usize = 4000;
 /// The largest number of sources that are kept.
-const MOST_SOURCES: usize = 50;
+const MAX_SOURCES: usize = 50;
 /// Longest line of source that is shown, in characters.
 const WIDEST: usize = 2000;
 /// Longest local file that stands in for one that the worker does not show, in bytes.
 const MAX_LOCAL_FILE_BYTES: u64 = 4 << 20;
 /// Expressions displayed in one frame.
-const MOST_DISPLAYS: usize = 100;
+const MAX_DISPLAYS: usize = 100;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// The calls that `where` shows, the innermost first: file, line and function of each, as a terminal may show them.
@@ -246,7 +246,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if let Some((lines, _)) = self.sources.get(file) {
             return Ok(Arc::clone(lines));
         }
-        if self.sources.len() >= MOST_SOURCES {
+        if self.sources.len() >= MAX_SOURCES {
             self.sources.clear();
         }
         let (mut lines, mut taken) = (Vec::new(), self.wire.account().nothing(MemoryUse::Messages));
@@ -302,7 +302,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         };
         let known = self.displays.entry(frame).or_default();
         known.retain(|(expression, _)| expression != text);
-        if known.len() < MOST_DISPLAYS {
+        if known.len() < MAX_DISPLAYS {
             known.push((text.to_owned(), value.clone()));
         }
         self.say(format!("display {}: {value}\n", escaped(text)))

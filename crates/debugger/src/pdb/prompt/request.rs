@@ -21,7 +21,7 @@ pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an interrupted expression may take to end. Native code does not notice an interrupt, or in the main thread alone.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Events kept while the debugger is asked something.
-const MOST_EVENTS: usize = 1000;
+const MAX_EVENTS: usize = 1000;
 /// Why an interrupt has not ended an expression.
 const GOES_ON: &str = "the expression goes on in the task, which native code or its own handler keeps from the interrupt; no other command is answered before it ends";
 /// Most of the program's output in one piece, in characters.
@@ -108,7 +108,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                         ),
                     body,
                 } => {
-                    if self.events.len() >= MOST_EVENTS {
+                    if self.events.len() >= MAX_EVENTS {
                         self.events.pop_front();
                     }
                     self.events.push_back((name, body, self.wire.keep()));

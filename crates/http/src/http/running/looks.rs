@@ -35,7 +35,7 @@ const LARGEST: usize = 4096;
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"], \"older_than\": SECONDS, \"locals\": false, \"objects\": true}, each of which may be left out; or {\"failed\": \"ID\"} alone, with \"locals\" or without";
 /// Processes that are looked at for one request.
-const MOST: usize = 512;
+const MAX_PROCESSES: usize = 512;
 /// Of these so many at a time.
 const AT_ONCE: usize = 32;
 /// How long one look may take, the part of that which an agent has, and all of a request.
@@ -108,8 +108,8 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     };
     let all = found.iter().flat_map(|one| &one.rows);
     let mut meant = processes(ctx, principal, all, &choice);
-    let left_out = meant.len().saturating_sub(MOST);
-    meant.truncate(MOST);
+    let left_out = meant.len().saturating_sub(MAX_PROCESSES);
+    meant.truncate(MAX_PROCESSES);
     let classes = meant.iter().flat_map(|process| &process.running);
     let classes = classes.map(|one| idle::class(one)).collect();
     let until = Instant::now() + ALL;

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use super::counted;
 use crate::notice::delivery::{FIRST_BACKOFF, KEPT, MAX_BACKOFF, Outcome, Post, run};
 use crate::notice::message::Notice;
-use crate::notice::queue::{MOST, Queue};
+use crate::notice::queue::{MAX_NOTICES, Queue};
 use ray_relay_access::telemetry::Metrics;
 use ray_relay_base::config::NoticeEvent;
 use ray_relay_ray::ray::testing::paused;
@@ -138,10 +138,10 @@ async fn after_an_hour_a_notice_is_given_up_and_a_dead_webhook_is_asked_no_faste
 async fn of_too_many_the_oldest_are_dropped_and_counted() {
     let metrics = Metrics::new().unwrap();
     let queue = Queue::new(metrics.clone());
-    for n in 0..MOST + 44 {
+    for n in 0..MAX_NOTICES + 44 {
         queue.push(notice(&n.to_string()));
     }
-    assert_eq!(queue.len(), MOST);
+    assert_eq!(queue.len(), MAX_NOTICES);
     assert_eq!(queue.next().await.id, "44");
     assert_eq!(counted(&metrics, "paused", "dropped"), 44);
 }

@@ -142,7 +142,7 @@ fn all_rows_are_one_message() {
         line: u32::MAX,
         ..task(1, 1)
     };
-    let tasks = vec![row; MOST_FAILED];
+    let tasks = vec![row; MAX_AGENT_FAILURES];
     let trouble = Some(Sentence::new(&"x".repeat(1000)));
     let text = written(&FromAgent::Failed(Failures { tasks, trouble }));
     assert!(text.len() < LARGEST, "{}", text.len());

@@ -28,15 +28,15 @@ pub(super) const MAX_ROW_BYTES: usize = 1 << 20;
 /// Kinds of resources that are read of one task.
 const AMOUNTS: usize = 64;
 
-/// The first `MOST` of a list. One that is no row is passed over.
+/// The first `MAX_ROWS` of a list. One that is no row is passed over.
 #[derive(Debug, Clone)]
-pub(super) struct FirstRows<T, const MOST: usize> {
+pub(super) struct FirstRows<T, const MAX_ROWS: usize> {
     pub(super) read: Vec<T>,
     /// Those beyond, and those that are longer than [`MAX_ROW_BYTES`].
     pub(super) left_out: usize,
 }
 
-impl<T, const MOST: usize> Default for FirstRows<T, MOST> {
+impl<T, const MAX_ROWS: usize> Default for FirstRows<T, MAX_ROWS> {
     fn default() -> Self {
         Self {
             read: Vec::new(),
@@ -45,16 +45,16 @@ impl<T, const MOST: usize> Default for FirstRows<T, MOST> {
     }
 }
 
-impl<'de, T: DeserializeOwned, const MOST: usize> Deserialize<'de> for FirstRows<T, MOST> {
+impl<'de, T: DeserializeOwned, const MAX_ROWS: usize> Deserialize<'de> for FirstRows<T, MAX_ROWS> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_seq(RowsVisitor(PhantomData))
     }
 }
 
-struct RowsVisitor<T, const MOST: usize>(PhantomData<T>);
+struct RowsVisitor<T, const MAX_ROWS: usize>(PhantomData<T>);
 
-impl<'de, T: DeserializeOwned, const MOST: usize> Visitor<'de> for RowsVisitor<T, MOST> {
-    type Value = FirstRows<T, MOST>;
+impl<'de, T: DeserializeOwned, const MAX_ROWS: usize> Visitor<'de> for RowsVisitor<T, MAX_ROWS> {
+    type Value = FirstRows<T, MAX_ROWS>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of rows")
@@ -62,7 +62,7 @@ impl<'de, T: DeserializeOwned, const MOST: usize> Visitor<'de> for RowsVisitor<T
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<Self::Value, A::Error> {
         let mut all = FirstRows::default();
-        for _ in 0..MOST {
+        for _ in 0..MAX_ROWS {
             let Some(row) = rows.next_element::<Box<RawValue>>()? else {
                 return Ok(all);
             };

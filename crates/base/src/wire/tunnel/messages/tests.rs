@@ -75,7 +75,7 @@ fn a_rendezvous_is_spelled_as_the_protocol_says() {
     let arrived = read::<FromAgent>(text).unwrap();
     assert_eq!(written(&arrived), text);
     let row = r#"{"rendezvous":"0101010101010101","port":7771}"#;
-    let many = vec![row; MOST_ROWS + 1].join(",");
+    let many = vec![row; MAX_ROWS + 1].join(",");
     let many = format!(r#"{{"type":"listen","rendezvous":[{many}]}}"#);
     assert!(read::<FromRelay>(&many).is_err());
     // Of an agent that is older.
@@ -138,7 +138,7 @@ fn what_is_too_long_or_of_another_kind_is_not_read() {
         entered: None,
     });
     let bytes = written(&kept).len();
-    let most = (0..=MOST_ROWS).take_while(|rows| kept_fit(std::iter::repeat_n(bytes, *rows)));
+    let most = (0..=MAX_ROWS).take_while(|rows| kept_fit(std::iter::repeat_n(bytes, *rows)));
     let most = most.last().unwrap();
     assert!(most >= 40, "{most}");
     let held = |rows: usize| {
@@ -146,10 +146,10 @@ fn what_is_too_long_or_of_another_kind_is_not_read() {
         workers[..most].fill(kept.clone());
         written(&FromAgent::Held { workers })
     };
-    let most = held(MOST_ROWS);
+    let most = held(MAX_ROWS);
     assert!(most.len() <= LARGEST, "{}", most.len());
     assert!(read::<FromAgent>(&most).is_ok());
-    assert!(read::<FromAgent>(&held(MOST_ROWS + 1)).is_err());
+    assert!(read::<FromAgent>(&held(MAX_ROWS + 1)).is_err());
 }
 
 #[test]
