@@ -51,8 +51,7 @@ const MAX_TASKS: usize = 200_000;
 const EXAMINATION_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a connection is kept for the next request.
 const IDLE: Duration = Duration::from_secs(60);
-/// Largest list that is read.
-const LARGEST_ANSWER: usize = 64 << 20;
+const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// A client for one relay.
 pub(super) struct RelayClient {
@@ -382,7 +381,7 @@ impl RelayClient {
     }
 
     async fn body(&self, response: Response<Incoming>) -> Result<Bytes, RelayError> {
-        let body = http::whole(response.into_body(), LARGEST_ANSWER);
+        let body = http::whole(response.into_body(), MAX_ANSWER_BYTES);
         match timeout(ANSWER_DEADLINE, body).await {
             Ok(Ok(body)) => Ok(body),
             Ok(Err(error)) => Err(self.unreachable(format!("its answer broke off ({error})"))),

@@ -13,8 +13,7 @@ use tokio::time::timeout;
 /// within it.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Largest event that is kept.
-const LARGEST_EVENT: usize = 64 << 20;
+const MAX_EVENT_BYTES: usize = 64 << 20;
 
 /// One server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +83,7 @@ impl Parser {
             match byte {
                 b'\n' if follows_return => {}
                 b'\n' | b'\r' => events.extend(self.end_line()),
-                _ if self.line.len() + self.data.len() >= LARGEST_EVENT => return Err(TooLarge),
+                _ if self.line.len() + self.data.len() >= MAX_EVENT_BYTES => return Err(TooLarge),
                 _ => self.line.push(byte),
             }
         }

@@ -1,7 +1,7 @@
 //! Messages between two processes of one machine over a Unix socket, some of them with a descriptor.
 //!
 //! A frame is four bytes, big endian, and a message as JSON: the highest bit says that a descriptor comes with it, the
-//! others how long the message is. Bounds: [`LARGEST`], and the descriptors that one read can bring.
+//! others how long the message is. Bounds: [`MAX_MESSAGE_BYTES`], and the descriptors that one read can bring.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -23,7 +23,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 /// Bytes of one message.
-pub const LARGEST: usize = 1024 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
 /// Descriptors that have come and whose message is not whole yet.
 const MAX_PENDING_DESCRIPTORS: usize = 4;
@@ -99,7 +99,7 @@ impl<M: DeserializeOwned> MessageReader<M> {
         };
         let head = u32::from_be_bytes(*head);
         let length = (head & !WITH_DESCRIPTOR) as usize;
-        if length > LARGEST {
+        if length > MAX_MESSAGE_BYTES {
             return Err(garbage("a message that is too long"));
         }
         if self.bytes.len() < 4 + length {
@@ -133,7 +133,7 @@ impl MessageWriter {
     ) -> io::Result<()> {
         let body = serde_json::to_vec(message)?;
         let length = u32::try_from(body.len()).ok();
-        let Some(length) = length.filter(|_| body.len() <= LARGEST) else {
+        let Some(length) = length.filter(|_| body.len() <= MAX_MESSAGE_BYTES) else {
             return Err(garbage("a message that is too long to be written"));
         };
         let mark = if descriptor.is_some() {

@@ -33,7 +33,7 @@ const READ: usize = 16 * 1024;
 const MAX_BUFFERED_BYTES: usize = 1 << 24;
 
 /// Bytes of one message of a debugger without a relay that is looked at.
-const LARGEST: usize = 1 << 24;
+const MAX_MESSAGE_BYTES: usize = 1 << 24;
 
 /// How long a debugger may take for the rest of a message that is not heard any more.
 const REST: Duration = Duration::from_secs(10);
@@ -138,7 +138,7 @@ impl Attended {
         let kept = worker.stands();
         match timeout(REST, worker.skip_rest()).await {
             Ok(Ok(part)) => {
-                let splice = keeping(Account::default(), *worker, part, LARGEST);
+                let splice = keeping(Account::default(), *worker, part, MAX_MESSAGE_BYTES);
                 Ok(Unattended::splice(splice, kept))
             }
             Ok(Err(_)) | Err(_) => Err(Self::Debugpy(worker)),

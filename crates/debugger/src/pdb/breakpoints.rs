@@ -11,7 +11,7 @@ use ray_relay_base::wire::dap::reattach::LeftBreakpoints;
 const MAX_BREAKPOINTS: usize = 1000;
 
 /// The largest number that is taken over from another prompt.
-const LARGEST_NUMBER: usize = 1_000_000;
+const MAX_NUMBER: usize = 1_000_000;
 
 /// One breakpoint that was set at the prompt.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ impl PromptBreakpoints {
         let list = left.list.as_deref().map(serde_json::from_str);
         let mut all: Vec<PromptBreakpoint> = list.and_then(Result::ok).unwrap_or_default();
         // A worker can answer anything.
-        all.retain(|one| (1..=LARGEST_NUMBER).contains(&one.number));
+        all.retain(|one| (1..=MAX_NUMBER).contains(&one.number));
         all.sort_by_key(|one| one.number);
         all.dedup_by_key(|one| one.number);
         all.truncate(MAX_BREAKPOINTS);

@@ -34,8 +34,7 @@ use ray_relay_view::listing::fold::compared::Compared;
 use ray_relay_view::listing::fold::differences::{NO_THREAD, Stands};
 use ray_relay_view::listing::json::JsonRow;
 
-/// Largest body of a request, in bytes.
-const LARGEST: usize = 16 * 1024;
+const MAX_BODY_BYTES: usize = 16 * 1024;
 /// Tasks of one request, and of these so many at a time.
 const MAX_TASKS: usize = 1024;
 const AT_ONCE: usize = 4;
@@ -72,7 +71,7 @@ impl CompareRequest {
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
-    let wanted: Option<CompareRequest> = body::json(post.body, LARGEST).await;
+    let wanted: Option<CompareRequest> = body::json(post.body, MAX_BODY_BYTES).await;
     let wanted = wanted.filter(CompareRequest::is_bounded);
     let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;

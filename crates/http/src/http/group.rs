@@ -19,8 +19,7 @@ use ray_relay_session::session::audit::of_group;
 use ray_relay_session::session::authenticate::RequestDetails as _;
 use ray_relay_session::session::visible;
 
-/// Largest body of a request, in bytes.
-const LARGEST: usize = 256 * 1024;
+const MAX_BODY_BYTES: usize = 256 * 1024;
 const MAX_IDS: usize = 10_000;
 /// Characters of what the client calls itself.
 const MAX_CLIENT_CHARS: usize = 60;
@@ -37,7 +36,7 @@ struct GroupRequest {
 /// Writes the line about those that the body names, and answers with its id.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
-    let wanted: Option<GroupRequest> = body::json(post.body, LARGEST).await;
+    let wanted: Option<GroupRequest> = body::json(post.body, MAX_BODY_BYTES).await;
     let wanted = wanted.filter(|wanted| (1..=MAX_IDS).contains(&wanted.ids.len()));
     let GroupRequest { ids, client } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let seen = visible(principal, &exchange.ctx.registry.snapshot());

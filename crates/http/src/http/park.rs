@@ -30,8 +30,7 @@ use ray_relay_session::session::{Authorized, Denied, authorise, parks};
 use ray_relay_session::upstream::park::usual;
 use ray_relay_view::listing::json::seconds;
 
-/// Largest body of a request, in bytes.
-const LARGEST: usize = 1024;
+const MAX_BODY_BYTES: usize = 1024;
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"for\": \"12h\"";
 /// What the client of such a session calls itself.
@@ -84,7 +83,7 @@ impl NotParked {
 /// Parks the task that the body names.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
-    let wanted: Option<ParkRequest> = body::json(post.body, LARGEST).await;
+    let wanted: Option<ParkRequest> = body::json(post.body, MAX_BODY_BYTES).await;
     let wanted = wanted.filter(|wanted| wanted.r#for.as_deref().is_none_or(is_a_time));
     let ParkRequest { id, r#for } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let share = exchange.ctx.snapshots.take(principal);

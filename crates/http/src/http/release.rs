@@ -22,8 +22,7 @@ use ray_relay_session::context::Context;
 use ray_relay_session::release::{CLIENT, force, release};
 use ray_relay_session::session::{Authorized, Denied, authorise, authorise_end};
 
-/// Largest body of a request, in bytes.
-const LARGEST: usize = 64 * 1024;
+const MAX_BODY_BYTES: usize = 64 * 1024;
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"ids\": [\"ID\"]}, with at most 1000 ids as in /relay/v1/breakpoints, and maybe \"force\": true";
 const MAX_IDS: usize = 1000;
@@ -56,7 +55,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
         let missing = (Scope::Debug, "on some breakpoint".to_owned());
         return Err(audit::deny(exchange, principal, missing).await);
     }
-    let wanted: Option<ReleaseRequest> = body::json(post.body, LARGEST).await;
+    let wanted: Option<ReleaseRequest> = body::json(post.body, MAX_BODY_BYTES).await;
     let wanted = wanted.filter(|wanted| wanted.ids.len() <= MAX_IDS);
     let ReleaseRequest { ids, force } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let results = stream::iter(ids)

@@ -43,8 +43,7 @@ use ray_relay_session::session::{Authorized, Denied, authorise, parks};
 use ray_relay_session::upstream::look::{Look, LookError};
 use ray_relay_session::upstream::park::takes_in;
 
-/// Largest body of a request, in bytes.
-const LARGEST: usize = 1024;
+const MAX_BODY_BYTES: usize = 1024;
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false, \"process\": true and \"limit\": 1000, up to 100000";
 /// Longest value that may be asked for, in characters.
@@ -128,7 +127,7 @@ impl NoSnapshot {
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
-    let wanted: Option<SnapshotRequest> = body::json(post.body, LARGEST).await;
+    let wanted: Option<SnapshotRequest> = body::json(post.body, MAX_BODY_BYTES).await;
     let wanted = wanted.filter(SnapshotRequest::is_bounded);
     let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;

@@ -26,7 +26,7 @@ use tracing::{debug, info};
 
 use super::agent::Agent;
 use ray_relay_base::wire::tunnel::messages::{FailedTask, Hex, Name, Node, Sentence};
-use ray_relay_ray::ray::look::{LARGEST, Look};
+use ray_relay_ray::ray::look::{Look, MAX_INSPECTION_BYTES};
 
 /// The name of the folder, before the beginning of the node's id; and of the socket in it.
 const FOLDER: &str = "ray-relay-node-";
@@ -46,7 +46,7 @@ const HEARD: Duration = Duration::from_secs(5);
 const AT_A_TIME: usize = 8;
 
 /// Bytes of all that one says.
-const MAX_MESSAGE_BYTES: u64 = LARGEST as u64 + 4096;
+const MAX_MESSAGE_BYTES: u64 = MAX_INSPECTION_BYTES as u64 + 4096;
 
 /// Bytes of a path in a row.
 const MAX_PATH_BYTES: usize = 160;
@@ -317,7 +317,7 @@ async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<()
     };
     // Strings and numbers: that does not fail.
     let json = serde_json::to_vec(&look).unwrap_or_default();
-    if json.len() > LARGEST {
+    if json.len() > MAX_INSPECTION_BYTES {
         return Err("what it says is too long");
     }
     info!(

@@ -191,7 +191,7 @@ impl Drop for WorkerHold {
 mod tests {
     use super::*;
     use ray_relay_base::wire::tunnel::messages::{
-        FromAgent, Hex, Kind, LARGEST, MAX_KEPT_WORKERS, MAX_ROWS, WorkerTaker, written,
+        FromAgent, Hex, Kind, MAX_KEPT_WORKERS, MAX_MESSAGE_BYTES, MAX_ROWS, WorkerTaker, written,
     };
     use ray_relay_ray::hold::{EACH, FAMILY};
 
@@ -429,6 +429,6 @@ mod tests {
         let workers = table.watch().borrow().to_vec();
         assert_eq!(workers.len(), MAX_ROWS);
         let told = written(&FromAgent::Held { workers });
-        assert!(told.len() <= LARGEST, "{}", told.len());
+        assert!(told.len() <= MAX_MESSAGE_BYTES, "{}", told.len());
     }
 }

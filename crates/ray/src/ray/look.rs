@@ -11,7 +11,7 @@ use ray_relay_base::wire::text::{escaped, one_line, shortened};
 pub mod py_spy;
 
 /// Bytes of one look as JSON.
-pub const LARGEST: usize = 512 * 1024;
+pub const MAX_INSPECTION_BYTES: usize = 512 * 1024;
 
 /// Threads of one look.
 pub(crate) const MAX_THREADS: usize = 256;
@@ -160,9 +160,9 @@ impl Look {
     /// Reads one: lists that are too long are cut and say so, texts are cut and made safe to show.
     ///
     /// # Errors
-    /// [`Unreadable`]: no JSON, more than [`LARGEST`] bytes, a field of the wrong kind or none.
+    /// [`Unreadable`]: no JSON, more than [`MAX_INSPECTION_BYTES`] bytes, a field of the wrong kind or none.
     pub fn read(json: &[u8]) -> Result<Self, Unreadable> {
-        if json.len() > LARGEST {
+        if json.len() > MAX_INSPECTION_BYTES {
             return Err(serde_json::Error::custom("it is too long").into());
         }
         Ok(serde_json::from_slice::<Self>(json)?.bounded())
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_or_no_look_is_not_read() {
-        assert!(Look::read(&vec![b' '; LARGEST + 1]).is_err());
+        assert!(Look::read(&vec![b' '; MAX_INSPECTION_BYTES + 1]).is_err());
         for wrong in [
             "",
             "[]",

@@ -10,7 +10,7 @@
 //! is revoked ([`revoked`]).
 //!
 //! Bounds: links in all (`upstream.max_agents`), those that are not believed yet ([`newcomers`]), [`STREAMS`] and [`WAITING`] for each agent, what it may say in a second
-//! ([`link`](ray_relay_base::wire::link)), one message ([`LARGEST`](ray_relay_base::wire::tunnel::messages::LARGEST)). Where anything is in doubt, no agent speaks for the node.
+//! ([`link`](ray_relay_base::wire::link)), one message ([`MAX_MESSAGE_BYTES`](ray_relay_base::wire::tunnel::messages::MAX_MESSAGE_BYTES)). Where anything is in doubt, no agent speaks for the node.
 
 pub mod end;
 mod failed;

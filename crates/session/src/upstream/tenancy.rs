@@ -31,8 +31,7 @@ const LOOKS_AT_THE_END: usize = 1;
 /// The deadline of the first message of a debugger that is looked after.
 const GREETING: Duration = Duration::from_secs(10);
 
-/// Bytes of one message of a debugger that is looked after.
-const LARGEST: usize = 1 << 24;
+const MAX_MESSAGE_BYTES: usize = 1 << 24;
 
 /// Why a task was not let run.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +69,7 @@ impl Tenancy {
     /// where it comes to that meanwhile (debugpy 1.8.0, 1.8.14 and 1.8.22, each tried twelve times).
     async fn free(&self, left: &ReleasedWorker) -> Result<(), LetRunError> {
         let dialling = Dialling::again(left.breakpoint(), &self.agents).await?;
-        let bounds = (LARGEST, Account::default());
+        let bounds = (MAX_MESSAGE_BYTES, Account::default());
         let tenant = Self::boxed(None, self.agents.needed(), &self.tasks);
         let debugger = greet(dialling, tenant, GREETING, bounds, &self.tasks).await?;
         Ok(touch(debugger).await?)

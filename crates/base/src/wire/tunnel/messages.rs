@@ -23,7 +23,7 @@ pub use crate::wire::debugger::Kind;
 pub const PROTOCOL: u32 = 1;
 
 /// Bytes of one message: 256 held workers have room.
-pub const LARGEST: usize = 256 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 
 /// Rows of one list in a message; also the streams that an agent has at a time.
 pub const MAX_ROWS: usize = 256;
@@ -33,7 +33,7 @@ pub const MAX_ROWS: usize = 256;
 pub const MAX_KEPT_WORKERS: usize = MAX_ROWS - 32;
 
 /// Bytes of the longest row of a list that says nothing of a worker that is kept, with the comma behind it.
-const LARGEST_ROW: usize = 901;
+const MAX_ROW_BYTES: usize = 901;
 
 /// Names one stream of a link.
 pub type StreamId = Hex<8>;
@@ -444,7 +444,7 @@ pub struct Unreadable(#[from] serde_json::Error);
 /// # Errors
 /// [`Unreadable`]: no JSON, a field of the wrong kind or none, a text or a list that is too long.
 pub fn read<'a, M: Deserialize<'a>>(text: &'a str) -> Result<M, Unreadable> {
-    if text.len() > LARGEST {
+    if text.len() > MAX_MESSAGE_BYTES {
         return Err(serde_json::Error::custom("it is too long").into());
     }
     Ok(serde_json::from_str(text)?)

@@ -30,8 +30,7 @@ use ray_relay_ray::ray::registry::{NoStack, Running};
 use ray_relay_session::agents::{NotInspected, WorkerAt};
 use ray_relay_session::context::Context;
 
-/// Largest body of a request, in bytes.
-const LARGEST: usize = 4096;
+const MAX_BODY_BYTES: usize = 4096;
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"], \"older_than\": SECONDS, \"locals\": false, \"objects\": true}, each of which may be left out; or {\"failed\": \"ID\"} alone, with \"locals\" or without";
 /// Processes that are looked at for one request.
@@ -81,7 +80,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
     let malformed = || HttpRefusal::Malformed(WANTED.into());
-    let body: Option<Value> = body::json(post.body, LARGEST).await;
+    let body: Option<Value> = body::json(post.body, MAX_BODY_BYTES).await;
     let body = body.filter(is_of_keys).ok_or_else(malformed)?;
     let alone = !body.as_object().is_some_and(|body| {
         body.keys()

@@ -119,13 +119,13 @@ fn what_is_too_long_or_of_another_kind_is_not_read() {
         "[]".to_owned(),
         "{}".to_owned(),
         String::new(),
-        " ".repeat(LARGEST + 1) + &locate("1", "ray::f"),
+        " ".repeat(MAX_MESSAGE_BYTES + 1) + &locate("1", "ray::f"),
     ] {
         assert!(read::<FromRelay>(&text).is_err(), "{text}");
     }
     let longest = row();
     assert!(
-        written(&longest).len() < LARGEST_ROW,
+        written(&longest).len() < MAX_ROW_BYTES,
         "{}",
         written(&longest).len()
     );
@@ -147,7 +147,7 @@ fn what_is_too_long_or_of_another_kind_is_not_read() {
         written(&FromAgent::Held { workers })
     };
     let most = held(MAX_ROWS);
-    assert!(most.len() <= LARGEST, "{}", most.len());
+    assert!(most.len() <= MAX_MESSAGE_BYTES, "{}", most.len());
     assert!(read::<FromAgent>(&most).is_ok());
     assert!(read::<FromAgent>(&held(MAX_ROWS + 1)).is_err());
 }
@@ -208,7 +208,7 @@ fn what_a_stream_is_kept_by_is_spelled_as_the_protocol_says() {
         entered: Some(Box::new("\"".repeat(4096).as_str().into())),
     };
     let longest = written(&StreamGreeting::Resumed(Box::new(longest)));
-    assert!(longest.len() < crate::wire::tunnel::LARGEST_FRAME);
+    assert!(longest.len() < crate::wire::tunnel::MAX_FRAME_BYTES);
     let let_run = FromRelay::LetRun(LetRun {
         worker_id: "0c".into(),
         port: 1,

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use ray_relay_base::wire::tunnel::messages::{Inspect, Inspection, Refusal};
-use ray_relay_ray::ray::look::{LARGEST, Look, Source};
+use ray_relay_ray::ray::look::{Look, MAX_INSPECTION_BYTES, Source};
 use ray_relay_session::agents::WorkerAt;
 use ray_relay_session::agents::inspect::NotInspected;
 
@@ -105,7 +105,10 @@ async fn why_there_is_no_look_is_said_in_a_sentence() {
         let why = looking.await.unwrap().unwrap_err();
         assert_eq!(why.to_string(), "the worker has no hook");
     }
-    for (said, held) in [("[1]", false), (&*look(&"x".repeat(LARGEST)), true)] {
+    for (said, held) in [
+        ("[1]", false),
+        (&*look(&"x".repeat(MAX_INSPECTION_BYTES)), true),
+    ] {
         let looking = looking(&scene, false, TEST_TIMEOUT);
         let asked = asked(&mut agent).await;
         told(&scene, &asked, said).await;
