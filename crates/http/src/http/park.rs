@@ -36,7 +36,7 @@ const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /rel
 /// What the client of such a session calls itself.
 const CLIENT: &str = "ray-relay park";
 /// How long the list may take to show the park.
-const SHOWN: Duration = Duration::from_secs(5);
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -215,7 +215,7 @@ async fn ending(ctx: &Context, id: BreakpointId) -> Ending {
         holder.map(|holder| holder.parked_until)
     };
     let is_over = |list: &Arc<Snapshot>| until(list).is_none_or(|until| until.is_some());
-    match timeout(SHOWN, lists.wait_for(is_over)).await {
+    match timeout(LIST_TIMEOUT, lists.wait_for(is_over)).await {
         Ok(Ok(list)) => until(&list).flatten().map_or(Ending::Over, Ending::Parked),
         Ok(Err(_)) | Err(_) => Ending::Late,
     }
@@ -244,7 +244,7 @@ mod tests {
         };
         let claim = ctx.registry.claim(id, holder(None)).unwrap();
         assert!(matches!(ending(&ctx, id).await, Ending::Late));
-        let until = Timestamp::now().after(SHOWN);
+        let until = Timestamp::now().after(LIST_TIMEOUT);
         let parks = async {
             claim.held_by(holder(Some(until)));
         };

@@ -51,7 +51,7 @@ pub(super) const MAX_VALUE_CHARS: usize = 100_000;
 /// Lines of source around the place where a frame stands.
 const AROUND: usize = 8;
 /// How long the list may take to show a park that has come to this relay.
-const SHOWN: Duration = Duration::from_secs(5);
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -219,7 +219,7 @@ async fn brought_here(
         let row = list.find(id).filter(|row| is_here(row))?;
         row.holder()?.parked_until.map(|_| Arc::clone(row))
     };
-    let shown = timeout(SHOWN, lists.wait_for(|list| parked(list).is_some())).await;
+    let shown = timeout(LIST_TIMEOUT, lists.wait_for(|list| parked(list).is_some())).await;
     let held = shown.ok().and_then(|list| parked(&*list.ok()?));
     let held = held.ok_or_else(|| parks::over(authorized.breakpoint()))?;
     Ok(authorise(principal, &held, Scope::View)?)

@@ -21,7 +21,7 @@ const HANDBACK_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// How long a client may take to be found lost, and its session to be parked or over: what it is sent is not taken for
 /// four seconds ([`ray_relay_base::wire::tcp::doubt`]).
-const SHOWN: Duration = Duration::from_secs(6);
+const CLIENT_LOST_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Sessions of one person that are doubted at a time.
 const MAX_DOUBTED_SESSIONS: usize = 16;
@@ -72,7 +72,7 @@ pub async fn made_sure(
     };
     let doubted = held.iter().filter_map(|id| sessions.doubt(*id));
     let mut doubts: Vec<_> = doubted.collect();
-    let until = Instant::now() + SHOWN;
+    let until = Instant::now() + CLIENT_LOST_TIMEOUT;
     let (mut pause, longest) = LOOKS;
     let mut look = Instant::now() + pause;
     loop {
@@ -104,7 +104,7 @@ pub async fn subprocesses_made_sure(
     let live = sessions.with_subprocesses(id, principal);
     let doubted = live.into_iter().filter_map(|id| sessions.doubt(id));
     let mut doubts: Vec<_> = doubted.take(MAX_DOUBTED_SESSIONS).collect();
-    let until = Instant::now() + SHOWN;
+    let until = Instant::now() + CLIENT_LOST_TIMEOUT;
     let (mut pause, longest) = LOOKS;
     while !doubts.is_empty() && Instant::now() < until {
         sleep_until((Instant::now() + pause).min(until)).await;

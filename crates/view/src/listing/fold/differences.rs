@@ -19,7 +19,7 @@ use super::told::{json as as_json, lines};
 use super::who::Names;
 
 /// Differences that people are shown, and of each value so many characters.
-const SHOWN: usize = 40;
+const MAX_DIFFERENCES: usize = 40;
 const MAX_VALUE_CHARS: usize = 160;
 
 /// Values of a variable that is another one everywhere.
@@ -362,14 +362,14 @@ impl Comparison {
             ),
             _ => "None is the odd one out.\n".to_owned(),
         };
-        for difference in self.differences.iter().take(SHOWN) {
+        for difference in self.differences.iter().take(MAX_DIFFERENCES) {
             text.push('\n');
             text += &difference.text(names);
         }
-        if differ > SHOWN {
+        if differ > MAX_DIFFERENCES {
             text += &format!(
                 "\n… and {} more differences; --json has all\n",
-                differ - SHOWN
+                differ - MAX_DIFFERENCES
             );
         }
         text + &format!("\n{rest}")
