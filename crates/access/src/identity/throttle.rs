@@ -30,8 +30,8 @@ const MAX_KNOWN_CREDENTIALS: usize = 4096;
 /// Credentials that were told to wait and may come back.
 const MAX_WAITING_CREDENTIALS: usize = 4096;
 
-/// For so long.
-const WAITING_FOR: Duration = Duration::from_secs(60);
+/// How long such a credential may take to come back.
+const RETRY_PERIOD: Duration = Duration::from_secs(60);
 
 /// How long a right credential is remembered after its last use.
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
@@ -118,19 +118,20 @@ impl Throttle {
             return ThrottleVerdict::Look;
         }
         let waited = self.waiting.get(credential).map(|at| now - *at);
-        let came_back = waited.is_some_and(|waited| (TRIAL_EVERY..WAITING_FOR).contains(&waited));
+        let came_back =
+            waited.is_some_and(|waited| (TRIAL_EVERY..RETRY_PERIOD).contains(&waited));
         if failures.first.take(now) || (came_back && failures.again.take(now)) {
             self.waiting.remove(credential);
             return ThrottleVerdict::Try;
         }
         // The next trial may come sooner than the end of the back-off.
         let next = (failures.first.refilled + TRIAL_EVERY).min(failures.until);
-        if waited.is_none_or(|waited| waited >= WAITING_FOR) {
+        if waited.is_none_or(|waited| waited >= RETRY_PERIOD) {
             let waiting = &mut self.waiting;
             remember(
                 waiting,
                 MAX_WAITING_CREDENTIALS,
-                WAITING_FOR,
+                RETRY_PERIOD,
                 *credential,
                 now,
             );

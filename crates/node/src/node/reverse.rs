@@ -41,7 +41,7 @@ use ray_relay_base::wire::{read_through, tcp};
 const MAX_PORTS: usize = 1000;
 
 /// Workers that may wait at one rendezvous.
-const WAITING: usize = 16;
+const MAX_WAITING_WORKERS: usize = 16;
 
 /// How long a port may still be another's: a link that was lost gives its own back in a moment.
 const BOUND: Duration = Duration::from_secs(3);
@@ -184,7 +184,7 @@ impl Site {
             Err(why) => return warn!(why, "refused a relay's rendezvous"),
         };
         info!("listens for workers whose debugger listens elsewhere");
-        let places = Arc::new(Semaphore::new(WAITING));
+        let places = Arc::new(Semaphore::new(MAX_WAITING_WORKERS));
         loop {
             // Beyond those that may wait they do so in the kernel's queue: a connection that is just closed is waited on for ever.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else {

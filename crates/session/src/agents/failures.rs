@@ -35,7 +35,7 @@ const AT_A_TIME: usize = 32;
 const NEWS: Duration = Duration::from_secs(60);
 
 /// News that wait for who tells them.
-const WAITING: usize = 256;
+const MAX_QUEUED_FAILURES: usize = 256;
 
 /// A task that has failed.
 #[derive(Debug, Clone)]
@@ -78,7 +78,7 @@ impl Default for Failures {
         Self {
             entries: Mutex::default(),
             unnamed: Notify::new(),
-            news: broadcast::Sender::new(WAITING),
+            news: broadcast::Sender::new(MAX_QUEUED_FAILURES),
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::end::AgentLinkEnd;
 use super::link::Link;
-use super::{INSPECTIONS, STREAMS, WAITING};
+use super::{INSPECTIONS, MAX_WAITING_STREAMS, STREAMS};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::messages::Name;
 use ray_relay_base::wire::tunnel::text::Hex;
@@ -113,7 +113,7 @@ impl Table {
         self.standings.retain(|_, known| known.strong_count() > 0);
         let standing = Arc::new(AgentProcess {
             streams: Arc::new(Semaphore::new(STREAMS)),
-            waiting: Arc::new(Semaphore::new(WAITING)),
+            waiting: Arc::new(Semaphore::new(MAX_WAITING_STREAMS)),
             inspections: Semaphore::new(INSPECTIONS),
             cut: CancellationToken::new(),
             sessions: Mutex::default(),

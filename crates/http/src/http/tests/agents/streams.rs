@@ -280,7 +280,7 @@ async fn no_more_is_asked_of_an_agent_than_it_may_have() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let mut waiting = Vec::new();
-    for _ in 0..ray_relay_session::agents::WAITING {
+    for _ in 0..ray_relay_session::agents::MAX_WAITING_STREAMS {
         waiting.push(asking(&scene, TEST_TIMEOUT));
         agent.asked().await;
     }
