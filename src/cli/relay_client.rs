@@ -43,7 +43,7 @@ const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(90);
 /// The deadline of the answer to what runs, for which the relay asks the heads.
 const RUNNING_DEADLINE: Duration = Duration::from_secs(40);
 /// The deadline of the answer to looks at what runs: each has some seconds, and all together half a minute.
-const LOOKS_DEADLINE: Duration = Duration::from_secs(75);
+const INSPECTIONS_DEADLINE: Duration = Duration::from_secs(75);
 /// Tasks that are asked for at a time, and that are taken in all.
 const TASKS_OF_PAGE: usize = 5000;
 const MAX_TASKS: usize = 200_000;
@@ -153,7 +153,7 @@ impl RelayClient {
     /// What the relay sees of the running tasks that `wanted` means.
     pub(super) async fn looks(&self, wanted: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/looks";
-        let response = self.post(path, wanted, LOOKS_DEADLINE).await?;
+        let response = self.post(path, wanted, INSPECTIONS_DEADLINE).await?;
         self.answer(response, "looks").await
     }
 

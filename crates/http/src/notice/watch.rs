@@ -21,8 +21,8 @@ use ray_relay_session::agents::Failed;
 use ray_relay_session::release::auto;
 use ray_relay_session::session::parks::is_parked;
 
-/// Looks at the list in the time after which something is told, and the bounds of the pause between two.
-const LOOKS: u32 = 20;
+/// Polls of the list in the time after which something is told, and the bounds of the pause between two.
+const POLLS_PER_NOTICE: u32 = 20;
 const MIN_POLL_DELAY: Duration = Duration::from_millis(100);
 const MAX_POLL_DELAY: Duration = Duration::from_secs(10);
 
@@ -88,7 +88,7 @@ impl<'a> Watch<'a> {
         let mut events = registry.events();
         self.catch_up(&registry.snapshot());
         let soonest = self.config.paused_for.min(self.config.collective_within);
-        let pause = (soonest / LOOKS).clamp(MIN_POLL_DELAY, MAX_POLL_DELAY);
+        let pause = (soonest / POLLS_PER_NOTICE).clamp(MIN_POLL_DELAY, MAX_POLL_DELAY);
         let mut looks = interval(pause);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

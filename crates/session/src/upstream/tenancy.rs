@@ -19,14 +19,14 @@ use ray_relay_ray::ray::registry::{Lease, ReleasedWorker, WorkerLocation};
 /// When a task is looked after, counted from the goodbye. It may come to its next stop while the goodbye is on its way, and
 /// then stand still with no client attached and Ray not knowing, in no list (debugpy 1.8.0 to 1.8.22: about 1 in 110 quick
 /// rounds, on a busy machine also seconds later). Ray needs a moment to write down a stop that it does know of.
-const LOOKS: [Duration; 3] = [
+const CHECK_DELAYS: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(3),
     Duration::from_secs(9),
 ];
-/// The number of [`LOOKS`] that a relay that ends has time for: it is to be gone in 5 s, of which a session has 3 s to
+/// The number of [`CHECK_DELAYS`] that a relay that ends has time for: it is to be gone in 5 s, of which a session has 3 s to
 /// go quiet.
-const LOOKS_AT_THE_END: usize = 1;
+const MAX_SHUTDOWN_CHECKS: usize = 1;
 
 /// The deadline of the first message of a debugger that is looked after.
 const GREETING: Duration = Duration::from_secs(10);
@@ -78,9 +78,9 @@ impl Tenancy {
     async fn look_after(self) {
         let Some(left) = &self.left else { return };
         let since = Instant::now();
-        for (done, after) in LOOKS.into_iter().enumerate() {
+        for (done, after) in CHECK_DELAYS.into_iter().enumerate() {
             let ending = async {
-                match done < LOOKS_AT_THE_END {
+                match done < MAX_SHUTDOWN_CHECKS {
                     true => std::future::pending().await,
                     false => self.agents.closed().await,
                 }
