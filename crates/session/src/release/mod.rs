@@ -44,7 +44,7 @@ pub enum NotReleased {
 
 /// How long a debugger may take to be left after its last answer, so that the list is right when the caller hears of
 /// it.
-const GIVEN_BACK: Duration = Duration::from_secs(3);
+const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Lets the task at the breakpoint of `authorized` run on. `holder` has it meanwhile.
 ///
@@ -85,7 +85,7 @@ pub async fn release(
                 let debugger = upstream::connect(&owned, &permit, owned.config.dap.max_frame);
                 let debugger = debugger.await.map_err(LetRunError::Upstream)?;
                 let ran = let_run(debugger, breakpoint.paused_threads).await;
-                permit.attached().end(GIVEN_BACK).await;
+                permit.attached().end(RETURN_TIMEOUT).await;
                 Ok(ran.map_err(LetRunError::Debugger)?)
             }
             Kind::Pdb => {

@@ -44,7 +44,7 @@ use ray_relay_ray::ray::registry::Holder;
 const WHY: Duration = Duration::from_millis(250);
 
 /// How long a worker may take to be left, so that the list is right when the caller hears of it.
-pub const GIVEN_BACK: Duration = Duration::from_secs(3);
+pub const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long an interrupted expression may take to end.
 const INTERRUPTED: Duration = Duration::from_secs(3);
@@ -435,7 +435,7 @@ impl<'a> Park<'a> {
                 .parks
                 .missed(owner, worker.breakpoint());
         }
-        worker.end(GIVEN_BACK).await;
+        worker.end(RETURN_TIMEOUT).await;
         match recorded {
             true => closing.end_recorded(outcome).await,
             false => closing.end(outcome).await,

@@ -30,7 +30,7 @@ use ray_relay_session::upstream::park::{self, ResumeState, Resumed, Stay};
 /// How long the head is asked why a worker died.
 const WHY: Duration = Duration::from_secs(2);
 /// How long the worker is waited for when the session is over.
-const GIVEN_BACK: Duration = Duration::from_secs(3);
+const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What a person is told who leaves a task.
 pub(super) const RUNS_ON: &str = "The task runs on without a debugger.\n";
@@ -124,13 +124,13 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 }
                 drop(line);
                 let (attached, closing) = live.part();
-                attached.end(GIVEN_BACK).await;
+                attached.end(RETURN_TIMEOUT).await;
                 (closing, outcome, next)
             }
             Err(why) => {
                 self.not_reached(&mut begun.permit, &why).await;
                 let (permit, closing) = begun.part();
-                permit.end(GIVEN_BACK).await;
+                permit.end(RETURN_TIMEOUT).await;
                 (closing, Outcome::Refused, NextPrompt::List)
             }
         };
