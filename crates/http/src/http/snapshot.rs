@@ -49,7 +49,7 @@ const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /rel
 /// Longest value that may be asked for, in characters.
 pub(super) const MAX_VALUE_CHARS: usize = 100_000;
 /// Lines of source around the place where a frame stands.
-const AROUND: usize = 8;
+const SOURCE_CONTEXT_LINES: usize = 8;
 /// How long the list may take to show a park that has come to this relay.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -80,7 +80,7 @@ impl SnapshotRequest {
             value: self.limit.unwrap_or(usual.value),
             locals: self.locals,
             process: self.process,
-            around: AROUND,
+            around: SOURCE_CONTEXT_LINES,
             account,
             ..usual
         }
