@@ -18,7 +18,7 @@ use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::{BreakpointId, Snapshot};
 
 /// How long behind the goodbye of a subprocess its task may be parked, which takes [`HALF_CLOSED`] from its own.
-const MOMENT: Duration = Duration::from_secs(1);
+const TASK_PARK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The same where a whole window may be closed, which is known after a second.
 const WINDOW_PARK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -42,7 +42,11 @@ async fn with_its_task(
         let holder = list.find(id).and_then(|task| task.holder());
         holder.is_some_and(|holder| holder.parked_until.is_some())
     };
-    let parked = timeout(patience.unwrap_or(MOMENT), lists.wait_for(is_parked)).await;
+    let parked = timeout(
+        patience.unwrap_or(TASK_PARK_TIMEOUT),
+        lists.wait_for(is_parked),
+    )
+    .await;
     matches!(parked, Ok(Ok(_)))
 }
 

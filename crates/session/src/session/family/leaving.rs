@@ -13,7 +13,7 @@ use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Location};
 
 /// How long after the last goodbye of a family another one counts as said with it: VS Code says all within a millisecond,
 /// and a network has its own pace.
-const MOMENT: Duration = Duration::from_millis(200);
+const NEXT_DISCONNECT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// How long all of them may take.
 const ALL_DISCONNECTS_TIMEOUT: Duration = Duration::from_secs(1);
@@ -125,7 +125,7 @@ pub(super) async fn all_leave(mut members: watch::Receiver<Members>) -> bool {
         if all {
             return true;
         }
-        let until = (last + MOMENT).min(began + ALL_DISCONNECTS_TIMEOUT);
+        let until = (last + NEXT_DISCONNECT_TIMEOUT).min(began + ALL_DISCONNECTS_TIMEOUT);
         tokio::select! {
             // Closed with the family, which the goodbye of its parent has ended.
             changed = members.changed() => if changed.is_err() {
