@@ -25,7 +25,7 @@ use ray_relay_session::session::{Attached, WorkerEnd};
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the head is asked why a worker is gone, when the client knows that it is.
-const WHY_PATIENCE: Duration = Duration::from_secs(2);
+const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A client whose session is over.
 pub(super) struct Linger<S> {
@@ -121,7 +121,7 @@ enum FarewellStep {
 impl Unexplained {
     async fn ask(mut self, context: &Context) -> Option<Value> {
         let breakpoint = Arc::clone(self.worker.breakpoint());
-        match self.worker.ask_why_died(WHY_PATIENCE).await {
+        match self.worker.ask_why_died(DEATH_CAUSE_TIMEOUT).await {
             Some(why) => Some(gone(context, &breakpoint, &why)),
             None => self.closed.then(|| lost(&breakpoint.title())),
         }

@@ -41,7 +41,7 @@ use ray_relay_debugger::debugger::waiting::{AfterWaiting, Waiting};
 use ray_relay_ray::ray::registry::Holder;
 
 /// How long the head is asked why a worker is gone.
-const WHY: Duration = Duration::from_millis(250);
+const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// How long a worker may take to be left, so that the list is right when the caller hears of it.
 pub const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
@@ -346,7 +346,13 @@ impl<'a> Park<'a> {
     }
 
     async fn died(&mut self) -> Outcome {
-        if self.live.worker.ask_why_died(WHY).await.is_none() {
+        if self
+            .live
+            .worker
+            .ask_why_died(DEATH_CAUSE_TIMEOUT)
+            .await
+            .is_none()
+        {
             self.live.worker.unexplained();
         }
         let id = self.live.worker.breakpoint().id;

@@ -28,7 +28,7 @@ use ray_relay_session::upstream;
 use ray_relay_session::upstream::park::{self, ResumeState, Resumed, Stay};
 
 /// How long the head is asked why a worker died.
-const WHY: Duration = Duration::from_secs(2);
+const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the worker is waited for when the session is over.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -141,7 +141,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
 
     async fn not_reached(&mut self, permit: &mut Permit, why: &upstream::ConnectError) {
         self.context.metrics.refused(RefusalKind::Upstream);
-        let sentence = match permit.ask_why_died(WHY).await {
+        let sentence = match permit.ask_why_died(DEATH_CAUSE_TIMEOUT).await {
             Some(death) => self.ended(permit.breakpoint(), &death),
             None => format!("cannot reach {}: {why}", permit.breakpoint().title()),
         };
@@ -319,7 +319,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 (Outcome::Client, NextPrompt::List)
             }
             WorkerOutcome::Prompt(Ok(end @ (PromptEnd::Terminated | PromptEnd::Lost(_)))) => {
-                let sentence = match live.worker.ask_why_died(WHY).await {
+                let sentence = match live.worker.ask_why_died(DEATH_CAUSE_TIMEOUT).await {
                     Some(why) => self.ended(&breakpoint, &why),
                     None => {
                         if matches!(end, PromptEnd::Lost(Lost::Broken(_)))
