@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use super::history;
 
 /// How long Tab waits for the worker.
-const COMPLETION_PATIENCE: Duration = Duration::from_secs(3);
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest line from a pipe, in bytes.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
@@ -256,7 +256,7 @@ impl Completer for Completing {
             return Ok((at, Vec::new()));
         }
         Ok(answered
-            .recv_timeout(COMPLETION_PATIENCE)
+            .recv_timeout(COMPLETION_TIMEOUT)
             .unwrap_or((at, Vec::new())))
     }
 }

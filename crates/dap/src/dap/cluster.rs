@@ -50,10 +50,10 @@ use ray_relay_session::session::parks::{is_own, longest, with_parked};
 use ray_relay_session::session::{GroupRoot, within};
 
 /// How long the client may take to configure before children are announced all the same.
-const CONFIGURE_PATIENCE: Duration = Duration::from_secs(10);
+const CONFIGURE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the client may take to be told that its time is over.
-const FAREWELL_PATIENCE: Duration = Duration::from_millis(500);
+const FAREWELL_DELAY: Duration = Duration::from_millis(500);
 
 /// Runs the session to its end, with the workers that `principal` may attach to. The sessions that it had the client open
 /// end with it, whatever ends it, unless the client restarts it.
@@ -119,7 +119,7 @@ fn offered(principal: &Principal, list: &Arc<Snapshot>) -> Arc<Snapshot> {
 
 async fn overdue(principal: &Principal) {
     principal.ended().await;
-    tokio::time::sleep(FAREWELL_PATIENCE).await;
+    tokio::time::sleep(FAREWELL_DELAY).await;
 }
 
 async fn relate<S>(
@@ -139,7 +139,7 @@ where
     let mut family = parent.tasks();
     client.send(&event(Event::Initialized, Value::Null)).await?;
     let (mut configured, mut draining) = (false, false);
-    let mut look_again = Some(Instant::now() + CONFIGURE_PATIENCE);
+    let mut look_again = Some(Instant::now() + CONFIGURE_TIMEOUT);
     loop {
         let again = look_again.unwrap_or_else(Instant::now);
         tokio::select! {

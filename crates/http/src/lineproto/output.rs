@@ -19,7 +19,7 @@ const QUEUE: usize = 16;
 const LITTLE: usize = 4 * 1024;
 
 /// How long a piece waits for memory. What the client reads meanwhile is free.
-const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the client may take one piece; after that the reader counts as gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -108,7 +108,7 @@ impl Out {
         }
         let (mut bytes, mut taken) = (bytes, self.nothing());
         if taken.resize_beyond(LITTLE, bytes.len()).is_err()
-            && let Err(short) = taken.resize_within(bytes.len(), MEMORY_PATIENCE).await
+            && let Err(short) = taken.resize_within(bytes.len(), MEMORY_TIMEOUT).await
         {
             bytes = format!("\n*** {} bytes are not shown: {short}\n", bytes.len()).into_bytes();
             taken.insist(bytes.len());

@@ -23,7 +23,7 @@ use crate::ray::registry::{Change, PollOutcome, query};
 use ray_relay_base::wire::backoff::Backoff;
 
 /// How long a new breakpoint may wait for its node's state before it is listed without.
-const NODE_PATIENCE: Duration = Duration::from_secs(1);
+const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Least time from the beginning of a poll to the next, however many sessions end.
 const SPACING: Duration = Duration::from_millis(25);
@@ -211,7 +211,7 @@ impl Poller<'_> {
         let cluster = self.cluster;
         if self.shared.with(|state| state.wants_nodes(cluster, &rows)) {
             // Listed first and struck off a moment later, a lost node's workers would flicker.
-            let _ = tokio::time::timeout(NODE_PATIENCE, self.nodes.check()).await;
+            let _ = tokio::time::timeout(NODE_TIMEOUT, self.nodes.check()).await;
         }
         let mut taking = self
             .shared
