@@ -167,7 +167,8 @@ fn garbage(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
-/// Sends `bytes` with duplicates of `descriptors`, of which there may be [`MAX_SENT_DESCRIPTORS`]; gives how many bytes went.
+/// Sends `bytes` with duplicates of `descriptors`, of which there may be [`MAX_SENT_DESCRIPTORS`]; gives how many
+/// bytes went.
 ///
 /// # Errors
 /// Of the system.

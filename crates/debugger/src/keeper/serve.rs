@@ -1,8 +1,8 @@
 //! `ray-relay keeper`: holds duplicates of relays' connections to debuggers, and does nothing else.
 //!
 //! What a relay gives is that relay's until it says that it needs it no longer, or is gone; then it is unclaimed, and
-//! the next relay that comes, or one that is there, gets it. Bounds: [`MAX_CONNECTIONS`] connections, [`RELAYS`] relays at a time, and
-//! [`UNCLAIMED_PERIOD`] for what no relay claims.
+//! the next relay that comes, or one that is there, gets it. Bounds: [`MAX_CONNECTIONS`] connections, [`RELAYS`] relays at
+//! a time, and [`UNCLAIMED_PERIOD`] for what no relay claims.
 
 use std::collections::HashMap;
 use std::fs::DirBuilder;

@@ -1,8 +1,8 @@
 //! Debug Adapter Protocol as a client: requests out, answers and events in.
 //!
 //! One owner, no task: [`Wire::read`] is cancel safe, so its caller may wait for other things at the same time.
-//! A message larger than [`MAX_MESSAGE_BYTES`], or than there is memory for, is skipped as it arrives and never held, so no program's output
-//! can make the client grow.
+//! A message larger than [`MAX_MESSAGE_BYTES`], or than there is memory for, is skipped as it arrives and never held,
+//! so no program's output can make the client grow.
 
 use std::time::Duration;
 

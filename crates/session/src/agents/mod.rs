@@ -9,8 +9,9 @@
 //! Relays that are linked with the same agents know through them what each other's sessions hold ([`peers`]), and what
 //! is revoked ([`revoked`]).
 //!
-//! Bounds: links in all (`upstream.max_agents`), those that are not believed yet ([`newcomers`]), [`STREAMS`] and [`MAX_WAITING_STREAMS`] for each agent, what it may say in a second
-//! ([`link`](ray_relay_base::wire::link)), one message ([`MAX_MESSAGE_BYTES`](ray_relay_base::wire::tunnel::messages::MAX_MESSAGE_BYTES)). Where anything is in doubt, no agent speaks for the node.
+//! Bounds: links in all (`upstream.max_agents`), those that are not believed yet ([`newcomers`]), [`STREAMS`] and
+//! [`MAX_WAITING_STREAMS`] for each agent, what it may say in a second ([`link`](ray_relay_base::wire::link)), one message
+//! ([`MAX_MESSAGE_BYTES`](ray_relay_base::wire::tunnel::messages::MAX_MESSAGE_BYTES)). Where anything is in doubt, no agent speaks for the node.
 
 pub mod end;
 mod failed;

@@ -24,8 +24,8 @@ const CHECK_DELAYS: [Duration; 3] = [
     Duration::from_secs(3),
     Duration::from_secs(9),
 ];
-/// The number of [`CHECK_DELAYS`] that a relay that ends has time for: it is to be gone in 5 s, of which a session has 3 s to
-/// go quiet.
+/// The number of [`CHECK_DELAYS`] that a relay that ends has time for: it is to be gone in 5 s, of which a session
+/// has 3 s to go quiet.
 const MAX_SHUTDOWN_CHECKS: usize = 1;
 
 /// The deadline of the first message of a debugger that is looked after.

@@ -46,8 +46,8 @@ impl Default for Quiet {
 }
 
 impl Quiet {
-    /// Of `places` those that `user` is to be asked about now, at most [`MAX_NEW_PLACES`] that were not asked about before; the others;
-    /// and whether there are more.
+    /// Of `places` those that `user` is to be asked about now, at most [`MAX_NEW_PLACES`] that were not asked about
+    /// before; the others; and whether there are more.
     pub(super) fn part(
         &self,
         user: &Key,

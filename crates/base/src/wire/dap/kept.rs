@@ -1,7 +1,8 @@
 //! What a debugger says while no client hears it, as far as the next client has to know.
 //!
 //! Pure. Stops and what ends them are folded, output and the subprocesses that wait to be debugged are kept as they came,
-//! within [`MAX_KEPT_BYTES`]; the oldest goes first, and how much went is known. Answers to the client that is gone are dropped.
+//! within [`MAX_KEPT_BYTES`]; the oldest goes first, and how much went is known. Answers to the client that is gone
+//! are dropped.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! Bytes in both directions over a WebSocket.
 //!
-//! Each write is a binary message of at most [`MAX_FRAME_BYTES`] bytes, sent at once. An empty one says that nothing more
-//! comes from that side, while the other may go on: a half-close, which the close frame of WebSocket is not. A close
+//! Each write is a binary message of at most [`MAX_FRAME_BYTES`] bytes, sent at once. An empty one says that nothing
+//! more comes from that side, while the other may go on: a half-close, which the close frame of WebSocket is not. A close
 //! frame, and the end of the connection below, end both.
 
 use std::io;

@@ -27,7 +27,8 @@ use ray_relay_session::session::parks::ParkShare;
 use ray_relay_session::session::{GroupMember, Permit, WorkerEnd};
 use ray_relay_session::upstream::{self, ConnectError, MAX_HANDSHAKE_FRAME};
 
-/// How long the head is asked why a worker died where the client knows of the end, or waits for an answer to its `attach`.
+/// How long the head is asked why a worker died where the client knows of the end, or waits for an answer to its
+/// `attach`.
 pub(super) const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often a debugger that answers too late is tried again.

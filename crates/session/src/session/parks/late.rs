@@ -1,6 +1,7 @@
 //! Parks that are over because no client came in time, for the one that comes later: a laptop may have slept for longer.
 //!
-//! Bounds: [`EACH`] of one person, [`MAX_EXPIRED_PARKS`] in all, the oldest of which are forgotten, and each after [`KEPT`].
+//! Bounds: [`EACH`] of one person, [`MAX_EXPIRED_PARKS`] in all, the oldest of which are forgotten, and each after
+//! [`KEPT`].
 
 use std::collections::VecDeque;
 use std::time::Duration;
