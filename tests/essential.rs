@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 /// For the relay to start, and to come to the place where it falls.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// From the panic to the end of the process.
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ impl Relay {
     /// The next line with `wanted` in it, and when it came.
     fn line(&mut self, wanted: &str) -> (Instant, String) {
         loop {
-            let next = self.lines.recv_timeout(PATIENCE);
+            let next = self.lines.recv_timeout(TEST_TIMEOUT);
             let (at, line) = next.unwrap_or_else(|_| panic!("no {wanted:?} in:\n{}", self.seen));
             self.seen += &format!("{line}\n");
             if line.contains(wanted) {

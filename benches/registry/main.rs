@@ -20,8 +20,7 @@ use head::Head;
 
 const SIZES: [usize; 2] = [1_000, 10_000];
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A round that takes longer is given up.
-const PATIENCE: Duration = Duration::from_secs(120);
+const ROUND_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long breakpoints are claimed.
 const CLAIMING: Duration = Duration::from_secs(3);
 /// How often the list is looked at.
@@ -100,8 +99,8 @@ fn round(size: usize, half_leave: bool) -> Result<Figures> {
     loop {
         std::thread::sleep(LOOK);
         let list = registry.snapshot();
-        if began.elapsed() > PATIENCE {
-            return Err(format!("{size} workers: not done within {PATIENCE:?}").into());
+        if began.elapsed() > ROUND_TIMEOUT {
+            return Err(format!("{size} workers: not done within {ROUND_TIMEOUT:?}").into());
         }
         if let Some(age) = list.age(Instant::now()) {
             figures.age = figures.age.max(age.as_secs_f64());

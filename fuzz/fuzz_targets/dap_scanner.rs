@@ -8,7 +8,7 @@ use ray_relay_dap::dap::messages::{captures_from_client, captures_from_worker};
 use ray_relay_base::wire::dap::codec::{Frames, put_frame};
 use ray_relay_base::wire::dap::peek::Depth;
 use ray_relay_base::wire::dap::scanner::{Rules, ScanStep, Scanner};
-use ray_relay_fuzz::{Body, LONGEST as MOST, is_acted_upon, must_be_captured, pieces};
+use ray_relay_fuzz::{Body, MAX_BODY_BYTES, is_acted_upon, must_be_captured, pieces};
 
 #[derive(Debug, Arbitrary)]
 struct Input<'a> {
@@ -30,8 +30,8 @@ fuzz_target!(|input: Input<'_>| {
         } else {
             captures_from_worker
         },
-        max_captured: MOST,
-        max_passed: MOST,
+        max_captured: MAX_BODY_BYTES,
+        max_passed: MAX_BODY_BYTES,
     };
     let mut wire = Vec::new();
     for body in &input.bodies {
@@ -39,7 +39,7 @@ fuzz_target!(|input: Input<'_>| {
     }
     wire.extend_from_slice(input.rest);
 
-    let mut frames = Frames::new(MOST);
+    let mut frames = Frames::new(MAX_BODY_BYTES);
     frames.buffer().extend_from_slice(&wire);
     let mut expected = Vec::new();
     while let Ok(Some(body)) = frames.next_body() {
@@ -47,7 +47,7 @@ fuzz_target!(|input: Input<'_>| {
     }
 
     let mut scanner = Scanner::new(rules);
-    let mut passed = Frames::new(MOST);
+    let mut passed = Frames::new(MAX_BODY_BYTES);
     let mut held = Vec::new();
     let mut seen = Vec::new();
     'wire: for piece in pieces(&wire, input.cuts) {

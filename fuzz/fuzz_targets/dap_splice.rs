@@ -15,7 +15,7 @@ use ray_relay_base::wire::dap::peek::Depth;
 use ray_relay_base::wire::dap::scanner::Rules;
 use ray_relay_base::wire::dap::splice::{Side, Splice, SpliceEvent};
 use ray_relay_base::wire::peer_stream::PeerStream;
-use ray_relay_fuzz::{Body, LONGEST as MOST, is_acted_upon, must_be_captured};
+use ray_relay_fuzz::{Body, MAX_BODY_BYTES, is_acted_upon, must_be_captured};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What a captured body has in front when it goes on.
@@ -132,8 +132,8 @@ fn bodies(wire: &[u8], most: usize) -> (Vec<Vec<u8>>, bool) {
 
 /// What arrived of what was sent: in order, and marked where it has to be captured.
 fn compare(sent: &[u8], got: &[u8], whole: bool, acted: fn(&[u8]) -> bool) {
-    let (expected, _) = bodies(sent, MOST);
-    let (got, is_frames) = bodies(got, MOST + 1);
+    let (expected, _) = bodies(sent, MAX_BODY_BYTES);
+    let (got, is_frames) = bodies(got, MAX_BODY_BYTES + 1);
     assert!(is_frames, "what is delivered is well formed");
     assert!(got.len() <= expected.len(), "more came than was sent");
     if whole {
@@ -176,8 +176,8 @@ fn rules(
     Rules {
         depth,
         captures,
-        max_captured: MOST,
-        max_passed: MOST,
+        max_captured: MAX_BODY_BYTES,
+        max_passed: MAX_BODY_BYTES,
     }
 }
 

@@ -5,7 +5,7 @@
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use ray_relay_debugger::pdb::grammar::{
-    LONGEST_EXPANDED, PdbCommand, expand, first, parse, resumes, span,
+    MAX_EXPANDED_BYTES, PdbCommand, expand, first, parse, resumes, span,
 };
 
 const RUNNING: [&str; 16] = [
@@ -140,7 +140,7 @@ fuzz_target!(|input: Input<'_>| {
     let _ = span(input.line);
     let expanded = expand(input.alias, input.line);
     if let Some(text) = &expanded {
-        assert!(text.len() <= LONGEST_EXPANDED);
+        assert!(text.len() <= MAX_EXPANDED_BYTES);
     }
     // As pdb does it, where it does not look at its own work.
     let words: Vec<&str> = input.line.split_whitespace().skip(1).collect();
@@ -152,5 +152,5 @@ fuzz_target!(|input: Input<'_>| {
         text.replace(&format!("%{number}"), word)
     });
     let text = text.replace("%*", &words.join(" "));
-    assert_eq!(expanded, (text.len() <= LONGEST_EXPANDED).then_some(text));
+    assert_eq!(expanded, (text.len() <= MAX_EXPANDED_BYTES).then_some(text));
 });

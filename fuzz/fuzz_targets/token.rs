@@ -9,7 +9,7 @@ use ray_relay_access::identity::revocation::Revocation;
 use ray_relay_access::identity::{Claims, CredentialRefusal, Expectations, Jws};
 use serde_json::Value;
 
-const LONGEST: usize = 4096;
+const MAX_TOKEN_BYTES: usize = 4096;
 
 #[derive(Debug, Arbitrary)]
 enum Input<'a> {
@@ -42,10 +42,10 @@ fuzz_target!(|input: Input<'_>| match input {
 });
 
 fn token(text: &str) {
-    let jws = match Jws::parse(text, LONGEST) {
+    let jws = match Jws::parse(text, MAX_TOKEN_BYTES) {
         Ok(jws) => jws,
         Err(refusal) => {
-            assert_eq!(refusal == CredentialRefusal::TooLong, text.len() > LONGEST);
+            assert_eq!(refusal == CredentialRefusal::TooLong, text.len() > MAX_TOKEN_BYTES);
             return;
         }
     };

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use ray_relay_base::wire::tunnel::messages::{
-    FromAgent, FromRelay, LARGEST, StreamGreeting, read, written,
+    FromAgent, FromRelay, MAX_MESSAGE_BYTES, StreamGreeting, read, written,
 };
 
 fuzz_target!(|text: &str| {
@@ -12,7 +12,7 @@ fuzz_target!(|text: &str| {
         && message != FromRelay::Unknown
     {
         let again = written(&message);
-        assert!(again.len() <= LARGEST);
+        assert!(again.len() <= MAX_MESSAGE_BYTES);
         assert_eq!(read::<FromRelay>(&again).unwrap(), message);
     }
     if let Ok(message) = read::<FromAgent>(text)

@@ -54,7 +54,7 @@ pub fn as_python(text: &[u8]) -> Option<Value> {
 }
 
 /// The longest body of a DAP message here, in bytes.
-pub const LONGEST: usize = 2000;
+pub const MAX_BODY_BYTES: usize = 2000;
 
 /// The body of a DAP message, or of what is none.
 #[derive(Debug, Arbitrary)]
@@ -78,7 +78,7 @@ impl Body<'_> {
                 r#"{{"type": "response", "success": {success}, "command": "{command}", "body": {{}}}}"#
             ),
             Self::Long(length, dangerous) => {
-                let filler = "x".repeat(usize::from(*length) % LONGEST);
+                let filler = "x".repeat(usize::from(*length) % MAX_BODY_BYTES);
                 let command = if *dangerous { "terminate" } else { "threads" };
                 format!(r#"{{"x": "{filler}", "type": "request", "command": "{command}"}}"#)
             }

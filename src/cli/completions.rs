@@ -42,9 +42,9 @@ const VARIABLE: &str = "RAY_RELAY_COMPLETE";
 /// What the words of the line mean: said by the command line, which knows this file.
 static LINE: OnceLock<fn() -> Command> = OnceLock::new();
 /// How long a Tab may take: who presses it waits.
-const PATIENCE: Duration = Duration::from_millis(1500);
+const COMPLETION_TIMEOUT: Duration = Duration::from_millis(1500);
 /// More is no help.
-const MOST: usize = 200;
+const MAX_COMPLETIONS: usize = 200;
 
 pub(super) fn run(args: &CompletionsArgs) -> Result<(), Failure> {
     let shells = Shells::builtins();
@@ -95,7 +95,7 @@ fn asked(question: impl AsyncFnOnce(&RelayClient) -> Result<Value, RelayError>) 
     let runtime = runtime.enable_all().build().ok()?;
     let answer = runtime.block_on(async {
         let asked = async { question(&RelayClient::new(args)?).await };
-        timeout(PATIENCE, asked).await
+        timeout(COMPLETION_TIMEOUT, asked).await
     });
     // A name that hangs in the system's resolver does not hold up the shell.
     runtime.shutdown_background();
@@ -137,7 +137,7 @@ fn candidates(list: &Value, begun: &str) -> Vec<CompletionCandidate> {
         is_begun.then(|| CompletionCandidate::new(name).help(Some(id.to_owned().into())))
     };
     let rows = typed_list(list, "breakpoints");
-    rows.filter_map(row).take(MOST).collect()
+    rows.filter_map(row).take(MAX_COMPLETIONS).collect()
 }
 
 /// Numbers of sessions, each with what it is with.
@@ -151,7 +151,7 @@ fn numbers(answer: &Value, begun: &str) -> Vec<CompletionCandidate> {
         id.starts_with(begun)
             .then(|| CompletionCandidate::new(id).help(Some(said.into())))
     };
-    here.filter_map(number).take(MOST).collect()
+    here.filter_map(number).take(MAX_COMPLETIONS).collect()
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ An editor starts it and speaks DAP to it; it speaks to the relay. The attach req
 Exit codes: 0 done, 69 the relay cannot be reached.";
 
 /// Largest message that is refused, in bytes.
-const LARGEST: usize = 1 << 20;
+const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
 /// How long an editor has to send the request that is refused.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -166,7 +166,7 @@ async fn refuse(
     mut to_editor: impl AsyncWrite + Unpin,
     sentence: &str,
 ) {
-    let mut frames = Frames::new(LARGEST);
+    let mut frames = Frames::new(MAX_MESSAGE_BYTES);
     let answered = async {
         loop {
             while let Ok(Some(body)) = frames.next_body() {

@@ -43,16 +43,15 @@ const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(90);
 /// The deadline of the answer to what runs, for which the relay asks the heads.
 const RUNNING_DEADLINE: Duration = Duration::from_secs(40);
 /// The deadline of the answer to looks at what runs: each has some seconds, and all together half a minute.
-const LOOKS_DEADLINE: Duration = Duration::from_secs(75);
+const INSPECTIONS_DEADLINE: Duration = Duration::from_secs(75);
 /// Tasks that are asked for at a time, and that are taken in all.
 const TASKS_OF_PAGE: usize = 5000;
-const MOST_TASKS: usize = 200_000;
+const MAX_TASKS: usize = 200_000;
 /// The deadline of the answer to a diagnosis, for which the relay asks the heads much.
 const EXAMINATION_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a connection is kept for the next request.
 const IDLE: Duration = Duration::from_secs(60);
-/// Largest list that is read.
-const LARGEST_ANSWER: usize = 64 << 20;
+const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// A client for one relay.
 pub(super) struct RelayClient {
@@ -88,10 +87,12 @@ impl RelayClient {
         filters: &[Filter],
     ) -> Result<Value, RelayError> {
         /// As many as a relay takes, and as long.
-        const MOST: (usize, usize) = (4, 256);
+        const MAX_FILTERS: usize = 4;
+        const MAX_FILTER_BYTES: usize = 256;
         let taken = filters.iter().map(Filter::written);
-        let taken = taken.filter(|written| written.len() <= MOST.1).take(MOST.0);
-        let mut query: Vec<_> = taken
+        let short = taken.filter(|written| written.len() <= MAX_FILTER_BYTES);
+        let mut query: Vec<_> = short
+            .take(MAX_FILTERS)
             .map(|written| format!("filter={}", percent_encoded(written)))
             .collect();
         if query.is_empty() {
@@ -131,7 +132,7 @@ impl RelayClient {
             let rows = list_mut(&mut page, "tasks").map(std::mem::take);
             all.extend(rows.unwrap_or_default());
             match typed_at::<Option<&str>>(&page, "next") {
-                Some(last) if all.len() < MOST_TASKS => {
+                Some(last) if all.len() < MAX_TASKS => {
                     next = format!("&after={}", percent_encoded(last));
                 }
                 _ => {
@@ -152,7 +153,7 @@ impl RelayClient {
     /// What the relay sees of the running tasks that `wanted` means.
     pub(super) async fn looks(&self, wanted: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/looks";
-        let response = self.post(path, wanted, LOOKS_DEADLINE).await?;
+        let response = self.post(path, wanted, INSPECTIONS_DEADLINE).await?;
         self.answer(response, "looks").await
     }
 
@@ -383,7 +384,7 @@ impl RelayClient {
     }
 
     async fn body(&self, response: Response<Incoming>) -> Result<Bytes, RelayError> {
-        let body = http::whole(response.into_body(), LARGEST_ANSWER);
+        let body = http::whole(response.into_body(), MAX_ANSWER_BYTES);
         match timeout(ANSWER_DEADLINE, body).await {
             Ok(Ok(body)) => Ok(body),
             Ok(Err(error)) => Err(self.unreachable(format!("its answer broke off ({error})"))),

@@ -12,7 +12,7 @@ use ray_relay_base::dial::{Connector, Proxies, Stream};
 use ray_relay_base::wire::resumed::REPLICA_HEADER;
 
 /// The deadline of TCP.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why there is no WebSocket.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ fn no_url(args: &RelayArgs) -> RelayError {
 /// [`RelayError`], at the deadline at the latest.
 pub(super) async fn dial(args: &RelayArgs) -> Result<Stream, RelayError> {
     let to = args.relay.uri("/").ok_or_else(|| no_url(args))?;
-    let connector = connector(args, PATIENCE)?;
+    let connector = connector(args, CONNECT_TIMEOUT)?;
     let stream = Box::pin(connector.connect(&to)).await;
     stream.map_err(|error| RelayError::of(&args.relay, &error))
 }

@@ -24,7 +24,7 @@ use ray_relay_base::wire::text::replaced;
 pub(super) const VARIABLE: &str = "RAY_RELAY_TOKEN";
 
 /// Longest file that is read as one.
-const LONGEST_FILE: u64 = 64 << 10;
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
 /// How long before its end the token of a command is not good enough any more.
 pub(super) const RENEWED_BEFORE: Duration = Duration::from_secs(30);
@@ -179,9 +179,9 @@ pub(super) fn bearer(token: &str) -> Result<HeaderValue, RelayTokenError> {
 
 fn read(path: &Path) -> std::io::Result<Zeroizing<String>> {
     let mut text = Zeroizing::new(String::new());
-    let mut file = File::open(path)?.take(LONGEST_FILE + 1);
+    let mut file = File::open(path)?.take(MAX_FILE_BYTES + 1);
     file.read_to_string(&mut text)?;
-    match text.len() as u64 > LONGEST_FILE {
+    match text.len() as u64 > MAX_FILE_BYTES {
         true => Err(std::io::Error::other("it is longer than 64 KiB")),
         false => Ok(text),
     }

@@ -33,9 +33,8 @@ It is the port of --to where the agents have that, else one that the name decide
 
 Exit codes: 0 ended by Ctrl-C; 1 refused (the name or the port is in use, no agent listens); 69 the relay cannot be reached; 77 it wants a token, or the token does not permit it.";
 
-/// The pause after the first failure, and the longest one.
-const FIRST: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_secs(15);
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+const MAX_BACKOFF: Duration = Duration::from_secs(15);
 
 /// Why a rendezvous is over.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +54,7 @@ pub(super) async fn run(args: ReverseArgs) -> Result<(), Failure> {
     let told = Arc::new(ReversePrinter::new(args.json, args.to.clone()));
     let mut line = ReverseLink::new(args, Arc::clone(&told));
     let kept = async {
-        let mut backoff = Backoff::new(FIRST, LONGEST);
+        let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         loop {
             let was_ready = line.port.is_some();
             let lost = match Box::pin(line.run()).await {

@@ -11,10 +11,9 @@ use tokio::time::timeout;
 
 /// A stream that is silent for longer is taken for lost: its connection may be half open. A relay sends a comment line well
 /// within it.
-const LONGEST_SILENCE: Duration = Duration::from_secs(90);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Largest event that is kept.
-const LARGEST_EVENT: usize = 64 << 20;
+const MAX_EVENT_BYTES: usize = 64 << 20;
 
 /// One server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +48,7 @@ impl EventFeed {
     /// # Errors
     /// Why there will be no more.
     pub(super) async fn next(&mut self) -> Result<Vec<ServerSentEvent>, String> {
-        let frame = match timeout(LONGEST_SILENCE, self.body.frame()).await {
+        let frame = match timeout(SILENCE_TIMEOUT, self.body.frame()).await {
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(_))) => return Err("the connection broke".to_owned()),
             Ok(None) => return Err("it ended the event stream".to_owned()),
@@ -84,7 +83,7 @@ impl Parser {
             match byte {
                 b'\n' if follows_return => {}
                 b'\n' | b'\r' => events.extend(self.end_line()),
-                _ if self.line.len() + self.data.len() >= LARGEST_EVENT => return Err(TooLarge),
+                _ if self.line.len() + self.data.len() >= MAX_EVENT_BYTES => return Err(TooLarge),
                 _ => self.line.push(byte),
             }
         }

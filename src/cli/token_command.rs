@@ -13,13 +13,12 @@ use zeroize::Zeroizing;
 use ray_relay_access::identity::unverified_expiry;
 
 /// How long a command may take: it may ask a person to log in.
-const PATIENCE: Duration = Duration::from_secs(120);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How often it is looked whether it has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Longest output that is read.
-const LONGEST: u64 = 64 << 10;
+const MAX_OUTPUT_BYTES: u64 = 64 << 10;
 
 /// What plugins of Kubernetes want to be told, and nothing of any cluster.
 const EXEC_INFO: &str = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"interactive":false}}"#;
@@ -72,12 +71,12 @@ pub(super) fn run(command: &str) -> Result<Dated, String> {
     if let Some(output) = child.stdout.take() {
         thread::spawn(move || {
             let mut text = Zeroizing::new(String::new());
-            let read = output.take(LONGEST + 1).read_to_string(&mut text);
+            let read = output.take(MAX_OUTPUT_BYTES + 1).read_to_string(&mut text);
             // A caller that has given up is not there any more.
             let _ = done.send(read.map(|_| text));
         });
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + COMMAND_TIMEOUT;
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
@@ -95,7 +94,9 @@ pub(super) fn run(command: &str) -> Result<Dated, String> {
     }
     let left = deadline.saturating_duration_since(Instant::now());
     match printed.recv_timeout(left) {
-        Ok(Ok(text)) if text.len() as u64 > LONGEST => Err("prints more than 64 KiB".to_owned()),
+        Ok(Ok(text)) if text.len() as u64 > MAX_OUTPUT_BYTES => {
+            Err("prints more than 64 KiB".to_owned())
+        }
         Ok(Ok(text)) => taken_off(&text),
         Ok(Err(error)) => Err(format!("prints what cannot be read: {error}")),
         Err(_) => Err("does not close its output".to_owned()),

@@ -14,8 +14,7 @@ use super::deployed::{File, SecretFiles};
 use ray_relay_access::tls::Pin;
 use ray_relay_base::wire::relay_url::{BadRelayUrl, RelayUrl};
 
-/// Longest file that is taken.
-const LONGEST_FILE: u64 = 64 << 10;
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
 /// `ray-relay deploy`
 #[derive(Debug, Clone, clap::Args)]
@@ -220,7 +219,7 @@ fn read(path: &Path) -> Result<String, DeployError> {
         cause,
     };
     let size = fs::metadata(path).map_err(unreadable)?.len();
-    if size > LONGEST_FILE {
+    if size > MAX_FILE_BYTES {
         return Err(unreadable(std::io::Error::other(
             "it is longer than 64 KiB",
         )));

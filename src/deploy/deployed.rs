@@ -11,8 +11,8 @@ use zeroize::{Zeroize as _, Zeroizing};
 use super::DeployError;
 use super::sealed::{Recipient, seal};
 
-/// Longest line that is read. Certificates and tokens take some kilobytes.
-const LONGEST: u64 = 1 << 20;
+/// Certificates and tokens take some kilobytes.
+const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// The hidden half of `deploy`.
 #[derive(Debug, Clone, clap::Args)]
@@ -106,7 +106,7 @@ fn keep(mut input: impl BufRead, mut output: impl io::Write) -> Result<(), Deplo
 fn line(input: &mut impl BufRead) -> Result<Option<Zeroizing<String>>, DeployError> {
     let mut line = Zeroizing::new(String::new());
     input
-        .take(LONGEST)
+        .take(MAX_LINE_BYTES)
         .read_line(&mut line)
         .map_err(DeployError::Pipe)?;
     Ok(line.pop().filter(|last| *last == '\n').map(|_| line))

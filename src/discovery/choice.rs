@@ -13,7 +13,7 @@ use ray_relay_base::wire::text::one_line;
 use ray_relay_ray::ray::registry::LeftOut;
 
 /// Longest text of the API server's that is shown.
-const SHOWN: usize = 80;
+const MAX_ERROR_CHARS: usize = 80;
 
 /// What is to be watched, and what is not.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -71,7 +71,10 @@ pub(super) fn choose<'a>(
             let turns = by_namespace.entry((comes_up, &one.namespace)).or_default();
             turns.push(RayClusterCandidate { is_free, one, name });
         } else {
-            let shown: String = one_line(&one.to_string()).chars().take(SHOWN).collect();
+            let shown: String = one_line(&one.to_string())
+                .chars()
+                .take(MAX_ERROR_CHARS)
+                .collect();
             chosen.left_out.insert(LeftOut {
                 why: format!("{shown}: KubeRay makes no cluster of such a name").into(),
                 name: shown.into(),

@@ -8,8 +8,8 @@ use ray_relay_base::wire::backoff::Backoff;
 pub(super) const WATCH: Duration = Duration::from_secs(120);
 
 /// First and longest pause after a failure.
-pub(super) const FIRST: Duration = Duration::from_secs(1);
-pub(super) const LONGEST: Duration = Duration::from_secs(60);
+pub(super) const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// After a failure.
-pub(super) const BACKOFF: Backoff = Backoff::new(FIRST, LONGEST);
+pub(super) const BACKOFF: Backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);

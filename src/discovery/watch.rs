@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::discovery::api::{ApiError, RayClusterChange, Scope};
-use crate::discovery::pace::{BACKOFF, FIRST, LONGEST};
+use crate::discovery::pace::{BACKOFF, FIRST_BACKOFF, MAX_BACKOFF};
 use crate::discovery::{Discovery, MAX_KNOWN, NARROWED, SeenClusters};
 
 /// All are listed anew after this, whatever the watches said.
@@ -80,7 +80,7 @@ impl Discovery {
                 Err(error) => error,
             };
             // What had worked for a while is a failure of its own.
-            if began.elapsed() > LONGEST {
+            if began.elapsed() > MAX_BACKOFF {
                 backoff.reset();
             }
             if backoff.is_fresh() {
@@ -157,7 +157,7 @@ impl Discovery {
                 Err(error) => return Err(error),
             }
             // A watch that ends at once is not asked for again at once.
-            match began.elapsed() < FIRST {
+            match began.elapsed() < FIRST_BACKOFF {
                 true => sleep(backoff.pause()).await,
                 false => backoff.reset(),
             }

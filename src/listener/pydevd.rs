@@ -4,8 +4,7 @@
 //! nothing: it waits for its IDE to speak, and goes on waiting when the connection ends. It prints lines that it does not
 //! understand, and runs on at the id 101 (CMD_RUN). An IDE speaks first. Seen with pydevd-pycharm 263.
 
-/// Digits of an id.
-const LONGEST_ID: usize = 3;
+const MAX_ID_DIGITS: usize = 3;
 
 /// The answer to an IDE that speaks pydevd's own protocol.
 pub(super) const ANSWER: &[u8] =
@@ -16,7 +15,7 @@ pub(super) fn speaks(first: &[u8]) -> Option<bool> {
     let digits = first.iter().take_while(|byte| byte.is_ascii_digit());
     match digits.count() {
         0 => Some(false),
-        n if n > LONGEST_ID => Some(false),
+        n if n > MAX_ID_DIGITS => Some(false),
         n => first.get(n).map(|byte| *byte == b'\t'),
     }
 }

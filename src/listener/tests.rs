@@ -32,7 +32,7 @@ use ray_relay_base::dial::testing::{Authority, Client, Files};
 use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
 use ray_relay_ray::ray::testing::{listed, paused};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A relay with a certificate, its head nowhere.
 struct Relay {
@@ -99,7 +99,7 @@ async fn said(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), bytes: &[u8]) 
 
 async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     let mut all = Vec::new();
-    let read = timeout(PATIENCE, stream.read_to_end(&mut all)).await;
+    let read = timeout(TEST_TIMEOUT, stream.read_to_end(&mut all)).await;
     read.expect("the relay closes").unwrap();
     all
 }
@@ -126,7 +126,7 @@ where
     let (mut send, connection) = shaken.unwrap();
     let driver = tokio::spawn(connection);
     let request = hyper::Request::get(uri).body(Empty::<Bytes>::new());
-    let answer = timeout(PATIENCE, send.send_request(request.unwrap())).await;
+    let answer = timeout(TEST_TIMEOUT, send.send_request(request.unwrap())).await;
     drop(send);
     let status = answer.unwrap().map(|answer| answer.status());
     (status, driver.await.unwrap())
@@ -142,7 +142,7 @@ fn optional(files: &Files) -> config::Tls {
 
 /// The connection is closed in order: inside TLS with close_notify, without which it would be an error.
 async fn closed<S: AsyncRead + AsyncWrite + Unpin>(dap: &mut Conversation<S>) {
-    let end = timeout(PATIENCE, dap.read()).await.unwrap();
+    let end = timeout(TEST_TIMEOUT, dap.read()).await.unwrap();
     assert!(matches!(end, Err(Closed::ByPeer)), "{end:?}");
 }
 
@@ -154,7 +154,7 @@ fn request(seq: u64, command: &str, arguments: &Value) -> Value {
 }
 
 async fn read<S: AsyncRead + AsyncWrite + Unpin>(dap: &mut Conversation<S>) -> Value {
-    let message = timeout(PATIENCE, dap.read()).await;
+    let message = timeout(TEST_TIMEOUT, dap.read()).await;
     message.expect("in time").unwrap()
 }
 

@@ -43,7 +43,7 @@ async fn greeted(relay: &Relay, from: IpAddr, token: &str) -> Option<(Link, Hex<
     headers.insert("authorization", format!("Bearer {token}").parse().unwrap());
     headers.insert("sec-websocket-protocol", LINK_PROTOCOL.parse().unwrap());
     let opening = client_async_with_config(request, stream, Some(link_config()));
-    let (mut link, _) = timeout(PATIENCE, opening).await.ok()?.ok()?;
+    let (mut link, _) = timeout(TEST_TIMEOUT, opening).await.ok()?.ok()?;
     match heard(&mut link).await? {
         FromRelay::Hello { nonce, .. } => Some((link, nonce)),
         other => panic!("{other:?}"),
@@ -61,7 +61,7 @@ async fn heard(link: &mut Link) -> Option<FromRelay> {
             }
         }
     };
-    timeout(PATIENCE, said).await.ok()?
+    timeout(TEST_TIMEOUT, said).await.ok()?
 }
 
 /// Says that it stands on the node `node_id`.
@@ -100,7 +100,7 @@ async fn linked(relay: &Relay, token: &str) -> (Link, usize) {
         }
         unreachable!()
     };
-    timeout(PATIENCE, linking).await.expect("it is linked")
+    timeout(TEST_TIMEOUT, linking).await.expect("it is linked")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -150,7 +150,9 @@ async fn one_credential_for_nodes_keeps_no_agent_out_and_nobody_else() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(6 * PATIENCE, all).await.expect("all are opened");
+    timeout(6 * TEST_TIMEOUT, all)
+        .await
+        .expect("all are opened");
     shipped.somebody("4,096 links").await;
     let once_more = relay.token_with(&json!({"sub": "a third", "scope": "node"}));
     let (_link, tries) = linked(&relay, &once_more).await;

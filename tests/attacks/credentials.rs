@@ -30,7 +30,7 @@ async fn websocket(relay: &Relay, path: &str, protocol: &str, token: &str) -> Op
             }
         }
     };
-    timeout(PATIENCE, head).await.ok()?;
+    timeout(TEST_TIMEOUT, head).await.ok()?;
     answer.starts_with(b"HTTP/1.1 101").then_some(stream)
 }
 
@@ -101,7 +101,7 @@ async fn lists(relay: Arc<Relay>, token: String, count: usize) -> Vec<TcpStream>
             stream.write_all(asked.as_bytes()).await.unwrap();
             let mut answer = Vec::new();
             let read = stream.read_to_end(&mut answer);
-            timeout(4 * PATIENCE, read).await.unwrap().unwrap();
+            timeout(4 * TEST_TIMEOUT, read).await.unwrap().unwrap();
             let answer = String::from_utf8_lossy(&answer).into_owned();
             assert!(answer.starts_with("HTTP/1.1 200"), "{answer:.300}");
             assert!(answer.contains("\"total\":0"), "{answer:.300}");
@@ -170,6 +170,6 @@ async fn few_descriptors_keep_nobody_out_and_revocations_are_read() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    timeout(PATIENCE, refused).await.unwrap();
+    timeout(TEST_TIMEOUT, refused).await.unwrap();
     drop(crowd);
 }

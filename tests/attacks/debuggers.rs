@@ -57,7 +57,7 @@ impl Debuggers {
 
     async fn until_done(&self) {
         let all = self.done.acquire_many(WORKERS as u32);
-        let all = timeout(6 * PATIENCE, all).await;
+        let all = timeout(6 * TEST_TIMEOUT, all).await;
         all.expect("they have said it in time").unwrap().forget();
     }
 
@@ -160,7 +160,9 @@ async fn paused(manner: Manner, all: &Arc<Debuggers>) -> (Shipped, Vec<String>) 
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let ids = timeout(PATIENCE, listed).await.expect("they are listed");
+    let ids = timeout(TEST_TIMEOUT, listed)
+        .await
+        .expect("they are listed");
     (shipped, ids)
 }
 
@@ -177,7 +179,7 @@ where
             }
         }
     };
-    timeout(2 * PATIENCE, found).await.expect("in time")
+    timeout(2 * TEST_TIMEOUT, found).await.expect("in time")
 }
 
 /// Somebody who looks through a debugger at the task `id`, which stands.
@@ -307,7 +309,7 @@ async fn snapshot(relay: Arc<Relay>, id: String, token: String) -> String {
     stream.write_all(asked.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
-    timeout(3 * PATIENCE, read).await.unwrap().unwrap();
+    timeout(3 * TEST_TIMEOUT, read).await.unwrap().unwrap();
     String::from_utf8_lossy(&answer).into_owned()
 }
 

@@ -15,10 +15,10 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 /// What the relay may hold under any of these attacks.
-pub(crate) const MOST: u64 = 128 << 20;
+pub(crate) const MAX_MEMORY_BYTES: u64 = 128 << 20;
 
 /// How long anything may take that is not an attack.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long somebody with a token may have to wait. A crowd that kept them out would do so for the minute of
 /// `listen.handshake_timeout`; the relay is not optimised here, and beside a compiler it took 2.4 s once.
@@ -149,7 +149,7 @@ impl Relay {
     pub(crate) async fn dial(&self, from: IpAddr) -> std::io::Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
         socket.bind(SocketAddr::new(from, 0))?;
-        timeout(PATIENCE, socket.connect(self.address))
+        timeout(TEST_TIMEOUT, socket.connect(self.address))
             .await
             .unwrap()
     }
@@ -194,7 +194,7 @@ impl Relay {
             assert_eq!(dap.read().await.unwrap()["command"], "initialize");
             dap.read().await.unwrap()
         };
-        let answer = timeout(PATIENCE, answers).await.unwrap();
+        let answer = timeout(TEST_TIMEOUT, answers).await.unwrap();
         (dap, answer, began.elapsed())
     }
 
@@ -206,7 +206,7 @@ impl Relay {
         );
         stream.write_all(asked.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        let whole = timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+        let whole = timeout(TEST_TIMEOUT, stream.read_to_end(&mut answer)).await;
         whole.unwrap().unwrap();
         let answer = String::from_utf8_lossy(&answer);
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -227,7 +227,7 @@ impl Relay {
                 assert!(stream.read_buf(&mut answer).await.unwrap() > 0);
             }
         };
-        timeout(PATIENCE, head).await.unwrap();
+        timeout(TEST_TIMEOUT, head).await.unwrap();
         (stream, String::from_utf8_lossy(&answer).into_owned())
     }
 }

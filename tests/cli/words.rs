@@ -6,8 +6,7 @@ use ray_relay::cli::Cli;
 
 use crate::documents::avoided;
 
-/// Words of the longest sentence of help.
-const LONGEST: usize = 35;
+const MAX_SENTENCE_WORDS: usize = 35;
 
 /// Calls `show` with the help of each command below `command`, and with its own.
 fn each(command: &mut Command, show: &mut impl FnMut(String)) {
@@ -31,7 +30,7 @@ fn no_sentence_of_help_has_to_be_read_twice() {
             let count = words
                 .filter(|word| word.contains(char::is_alphanumeric))
                 .count();
-            assert!(count <= LONGEST, "{count} words: {sentence}");
+            assert!(count <= MAX_SENTENCE_WORDS, "{count} words: {sentence}");
         }
     });
 }

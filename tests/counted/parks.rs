@@ -17,13 +17,13 @@ use super::is_own_process;
 use crate::door::debugger::debugger;
 use crate::door::paused::worker_at;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Rounds after which everything that is made once was made.
 const WARM: usize = 100;
 
 /// How much more may be resident after the others: what an allocator keeps.
-const MOST_GROWN: u64 = 8 << 20;
+const MAX_GROWTH_BYTES: u64 = 8 << 20;
 
 /// Parks in a row; `RAY_RELAY_LONG` is set in continuous integration.
 fn rounds() -> usize {
@@ -63,7 +63,7 @@ async fn start() -> Running {
 }
 
 async fn read(dap: &mut Dap) -> Value {
-    let message = timeout(PATIENCE, dap.read()).await;
+    let message = timeout(TEST_TIMEOUT, dap.read()).await;
     message.expect("in time").unwrap()
 }
 
@@ -94,7 +94,7 @@ async fn attached(relay: SocketAddr) -> Dap {
 async fn until_state(registry: &Registry, word: &str) {
     let mut lists = registry.watch();
     let is_so = lists.wait_for(|list| list.live.iter().all(|b| b.state.word() == word));
-    let is_so = timeout(PATIENCE, is_so).await;
+    let is_so = timeout(TEST_TIMEOUT, is_so).await;
     is_so.expect("in time").unwrap();
 }
 
@@ -132,13 +132,13 @@ async fn thousands_of_resumed_parks_leave_nothing() {
     assert!(now.descriptors <= warm.descriptors + 4, "{now:?} {warm:?}");
     assert!(now.tasks <= warm.tasks + 4, "{now:?} {warm:?}");
     let grown = now.resident.saturating_sub(warm.resident);
-    assert!(grown < MOST_GROWN, "{now:?} {warm:?}");
+    assert!(grown < MAX_GROWTH_BYTES, "{now:?} {warm:?}");
     // It can be attached to as before, and be left in order.
     let mut dap = attached(relay.local_addr()).await;
     send(&mut dap, 5, "disconnect", &json!({})).await;
     until(&mut dap, |m| m["request_seq"] == 5).await;
     drop(dap);
-    let commands = timeout(PATIENCE, answering).await.unwrap().unwrap();
+    let commands = timeout(TEST_TIMEOUT, answering).await.unwrap().unwrap();
     assert_eq!(commands.last().unwrap(), "disconnect");
     let attaches = commands.iter().filter(|command| *command == "attach");
     assert_eq!(
@@ -146,7 +146,7 @@ async fn thousands_of_resumed_parks_leave_nothing() {
         1,
         "one connection to the worker did all of it"
     );
-    timeout(PATIENCE, async {
+    timeout(TEST_TIMEOUT, async {
         while count().tasks >= warm.tasks || count().descriptors >= warm.descriptors {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

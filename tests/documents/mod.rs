@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Words in a sentence at most.
-const LONGEST: usize = 35;
+const MAX_SENTENCE_WORDS: usize = 35;
 
 /// The median of a page's sentences is below it. Cells of tables are short, and do not count.
 const MEDIAN: usize = 15;
@@ -222,9 +221,9 @@ fn a_sentence_can_be_read_once() {
         let cells = prose.cells.iter().flat_map(|cell| sentences(cell));
         for sentence in all.iter().cloned().chain(cells) {
             let count = words(&sentence);
-            if count > LONGEST {
+            if count > MAX_SENTENCE_WORDS {
                 wrong.push(format!(
-                    "{path}: {count} words, {LONGEST} at most: {sentence}"
+                    "{path}: {count} words, {MAX_SENTENCE_WORDS} at most: {sentence}"
                 ));
             }
         }

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use super::support::PATIENCE;
+use super::support::TEST_TIMEOUT;
 
 /// The browser, by the names that distributions give it.
 pub(crate) fn chromium() -> Option<PathBuf> {
@@ -107,7 +107,7 @@ impl Browser {
     /// What people read in the element `id` of its page, as soon as that has `wanted` in it.
     pub(crate) async fn reads(&self, id: &str, wanted: &str) -> String {
         let mut last = String::new();
-        let found = timeout(3 * PATIENCE, async {
+        let found = timeout(3 * TEST_TIMEOUT, async {
             let mut page = self.page().await;
             let expression = format!("document.getElementById('{id}')?.innerText ?? ''");
             for number in 0.. {
@@ -127,7 +127,7 @@ impl Browser {
 
     /// What `expression` comes to in its page.
     pub(crate) async fn does(&self, expression: &str) -> Value {
-        let done = timeout(3 * PATIENCE, async {
+        let done = timeout(3 * TEST_TIMEOUT, async {
             let mut page = self.page().await;
             evaluated(&mut page, 0, expression).await
         });

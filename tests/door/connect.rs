@@ -141,7 +141,7 @@ impl Connect {
 }
 
 async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Value {
-    let line = timeout(PATIENCE, lines.next_line()).await;
+    let line = timeout(TEST_TIMEOUT, lines.next_line()).await;
     let line = line.expect("in time").unwrap().expect("it prints");
     serde_json::from_str(&line).unwrap()
 }
@@ -163,7 +163,7 @@ pub(crate) fn command(url: &str) -> Command {
 
 /// How it ends, and what it says then.
 async fn ends(mut command: Command) -> (i32, String) {
-    let output = timeout(PATIENCE, command.output())
+    let output = timeout(TEST_TIMEOUT, command.output())
         .await
         .expect("it ends")
         .unwrap();
@@ -322,7 +322,7 @@ pub(crate) async fn answers(dap: &mut Conversation<TcpStream>, seq: u64) {
             }
         }
     };
-    timeout(PATIENCE, answered).await.expect("it goes on");
+    timeout(TEST_TIMEOUT, answered).await.expect("it goes on");
 }
 
 #[tokio::test]
@@ -345,7 +345,9 @@ async fn a_relay_that_does_not_hold_it_any_more_ends_it_and_new_ones_work() {
         "{gone}"
     );
     let ended = async { while dap.read().await.is_ok() {} };
-    timeout(PATIENCE, ended).await.expect("the editor is told");
+    timeout(TEST_TIMEOUT, ended)
+        .await
+        .expect("the editor is told");
     let list = connect.get("/relay/v1/breakpoints", "").await;
     assert!(list.starts_with("HTTP/1.1 200"), "{list}");
     relay.drain().await;
@@ -380,7 +382,9 @@ async fn a_token_that_is_replaced_in_time_puts_the_end_off() {
     answers(&mut dap, 3).await;
     // Nobody replaces it again.
     let ended = async { while dap.read().await.is_ok() {} };
-    timeout(PATIENCE, ended).await.expect("the session ends");
+    timeout(TEST_TIMEOUT, ended)
+        .await
+        .expect("the session ends");
     assert!(began.elapsed() > Duration::from_secs(9));
     relay.drain().await;
 }
@@ -422,7 +426,7 @@ async fn a_relay_that_is_away_is_waited_for_and_a_refusal_is_an_end() {
     assert!(code == 1 && said.contains("--insecure-share"), "{said}");
     let interrupted = rustix::process::Pid::from_raw(connect.child.id().unwrap() as i32).unwrap();
     rustix::process::kill_process(interrupted, rustix::process::Signal::INT).unwrap();
-    let status = timeout(PATIENCE, connect.child.wait())
+    let status = timeout(TEST_TIMEOUT, connect.child.wait())
         .await
         .expect("it ends");
     assert!(status.unwrap().success());
@@ -506,7 +510,7 @@ async fn an_editor_in_a_wrong_folder_is_shown_the_source_of_the_worker() {
             let (mut editor, _) = attach(ends, &which).await;
             assert_eq!(source_of_frame(&mut editor).await, shown);
         }
-        timeout(PATIENCE, answering).await.unwrap().unwrap();
+        timeout(TEST_TIMEOUT, answering).await.unwrap().unwrap();
     }
     relay.abort().await;
 }

@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 
 use super::browser::{Browser, chromium};
-use super::support::{PATIENCE, dial, rest, start};
+use super::support::{TEST_TIMEOUT, dial, rest, start};
 use api_server::ApiServer;
 use head::Head;
 
@@ -65,7 +65,7 @@ async fn list(relay: &Running) -> Value {
 /// The list, as soon as it fits.
 async fn until(relay: &Running, fits: impl Fn(&Value) -> bool) -> Value {
     let mut last = Value::Null;
-    let found = timeout(PATIENCE, async {
+    let found = timeout(TEST_TIMEOUT, async {
         loop {
             last = list(relay).await;
             if fits(&last) {
@@ -276,7 +276,7 @@ async fn an_api_server_that_is_away_takes_no_cluster_away() {
     api.refuse("/");
     api.hang_up();
     let asked = api.asked("/").len();
-    timeout(PATIENCE, async {
+    timeout(TEST_TIMEOUT, async {
         while api.asked("/").len() < asked + 2 {
             sleep(Duration::from_millis(50)).await;
         }

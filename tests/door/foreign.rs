@@ -93,7 +93,7 @@ async fn asked_until(
     last: &str,
     asked: &mut tokio::sync::mpsc::UnboundedReceiver<(&'static str, Asked)>,
 ) -> Vec<(&'static str, String)> {
-    let deadline = Instant::now() + 12 * PATIENCE;
+    let deadline = Instant::now() + 12 * TEST_TIMEOUT;
     let mut all = Vec::new();
     loop {
         let next = timeout_at(deadline, asked.recv()).await;

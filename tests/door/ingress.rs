@@ -17,7 +17,7 @@ use super::connect::{Connect, answers, command};
 use super::support::*;
 
 /// After so many seconds without a byte the ingress ends a connection.
-const PATIENCE_OF_INGRESS: u64 = 2;
+const INGRESS_TIMEOUT_SECONDS: u64 = 2;
 
 /// An ingress that has `/team/ray/` of `relay.example.com` lead to a relay. Killed when dropped.
 struct Ingress {
@@ -53,7 +53,7 @@ impl Ingress {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, there).await.expect("it listens");
+        timeout(TEST_TIMEOUT, there).await.expect("it listens");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
@@ -92,7 +92,7 @@ impl Ingress {
                        proxy_set_header Connection $connection_upgrade;
                        proxy_set_header X-Forwarded-Proto https; proxy_set_header X-Forwarded-Prefix /team/ray;
                        proxy_buffering off;
-                       proxy_read_timeout {PATIENCE_OF_INGRESS}s; proxy_send_timeout {PATIENCE_OF_INGRESS}s;
+                       proxy_read_timeout {INGRESS_TIMEOUT_SECONDS}s; proxy_send_timeout {INGRESS_TIMEOUT_SECONDS}s;
                      }}
                    }}
                  }}"
@@ -105,7 +105,7 @@ impl Ingress {
         let config = |dir: &Path| {
             let dir = dir.display();
             format!(
-                "defaults\n mode http\n timeout connect 5s\n timeout client {PATIENCE_OF_INGRESS}s\n timeout server {PATIENCE_OF_INGRESS}s\n timeout tunnel {PATIENCE_OF_INGRESS}s\n\
+                "defaults\n mode http\n timeout connect 5s\n timeout client {INGRESS_TIMEOUT_SECONDS}s\n timeout server {INGRESS_TIMEOUT_SECONDS}s\n timeout tunnel {INGRESS_TIMEOUT_SECONDS}s\n\
                  frontend door\n bind unix@{dir}/socket ssl crt {dir}/both.pem alpn h2,http/1.1\n use_backend relay if {{ path_beg /team/ray/ }}\n\
                  backend relay\n http-request replace-path /team/ray(/.*) \\1\n http-request set-header X-Forwarded-Proto https\n server relay {relay}\n"
             )
@@ -176,8 +176,8 @@ async fn a_person_who_thinks(keys: &Keys, relay: Running, ingress: Ingress) {
     assert_eq!(answer["event"], "initialized", "{answer}");
     let began = Instant::now();
     let mut at = 3;
-    while began.elapsed() < Duration::from_secs(PATIENCE_OF_INGRESS * 4) {
-        sleep(Duration::from_secs(PATIENCE_OF_INGRESS) + Duration::from_millis(500)).await;
+    while began.elapsed() < Duration::from_secs(INGRESS_TIMEOUT_SECONDS * 4) {
+        sleep(Duration::from_secs(INGRESS_TIMEOUT_SECONDS) + Duration::from_millis(500)).await;
         answers(&mut dap, at).await;
         at += 1;
     }

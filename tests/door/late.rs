@@ -24,7 +24,7 @@ async fn a_debugger_that_is_silent_at_first_gets_its_session_and_no_text_before_
 
 #[tokio::test]
 async fn a_person_gets_the_list_on_enter_and_a_silent_one_a_sentence_at_the_end() {
-    let relay = start(|config| config.listen.handshake_timeout = PATIENCE / 20).await;
+    let relay = start(|config| config.listen.handshake_timeout = TEST_TIMEOUT / 20).await;
     for hello in [&b"\n"[..], b"\r\n", b"list\n", b"\xff\xfb\x1f\r\n"] {
         let mut person = dial(relay.local_addr()).await;
         person.write_all(hello).await.unwrap();

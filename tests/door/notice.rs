@@ -28,11 +28,11 @@ async fn a_webhook_is_told_of_a_breakpoint_that_nobody_attends_to() {
     let (_debugger, breakpoint) = paused().await;
     let id = breakpoint.id;
     relay.registry().insert(breakpoint);
-    let accepted = timeout(PATIENCE, webhook.accept()).await;
+    let accepted = timeout(TEST_TIMEOUT, webhook.accept()).await;
     let (mut stream, _) = accepted.expect("a notice comes").unwrap();
     let mut read = Vec::new();
     let body: Value = loop {
-        let some = timeout(PATIENCE, stream.read_buf(&mut read)).await;
+        let some = timeout(TEST_TIMEOUT, stream.read_buf(&mut read)).await;
         assert_ne!(some.expect("the whole notice comes").unwrap(), 0);
         let text = String::from_utf8_lossy(&read);
         let body = text.split_once("\r\n\r\n").map(|(_, body)| body);

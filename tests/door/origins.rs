@@ -146,7 +146,9 @@ async fn told(
             }
         }
     };
-    timeout(3 * PATIENCE, told).await.expect("the page tells")
+    timeout(3 * TEST_TIMEOUT, told)
+        .await
+        .expect("the page tells")
 }
 
 /// What came of all attempts, whoever opened the page.

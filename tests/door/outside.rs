@@ -90,7 +90,7 @@ async fn a_relay_goes_by_the_proxy_to_what_is_outside_and_never_to_a_head() {
             }
         }
     };
-    let address = timeout(PATIENCE, listening).await.expect("in time");
+    let address = timeout(TEST_TIMEOUT, listening).await.expect("in time");
     // What it does is a trace.
     let (_dap, _refused) = attach(dial(address).await, &json!({"task": "square"})).await;
     let asked = |all: &Vec<String>, host: &str| {
@@ -105,7 +105,7 @@ async fn a_relay_goes_by_the_proxy_to_what_is_outside_and_never_to_a_head() {
     let all = proxy
         .asked
         .wait_for(|all| outside.iter().all(|host| asked(all, host)));
-    let all = timeout(PATIENCE, all)
+    let all = timeout(TEST_TIMEOUT, all)
         .await
         .expect("in time")
         .unwrap()

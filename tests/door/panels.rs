@@ -190,7 +190,7 @@ async fn use_it(relay: SocketAddr, keys: &Keys) {
     let token = keys.token(|_| {});
     for round in 0..12 {
         // Behind the last session the task waits again as soon as the head has said so.
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TEST_TIMEOUT;
         let mut dap = loop {
             let named = json!({"token": token, "task": "train_1"});
             let (dap, answer) = attach(dial(relay).await, &named).await;
@@ -255,7 +255,7 @@ async fn every_panel_of_the_dashboard_shows_what_a_relay_in_use_does() {
         let names = list.live.iter().map(|b| b.name());
         names.filter(|name| name.starts_with("train_")).count() == 2
     });
-    tokio::time::timeout(PATIENCE, named)
+    tokio::time::timeout(TEST_TIMEOUT, named)
         .await
         .unwrap()
         .unwrap();
@@ -263,7 +263,7 @@ async fn every_panel_of_the_dashboard_shows_what_a_relay_in_use_does() {
 
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TEST_TIMEOUT;
     let mut empty = Vec::new();
     for panel in panels.iter().filter(|panel| panel["type"] != "row") {
         let title = panel["title"].as_str().unwrap();

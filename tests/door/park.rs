@@ -17,7 +17,7 @@ async fn ray_relay(relay: SocketAddr, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
     let url = format!("http://{relay}");
     command.env_clear().env("RAY_RELAY_URL", url).args(words);
-    let output = tokio::time::timeout(PATIENCE, command.output()).await;
+    let output = tokio::time::timeout(TEST_TIMEOUT, command.output()).await;
     output.expect("in time").unwrap()
 }
 
@@ -29,7 +29,7 @@ fn said(output: &Output) -> (Option<i32>, String) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_goes_home_leaves_a_task_for_the_night_and_release_all_ends_that() {
-    let relay = start(|config| config.park.r#for = PATIENCE * 45).await;
+    let relay = start(|config| config.park.r#for = TEST_TIMEOUT * 45).await;
     let address = relay.local_addr();
     let (listener, breakpoint) = paused().await;
     let id = breakpoint.id.to_string();
@@ -70,7 +70,7 @@ async fn who_goes_home_leaves_a_task_for_the_night_and_release_all_ends_that() {
     assert!(code == Some(0) && text.contains("for 1h 00m"), "{text}");
     let (code, text) = said(&ray_relay(address, &["release", "--all"]).await);
     assert!(code == Some(0) && text.contains("released"), "{text}");
-    let commands = tokio::time::timeout(PATIENCE, answering).await.unwrap();
+    let commands = tokio::time::timeout(TEST_TIMEOUT, answering).await.unwrap();
     let commands = commands.unwrap();
     let count = |name: &str| commands.iter().filter(|command| *command == name).count();
     assert_eq!(
@@ -98,18 +98,18 @@ async fn a_script_that_waits_for_the_next_task_is_told_which_one_it_met() {
         .spawn()
         .unwrap();
     let mut told = BufReader::new(exec.stderr.take().unwrap()).lines();
-    let waits = tokio::time::timeout(PATIENCE, told.next_line()).await;
+    let waits = tokio::time::timeout(TEST_TIMEOUT, told.next_line()).await;
     let waits = waits.expect("in time").unwrap().unwrap();
     assert_eq!(waits, "ray-relay: waiting for the next breakpoint");
     relay.registry().insert(breakpoint);
-    let line = tokio::time::timeout(PATIENCE, told.next_line()).await;
+    let line = tokio::time::timeout(TEST_TIMEOUT, told.next_line()).await;
     let line = line.expect("in time").unwrap().unwrap();
     assert!(line.starts_with(&met), "{line}");
-    let output = tokio::time::timeout(PATIENCE, exec.wait_with_output()).await;
+    let output = tokio::time::timeout(TEST_TIMEOUT, exec.wait_with_output()).await;
     let output = output.expect("in time").unwrap();
     let (code, text) = said(&output);
     assert!(code == Some(0) && !text.contains("has stopped"), "{text}");
-    tokio::time::timeout(PATIENCE, answering)
+    tokio::time::timeout(TEST_TIMEOUT, answering)
         .await
         .expect("in time")
         .unwrap();
@@ -144,7 +144,7 @@ async fn where_nothing_is_kept_a_task_is_not_touched() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_shows_where_a_task_stands_also_beside_one_that_cannot_be_reached() {
-    let relay = start(|config| config.park.r#for = PATIENCE).await;
+    let relay = start(|config| config.park.r#for = TEST_TIMEOUT).await;
     let address = relay.local_addr();
     let (listener, breakpoint) = paused().await;
     let id = breakpoint.id.to_string();
@@ -159,7 +159,7 @@ async fn a_look_shows_where_a_task_stands_also_beside_one_that_cannot_be_reached
     // The list knows from then on.
     let (_, text) = said(&ray_relay(address, &["list"]).await);
     assert!(text.contains("job.py:9"), "{text}");
-    let commands = tokio::time::timeout(PATIENCE, answering).await.unwrap();
+    let commands = tokio::time::timeout(TEST_TIMEOUT, answering).await.unwrap();
     let commands = commands.unwrap();
     assert!(
         !commands.contains(&"configurationDone".to_owned()),
@@ -191,7 +191,7 @@ async fn a_look_shows_where_a_task_stands_also_beside_one_that_cannot_be_reached
         assert_eq!(shot["threads"].is_array(), reached, "{shot}");
         assert_eq!(shot["error"].is_string(), !reached, "{shot}");
     }
-    tokio::time::timeout(PATIENCE, answering)
+    tokio::time::timeout(TEST_TIMEOUT, answering)
         .await
         .unwrap()
         .unwrap();
@@ -202,7 +202,7 @@ async fn a_look_shows_where_a_task_stands_also_beside_one_that_cannot_be_reached
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_that_several_tasks_have_is_refused_with_their_ids() {
-    let relay = start(|config| config.park.r#for = PATIENCE).await;
+    let relay = start(|config| config.park.r#for = TEST_TIMEOUT).await;
     let (listener, first) = paused().await;
     let mut second = first.clone();
     second.worker_id = "6a".repeat(28).into();

@@ -149,7 +149,7 @@ impl Behind {
     async fn run(&self, args: &[&str], url: &str, environment: &[(&str, &str)]) -> Output {
         let mut command = self.command(args, url);
         let run = command.envs(environment.iter().copied()).output();
-        timeout(PATIENCE, run).await.expect("it ends").unwrap()
+        timeout(TEST_TIMEOUT, run).await.expect("it ends").unwrap()
     }
 }
 
@@ -354,7 +354,7 @@ async fn logged(agent: &mut Command, wanted: &str) -> String {
             () = heard(Box::new(err)) => {}
         }
     };
-    let came = timeout(PATIENCE, both).await;
+    let came = timeout(TEST_TIMEOUT, both).await;
     let all = all.lock().unwrap().clone();
     assert!(came.is_ok() && all.contains(wanted), "{wanted}: {all}");
     all
@@ -402,7 +402,10 @@ async fn an_agent_links_by_the_proxy() {
 
     let mut agent = behind.command(&args, RELAY);
     let ended = agent.env("HTTPS_PROXY", "socks5://ada:secret@x").output();
-    let ended = timeout(PATIENCE, ended).await.expect("it ends").unwrap();
+    let ended = timeout(TEST_TIMEOUT, ended)
+        .await
+        .expect("it ends")
+        .unwrap();
     assert_eq!(ended.status.code(), Some(78), "{ended:?}");
     assert!(
         said(&ended).contains("HTTPS_PROXY names no http proxy but socks5://"),
@@ -421,7 +424,7 @@ async fn a_debug_adapter_and_a_rendezvous_go_by_the_proxy() {
         let mut command = behind.command(args, RELAY);
         let _running = command.env("HTTPS_PROXY", &named).spawn().unwrap();
         let came = proxy.asked.wait_for(|all| all.len() > before);
-        timeout(PATIENCE, came).await.expect("in time").unwrap();
+        timeout(TEST_TIMEOUT, came).await.expect("in time").unwrap();
     }
     proxy.asked();
     behind.relay.drain().await;

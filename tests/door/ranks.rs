@@ -177,7 +177,7 @@ async fn ray_relay(relay: SocketAddr, token: Option<&str>, words: &[&str]) -> (O
     let url = format!("http://{relay}");
     command.env_clear().env("RAY_RELAY_URL", url).args(words);
     command.envs(token.map(|token| ("RAY_RELAY_TOKEN", token)));
-    let output = timeout(PATIENCE * 3, command.output()).await;
+    let output = timeout(TEST_TIMEOUT * 3, command.output()).await;
     let output = output.expect("in time").unwrap();
     let text = [&*output.stdout, &output.stderr].concat();
     (output, String::from_utf8(text).unwrap())
@@ -196,7 +196,7 @@ pub(crate) static TURN: Mutex<()> = Mutex::const_new(());
 
 /// A relay that keeps what a command leaves.
 pub(crate) async fn keeping() -> Running {
-    start(|config| config.park.r#for = PATIENCE).await
+    start(|config| config.park.r#for = TEST_TIMEOUT).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -287,7 +287,7 @@ async fn who_may_see_five_of_eight_gets_five_and_who_may_only_look_looks() {
     let keys = Keys::new();
     let relay = start(|config| {
         config.auth.keys = vec![keys.public()];
-        config.park.r#for = PATIENCE;
+        config.park.r#for = TEST_TIMEOUT;
     });
     let relay = relay.await;
     let address = relay.local_addr();
@@ -367,7 +367,7 @@ async fn one_prompt_asks_all_or_those_in_the_focus() {
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(typed.as_bytes()).await.unwrap();
     drop(stdin);
-    let output = timeout(PATIENCE, child.wait_with_output()).await;
+    let output = timeout(TEST_TIMEOUT, child.wait_with_output()).await;
     let output = output.expect("in time").unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");

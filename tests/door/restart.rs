@@ -34,7 +34,10 @@ async fn ends(mut relay: Child) {
     let pid = Pid::from_raw(i32::try_from(relay.id()).unwrap()).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
     let status = tokio::task::spawn_blocking(move || relay.wait().unwrap());
-    let status = timeout(PATIENCE, status).await.expect("it ends").unwrap();
+    let status = timeout(TEST_TIMEOUT, status)
+        .await
+        .expect("it ends")
+        .unwrap();
     assert!(status.success(), "{status}");
 }
 
@@ -43,7 +46,7 @@ async fn healthy(at: std::net::SocketAddr) -> std::io::Result<String> {
     let asked = "GET /relay/healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
     stream.write_all(asked.as_bytes()).await?;
     let mut answer = String::new();
-    timeout(PATIENCE, stream.read_to_string(&mut answer)).await??;
+    timeout(TEST_TIMEOUT, stream.read_to_string(&mut answer)).await??;
     Ok(answer)
 }
 
@@ -83,7 +86,10 @@ async fn a_passed_socket_on_another_address_ends_the_start() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let refused = serve(&socket, "127.0.0.1:0");
     let output = tokio::task::spawn_blocking(move || refused.wait_with_output().unwrap());
-    let output = timeout(PATIENCE, output).await.expect("it ends").unwrap();
+    let output = timeout(TEST_TIMEOUT, output)
+        .await
+        .expect("it ends")
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     let address = socket.local_addr().unwrap().to_string();

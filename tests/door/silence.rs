@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::paused::worker_at;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Notes the first line of whoever knocks, and says nothing.
 struct Silent {
@@ -217,7 +217,7 @@ async fn exchange(relay: SocketAddr, bytes: &[u8]) -> String {
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8_lossy(&answer).into_owned()
     };
-    timeout(PATIENCE, talk)
+    timeout(TEST_TIMEOUT, talk)
         .await
         .expect("the relay did not close")
 }
@@ -322,7 +322,7 @@ async fn whatever_is_wrong_with_a_credential_nobody_behind_the_relay_hears_of_it
         address,
         json!({"rayRelay": {"breakpoint": target.id, "token": good}}),
     ));
-    timeout(PATIENCE, async {
+    timeout(TEST_TIMEOUT, async {
         while worker.heard().is_empty() {
             tokio::task::yield_now().await;
         }
@@ -392,7 +392,7 @@ async fn plain_text_where_tls_is_required_and_smuggled_requests_reach_nobody() {
         stream.write_all(way.as_bytes()).await.unwrap();
         stream.shutdown().await.unwrap();
         let mut answer = Vec::new();
-        let _ = timeout(PATIENCE, stream.read_to_end(&mut answer))
+        let _ = timeout(TEST_TIMEOUT, stream.read_to_end(&mut answer))
             .await
             .expect("the relay did not close");
         let answer = String::from_utf8_lossy(&answer);

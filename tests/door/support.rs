@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Starts a relay on a port of its own.
 pub(crate) async fn start(change: impl FnOnce(&mut Config)) -> Running {
@@ -33,7 +33,7 @@ pub(crate) async fn dial(relay: SocketAddr) -> TcpStream {
 /// Everything that the relay says until it closes.
 pub(crate) async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut all = Vec::new();
-    let read = timeout(PATIENCE, stream.read_to_end(&mut all)).await;
+    let read = timeout(TEST_TIMEOUT, stream.read_to_end(&mut all)).await;
     read.expect("the relay closes").unwrap();
     String::from_utf8_lossy(&all).into_owned()
 }
@@ -44,7 +44,7 @@ pub(crate) fn request(seq: u64, command: &str, arguments: &Value) -> Value {
 
 /// The next message, in time.
 pub(crate) async fn read<S: AsyncRead + AsyncWrite + Unpin>(dap: &mut Conversation<S>) -> Value {
-    let read = timeout(PATIENCE, dap.read()).await;
+    let read = timeout(TEST_TIMEOUT, dap.read()).await;
     read.expect("in time").unwrap()
 }
 

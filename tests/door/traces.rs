@@ -9,7 +9,7 @@ use super::support::*;
 
 /// The body of the next request, which is taken.
 async fn taken(collector: &TcpListener) -> Vec<u8> {
-    let accepted = timeout(PATIENCE, collector.accept()).await;
+    let accepted = timeout(TEST_TIMEOUT, collector.accept()).await;
     let (mut stream, _) = accepted.expect("traces come").unwrap();
     let mut read = Vec::new();
     let (head, length) = loop {

@@ -11,7 +11,7 @@ use crate::support::ray::NEWEST;
 use crate::support::scene::Scene;
 use crate::support::{eventually, say};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The variables of the innermost frame of `shot`, by their names.
 fn variables(shot: &Value) -> &Value {
@@ -102,7 +102,7 @@ async fn expressions(scene: &Scene<'_>) {
         let count = |state: &str| rows.iter().filter(|row| row["state"] == state).count();
         (count("parked") == 8).then_some(())
     };
-    eventually("eight parks", PATIENCE, parked);
+    eventually("eight parks", TEST_TIMEOUT, parked);
     let before: Vec<f64> = rows.iter().map(|row| busy(scene, row)).collect();
     tokio::time::sleep(Duration::from_secs(2)).await;
     for (row, before) in rows.iter().zip(before) {
@@ -122,7 +122,7 @@ async fn values_that_block_and_expressions_without_end_stop_no_rank() {
     let scene = Scene::with(&cluster, &["--config", config.to_str().unwrap()]);
     let mut driver = scene.cluster.start_driver("blocking_ranks.py", &[]);
     scene.wait_listed(8);
-    eventually("their ranks", PATIENCE, || {
+    eventually("their ranks", TEST_TIMEOUT, || {
         let rows = scene.list();
         rows.iter().all(|row| row["rank"].is_u64()).then_some(())
     });

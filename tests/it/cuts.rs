@@ -74,7 +74,7 @@ const WORST: [Cut; 4] = [
 ];
 
 /// Lines of a log that are shown where a session was lost.
-const SHOWN: usize = 80;
+const MAX_LOG_LINES: usize = 80;
 
 /// A cluster whose nodes have agents, a relay, and whoever uses it.
 struct Ground<'a> {
@@ -126,7 +126,7 @@ impl<'a> Ground<'a> {
         let told = std::fs::read_to_string(self.told.path()).unwrap();
         for (who, text) in [("the relay", self.scene.relay.log()), ("connect", told)] {
             let lines: Vec<_> = text.lines().collect();
-            let last = lines[lines.len().saturating_sub(SHOWN)..].join("\n");
+            let last = lines[lines.len().saturating_sub(MAX_LOG_LINES)..].join("\n");
             say(format_args!("{who} has told last:\n{last}"));
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::dap_client::PATIENCE;
+use crate::support::dap_client::TEST_TIMEOUT;
 use crate::support::eventually;
 use crate::support::namespaces::Cluster;
 use crate::support::ray::{self, NEWEST};
@@ -129,9 +129,9 @@ async fn so_are_an_actor_and_a_driver() {
     }
     let outcome = owner.result();
     assert!(outcome.as_str().unwrap().contains("Actor"), "{outcome}");
-    eventually("the job stopped", PATIENCE, || {
+    eventually("the job stopped", TEST_TIMEOUT, || {
         let url = format!("{}/api/jobs/{job}", cluster.dashboard());
-        let (_, body) = cluster.get("relay", &url, PATIENCE).ok()?;
+        let (_, body) = cluster.get("relay", &url, TEST_TIMEOUT).ok()?;
         let job: Value = serde_json::from_slice(&body).ok()?;
         (job["status"] == "STOPPED").then_some(())
     });

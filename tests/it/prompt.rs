@@ -8,7 +8,7 @@ use ray_relay_debugger::pdb::{PromptEnd, SnapshotLimits, snapshot};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::support::prompt::{Debugged, PATIENCE, Session};
+use crate::support::prompt::{Debugged, Session, TEST_TIMEOUT};
 use crate::support::ray::{NEWEST, environment, job};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,7 +44,7 @@ async fn a_session_ends_well_whatever_ends_it() {
     let mut debugged = Debugged::start(&python, &program);
     let mut session = Session::open(debugged.port).await;
     debugged.child.kill().unwrap();
-    let end = timeout(PATIENCE, session.prompt.idle()).await.unwrap();
+    let end = timeout(TEST_TIMEOUT, session.prompt.idle()).await.unwrap();
     assert!(
         matches!(end, PromptEnd::Terminated | PromptEnd::Lost(_)),
         "{end:?}"
@@ -143,7 +143,7 @@ async fn an_interrupt_stops_the_program_and_not_the_client() {
         let early = timeout(Duration::from_millis(500), &mut running).await;
         assert!(early.is_err(), "it spins");
         interrupt.now();
-        timeout(PATIENCE, &mut running).await.unwrap();
+        timeout(TEST_TIMEOUT, &mut running).await.unwrap();
         drop(running);
         let told = session
             .transcript
@@ -180,7 +180,7 @@ async fn an_interrupt_ends_an_expression_in_the_process() {
         let early = timeout(Duration::from_millis(500), &mut running).await;
         assert!(early.is_err(), "it spins");
         interrupt.now();
-        timeout(PATIENCE, &mut running).await.unwrap();
+        timeout(TEST_TIMEOUT, &mut running).await.unwrap();
         drop(running);
         let told = &session.transcript;
         assert!(told.ends_with("*** KeyboardInterrupt\n"), "{told}");

@@ -277,7 +277,7 @@ async fn the_odd_rank_by_the_session_that_has_opened_all(scene: &Scene<'_>) {
     );
 
     // The last of the stops.
-    let all = crate::support::dap_client::PATIENCE;
+    let all = crate::support::dap_client::TEST_TIMEOUT;
     let stop = tokio::time::timeout(all, async {
         loop {
             let stop = parent.event("stopped").await;

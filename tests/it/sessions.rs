@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::dap_client::{Editor, PATIENCE};
+use crate::support::dap_client::{Editor, TEST_TIMEOUT};
 use crate::support::eventually;
 use crate::support::namespaces::Cluster;
 use crate::support::ray::{self, NEWEST};
@@ -161,7 +161,7 @@ async fn a_state_api_client_may_be_quicker_than_the_relays_poll() {
     scene.idle_descriptors();
     let mut driver = cluster.start_driver("tasks.py", &[]);
     let mut squares = Vec::new();
-    let rows = eventually("three rows", PATIENCE, || {
+    let rows = eventually("three rows", TEST_TIMEOUT, || {
         Some(scene.paused_workers()).filter(|rows| rows.len() == 3)
     });
     for row in rows {

@@ -18,7 +18,7 @@ use tokio::process::Command;
 use self::client::{Client, attach_arguments};
 use self::watched::{Watched, line_here, script};
 use crate::support::ray::{self, NEWEST};
-use crate::support::{dap_client::PATIENCE, say};
+use crate::support::{dap_client::TEST_TIMEOUT, say};
 
 fn rights(scope: Scope) -> Rights {
     Rights {
@@ -195,7 +195,7 @@ async fn with_view_every_request_of_debugpy_is_harmless_or_refused() {
     let before = watched.turns();
     let arguments = harmful(&client, "disconnect");
     client.request("disconnect", arguments).await;
-    let end = std::time::Instant::now() + PATIENCE;
+    let end = std::time::Instant::now() + TEST_TIMEOUT;
     while watched.turns() < before + 3 {
         assert!(
             std::time::Instant::now() < end,

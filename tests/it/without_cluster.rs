@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::support::dap_client::PATIENCE;
+use crate::support::dap_client::TEST_TIMEOUT;
 use crate::support::ray::{self, NEWEST, OLDEST};
 
 const STEPS: usize = 12;
@@ -59,7 +59,7 @@ impl Task {
     }
 
     async fn says(&mut self) -> String {
-        let line = timeout(PATIENCE, self.says.next_line()).await;
+        let line = timeout(TEST_TIMEOUT, self.says.next_line()).await;
         line.expect("the task comes to its next stop, or to its end")
             .unwrap()
             .unwrap_or_default()
@@ -139,7 +139,7 @@ impl Editor {
 
     async fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
-            let message = timeout(PATIENCE, self.dap.read()).await;
+            let message = timeout(TEST_TIMEOUT, self.dap.read()).await;
             let message = message.expect("in time").unwrap();
             assert_ne!(message["success"], false, "{message}");
             if wanted(&message) {
@@ -184,7 +184,7 @@ async fn release(relay: &Running, id: BreakpointId) -> Value {
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
-    let read = timeout(PATIENCE, stream.read_to_string(&mut answer)).await;
+    let read = timeout(TEST_TIMEOUT, stream.read_to_string(&mut answer)).await;
     read.expect("the relay answers").unwrap();
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}"))
@@ -252,7 +252,7 @@ async fn endless_expressions_are_interrupted(version: &str) {
                     }
                 }
             };
-            let ended = timeout(PATIENCE, ended).await.expect(expression);
+            let ended = timeout(TEST_TIMEOUT, ended).await.expect(expression);
             assert_eq!(ended["command"], "evaluate", "{ended}");
         }
         let still = json!({"expression": "number", "frameId": frame, "context": "repl"});
@@ -270,7 +270,10 @@ async fn endless_expressions_are_interrupted(version: &str) {
                     let holder = list.find(id).and_then(|row| row.holder());
                     holder.is_some_and(|holder| holder.parked_until.is_some() && !holder.evaluates)
                 });
-                timeout(PATIENCE, is_parked).await.expect("parked").unwrap();
+                timeout(TEST_TIMEOUT, is_parked)
+                    .await
+                    .expect("parked")
+                    .unwrap();
                 Editor::attach(&relay, id, json!({})).await.leave().await;
             }
         }

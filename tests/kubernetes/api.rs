@@ -11,7 +11,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::server::PATIENCE;
+use crate::server::TEST_TIMEOUT;
 
 /// What the API server answered, or the number it refused with.
 pub(crate) type Answer = Result<Value, StatusCode>;
@@ -78,7 +78,7 @@ impl Api {
             if fits(&answer) {
                 return answer.unwrap_or_default();
             }
-            assert!(began.elapsed() < PATIENCE, "{path}: {answer:?}");
+            assert!(began.elapsed() < TEST_TIMEOUT, "{path}: {answer:?}");
             sleep(Duration::from_millis(20)).await;
         }
     }

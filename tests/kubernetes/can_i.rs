@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::api::{Api, service_account};
 use crate::relay::{Relay, clusters, ready_cluster};
-use crate::server::{PATIENCE, Server, binary, say};
+use crate::server::{Server, TEST_TIMEOUT, binary, say};
 
 /// kubectl, as somebody.
 struct Kubectl {
@@ -154,7 +154,7 @@ async fn what_docker_has_is_applied_twice_and_kubectl_tells_the_truth_about_role
             }
         }
     };
-    let explained = timeout(PATIENCE, explained).await.unwrap();
+    let explained = timeout(TEST_TIMEOUT, explained).await.unwrap();
     let words = explained.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("never stored"), "{explained}");
     let object = format!(

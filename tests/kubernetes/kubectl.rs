@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use self::scene::{Connect, Scene, heard};
 use crate::api::{Api, service_account};
-use crate::server::PATIENCE;
+use crate::server::TEST_TIMEOUT;
 
 #[tokio::test]
 async fn by_a_client_certificate_and_a_token_of_a_service_account() {
@@ -87,7 +87,10 @@ async fn by_a_client_certificate_and_a_token_of_a_service_account() {
     command
         .args(["list", "--as-service-account", "debugger"])
         .args(there);
-    let output = timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+    let output = timeout(TEST_TIMEOUT, command.output())
+        .await
+        .unwrap()
+        .unwrap();
     assert!(output.status.success(), "{output:?}");
 }
 
@@ -257,7 +260,7 @@ async fn a_token_is_replaced_before_it_ends_and_sessions_go_on() {
     // Both the line that carries the events and the one that waits are carried anew.
     let before = scene.kubelet.opened();
     std::fs::write(&login, token("two").await).unwrap();
-    let renewed = timeout(PATIENCE, async {
+    let renewed = timeout(TEST_TIMEOUT, async {
         while scene.kubelet.opened() < before + 2 {
             sleep(Duration::from_millis(20)).await;
         }
@@ -265,7 +268,7 @@ async fn a_token_is_replaced_before_it_ends_and_sessions_go_on() {
     renewed.await.expect("another token is shown");
     scene.api.delete(&format!("{secrets}/one")).await.unwrap();
     let mut rest = Vec::new();
-    let over = timeout(PATIENCE, others.read_to_end(&mut rest)).await;
+    let over = timeout(TEST_TIMEOUT, others.read_to_end(&mut rest)).await;
     // With an error or without one.
     let _ = over.expect("the first token is none any more");
     let who = connect.get("/relay/v1/whoami").await;

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::api::Api;
 use crate::head::Head;
 use crate::relay::{DISCOVERY, Relay, account, clusters, ready_cluster};
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, TEST_TIMEOUT};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_raycluster_that_comes_up_takes_no_place_from_one_with_a_session() {
@@ -114,7 +114,7 @@ async fn a_crowd_behind_a_throttled_api_server_gets_in_by_trying_again() {
                 return (tries, began.elapsed());
             }
             assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
-            assert!(began.elapsed() < PATIENCE, "{tries} tries: {answer}");
+            assert!(began.elapsed() < TEST_TIMEOUT, "{tries} tries: {answer}");
             tries += 1;
             sleep(Duration::from_secs(1)).await;
         }

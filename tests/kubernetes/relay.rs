@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use crate::api::{Api, service_account};
 use crate::debugger::debugger;
 use crate::head::Head;
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, TEST_TIMEOUT};
 use crate::support::{attach, dial, read, request, rest, start};
 use ray_relay_base::wire::dap::conversation::Conversation;
 
@@ -122,7 +122,7 @@ impl Relay {
             if fits(&list) {
                 return list;
             }
-            assert!(began.elapsed() < PATIENCE, "{list:#}");
+            assert!(began.elapsed() < TEST_TIMEOUT, "{list:#}");
             sleep(Duration::from_millis(50)).await;
         }
     }
@@ -184,7 +184,7 @@ impl Session {
             if let Some(over) = self.is_over().await {
                 return over;
             }
-            assert!(began.elapsed() < PATIENCE, "it goes on");
+            assert!(began.elapsed() < TEST_TIMEOUT, "it goes on");
             sleep(Duration::from_millis(200)).await;
         }
     }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::api::{Api, service_account};
 use crate::head::Head;
 use crate::relay::{DISCOVERY, Relay, account, clusters, ready_cluster};
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, TEST_TIMEOUT};
 use crate::support::{attach, dial};
 
 /// The rule that docker/ has for those who debug.
@@ -109,7 +109,7 @@ impl Scene {
                 .starts_with("HTTP/1.1 200")
             {}
         };
-        timeout(PATIENCE, given).await.unwrap();
+        timeout(TEST_TIMEOUT, given).await.unwrap();
         self.relay.list().await
     }
 
@@ -175,7 +175,7 @@ async fn who_may_bind_roles_in_a_namespace_lets_others_debug_there_and_nowhere_e
         .bind(Some(&mine), ("ClusterRole", &debugger), whom())
         .await;
     let bound = async { while api.post(&path, &binding).await.is_err() {} };
-    timeout(PATIENCE, bound).await.unwrap();
+    timeout(TEST_TIMEOUT, bound).await.unwrap();
 
     // Ann debugs both clusters of the namespace, and of the other one there is nothing.
     let list = scene.listed().await;
@@ -203,7 +203,7 @@ async fn who_may_bind_roles_in_a_namespace_lets_others_debug_there_and_nowhere_e
     let own = format!("{path}/ann");
     scene.api.delete(&own).await.unwrap();
     let over = async { while session.is_over().await.is_none() {} };
-    timeout(PATIENCE, over).await.unwrap();
+    timeout(TEST_TIMEOUT, over).await.unwrap();
     let gone = async {
         while !scene
             .relay
@@ -212,7 +212,7 @@ async fn who_may_bind_roles_in_a_namespace_lets_others_debug_there_and_nowhere_e
             .starts_with("HTTP/1.1 403")
         {}
     };
-    timeout(PATIENCE, gone).await.unwrap();
+    timeout(TEST_TIMEOUT, gone).await.unwrap();
     scene.relay.end().await;
 }
 
@@ -359,7 +359,7 @@ async fn an_open_event_stream_tells_of_what_comes_where_its_reader_may_and_of_no
             assert_ne!(stream.read_buf(&mut told).await.unwrap(), 0);
         }
     };
-    timeout(PATIENCE, read).await.unwrap();
+    timeout(TEST_TIMEOUT, read).await.unwrap();
     let told = String::from_utf8(told).unwrap();
     for word in [&theirs, &unnamed, &other, &format!("{mine}.second")] {
         assert!(!told.contains(&**word), "{told}");

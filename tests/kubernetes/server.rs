@@ -17,7 +17,7 @@ use crate::process::{Held, free_port};
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
 
 /// A machine that has other things to do takes its time.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Without APIs that nobody asks for here a start takes a quarter less. What is left is its own work, and a second for which it
 /// waits before it makes the roles that it begins with.
@@ -134,7 +134,7 @@ impl Server {
         *self.api.lock() = Some(self.apiserver());
         let (api, began) = (self.api().await, Instant::now());
         while api.get("/readyz").await.is_err() {
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > TEST_TIMEOUT {
                 let log = std::fs::read_to_string(self.file("apiserver.log"));
                 let log = log.unwrap_or_default();
                 let lines: Vec<&str> = log.lines().rev().take(5).collect();

@@ -5,7 +5,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::api::{Answer, Api, service_account};
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, TEST_TIMEOUT};
 
 /// `answer` is that one may not.
 fn is_forbidden(answer: &Answer) -> bool {
@@ -59,5 +59,5 @@ async fn who_asks_may_do_what_a_role_says_and_nothing_before() {
         .await;
     let allowed = async || api.post(path, &review).await.unwrap()["status"]["allowed"] == true;
     let until_allowed = async { while !allowed().await {} };
-    timeout(PATIENCE, until_allowed).await.unwrap();
+    timeout(TEST_TIMEOUT, until_allowed).await.unwrap();
 }

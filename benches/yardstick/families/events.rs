@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::Result;
-use crate::harness::client::PATIENCE;
+use crate::harness::client::MEASURE_TIMEOUT;
 use crate::harness::contest::{Contestant, Family};
 use crate::harness::scene::{Plan, Scene};
 use crate::harness::table::{Goal, Row, Unit};
@@ -124,7 +124,7 @@ impl Open {
     async fn until(&self, done: impl Fn(&[Arc<Heard>]) -> bool) -> Result<()> {
         let begin = Instant::now();
         while !done(&self.heard) {
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > MEASURE_TIMEOUT {
                 return Err("not all streams have said what they should".into());
             }
             sleep(LOOK).await;
@@ -136,7 +136,7 @@ impl Open {
         let begin = Instant::now();
         let mut before = usize::MAX;
         while before != self.bytes() {
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > MEASURE_TIMEOUT {
                 return Err("the streams do not become quiet".into());
             }
             before = self.bytes();

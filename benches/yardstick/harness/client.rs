@@ -15,7 +15,7 @@ use crate::stand_in::frame::{FrameReader, field, frame, padded};
 /// Bytes of a measured request.
 pub(crate) const REQUEST: usize = 300;
 /// Longest wait for anything that is measured.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const MEASURE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The body of a request of so many bytes, which the worker does not answer.
 pub(crate) type Upload = fn(usize) -> String;
@@ -92,7 +92,7 @@ impl Session {
             // Seven digits from the start, so that every request and answer has the same size.
             seq: 1_000_000,
         };
-        timeout(PATIENCE, session.come_up(target))
+        timeout(MEASURE_TIMEOUT, session.come_up(target))
             .await
             .map_err(|_| "no session within the deadline")??;
         Ok(session)
@@ -127,7 +127,7 @@ impl Session {
             .write_all(&frame(&padded(&front, REQUEST)))
             .await?;
         self.requests.flush().await?;
-        timeout(PATIENCE, self.answered("stackTrace"))
+        timeout(MEASURE_TIMEOUT, self.answered("stackTrace"))
             .await
             .map_err(|_| "no answer within the deadline")?
     }
@@ -151,7 +151,7 @@ impl Session {
             r#""command":"variables","arguments":{{"variablesReference":1,"start":{size},"count":{count}}}"#
         ))
         .await?;
-        timeout(PATIENCE, self.answered("variables"))
+        timeout(MEASURE_TIMEOUT, self.answered("variables"))
             .await
             .map_err(|_| "no end of the download within the deadline")?
     }
@@ -166,7 +166,7 @@ impl Session {
             self.send(r#""command":"threads""#).await?;
             self.answered("threads").await
         };
-        timeout(PATIENCE, send)
+        timeout(MEASURE_TIMEOUT, send)
             .await
             .map_err(|_| "no end of the upload within the deadline")?
     }
@@ -175,7 +175,7 @@ impl Session {
     pub(crate) async fn leave(mut self) -> Result<()> {
         self.send(r#""command":"disconnect","arguments":{}"#)
             .await?;
-        timeout(PATIENCE, self.answered("disconnect"))
+        timeout(MEASURE_TIMEOUT, self.answered("disconnect"))
             .await
             .map_err(|_| "no goodbye within the deadline")?
     }

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::Result;
-use crate::harness::client::PATIENCE;
+use crate::harness::client::MEASURE_TIMEOUT;
 
 pub(crate) struct Http {
     sender: SendRequest<Empty<Bytes>>,
@@ -42,7 +42,7 @@ impl Http {
             let body = body.collect().await?.to_bytes();
             Result::Ok(Response::from_parts(head, body))
         };
-        timeout(PATIENCE, answer)
+        timeout(MEASURE_TIMEOUT, answer)
             .await
             .map_err(|_| "no answer within the deadline")?
     }

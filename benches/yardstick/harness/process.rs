@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use crate::Result;
 
 /// How long a contestant may take to start, and to know of 10,000 workers.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Where a pinned contestant runs.
 const CORE: usize = 0;
 /// What 10,000 sessions need on either side.
@@ -94,7 +94,7 @@ impl Process {
                 Err(error) => error.to_string(),
             };
             let ended = self.child.try_wait()?.is_some();
-            if ended || begin.elapsed() > PATIENCE {
+            if ended || begin.elapsed() > START_TIMEOUT {
                 return Err(format!("it did not start: {last}\n{log}").into());
             }
             sleep(Duration::from_millis(50)).await;

@@ -11,7 +11,7 @@ use crate::Result;
 use crate::harness::client::Target;
 use crate::harness::contest::Contestant;
 use crate::harness::http::Http;
-use crate::harness::process::{PATIENCE, Process};
+use crate::harness::process::{Process, START_TIMEOUT};
 use crate::harness::yard::Yard;
 use crate::harness::{agent, haproxy, relay, ssh};
 use crate::stand_in::{Size, StandIn, worker_id};
@@ -172,7 +172,7 @@ impl Scene {
             if matches!(linked, Ok(linked) if linked == count) {
                 return Ok(());
             }
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > START_TIMEOUT {
                 return Err(format!("{count} nodes are to have an agent: {linked:?}").into());
             }
             sleep(pause).await;
@@ -219,7 +219,7 @@ impl Scene {
             if waiting == expected {
                 return Ok(());
             }
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > START_TIMEOUT {
                 let listed = rows.len();
                 return Err(
                     format!("{waiting} of {expected} wait, {listed} are in the list").into(),

@@ -11,7 +11,7 @@ const AT_FIRST: usize = 16 * 1024;
 /// What it grows to where its buffer is full after a read.
 const ROOMY: usize = 512 * 1024;
 /// What it grows to for a frame that does not fit.
-const MOST: usize = 4 << 20;
+const MAX_FRAME_BYTES: usize = 4 << 20;
 
 /// What a training loop prints.
 const TENSOR: &str = "tensor([[0.1314, 0.2718], [0.5772, 1.6180]], device='cuda:0'), ";
@@ -101,7 +101,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                     self.start += whole;
                     return Ok(Some(&self.buffer[body]));
                 }
-                if whole > MOST {
+                if whole > MAX_FRAME_BYTES {
                     return Err(format!("a frame of {length} bytes").into());
                 }
                 if whole > self.buffer.len() {

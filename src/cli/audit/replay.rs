@@ -40,7 +40,7 @@ fn speed(text: &str) -> Result<f64, String> {
 }
 
 /// Longest pause between two messages that is waited for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_MESSAGE_DELAY: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let no_recording = |line: u64, why: &dyn std::fmt::Display| AuditError::NoRecording {
@@ -84,7 +84,7 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<(), Failure> {
         let (RecordedLine::Frame { elapsed, .. } | RecordedLine::End { elapsed, .. }) = line;
         if waits {
             out.flush()?;
-            let pause = elapsed.saturating_sub(now).min(LONGEST_PAUSE);
+            let pause = elapsed.saturating_sub(now).min(MAX_MESSAGE_DELAY);
             tokio::time::sleep(pause.div_f64(args.speed)).await;
         }
         now = elapsed;

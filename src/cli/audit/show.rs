@@ -74,7 +74,7 @@ fn time(text: &str) -> Result<std::time::SystemTime, String> {
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Bytes of a line that has no end yet, with `--follow`.
-const LONGEST: usize = 1 << 20;
+const MAX_PARTIAL_LINE_BYTES: usize = 1 << 20;
 
 pub(super) async fn run(args: &ShowArgs) -> Result<(), Failure> {
     let files = in_order(&args.files)?;
@@ -161,7 +161,7 @@ async fn follow(mut page: ShownPage, live: &Path) -> Result<(), Failure> {
                 page.line(&rest[..end], &place, &mut result);
                 rest.drain(..=end);
             }
-            if rest.len() > LONGEST {
+            if rest.len() > MAX_PARTIAL_LINE_BYTES {
                 rest.clear();
             }
             if read == 0 {

@@ -14,13 +14,13 @@ use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::text::{KeptEnd, fit};
 
 /// Columns of a text from a message.
-const LONGEST: usize = 160;
+const MAX_TEXT_COLUMNS: usize = 160;
 
 /// Requests whose answer has not come, at most.
 const OPEN: usize = 1024;
 
 /// Members of an answer's list that are shown.
-const MOST: usize = 20;
+const MAX_MEMBERS: usize = 20;
 
 /// Remembers what was asked, so that answers can be told.
 #[derive(Debug, Default)]
@@ -156,8 +156,8 @@ fn event(name: &str, body: &Value) -> String {
 }
 
 fn listed(list: &[Value], show: impl Fn(&Value) -> String) -> Vec<String> {
-    let mut lines: Vec<String> = list.iter().take(MOST).map(show).collect();
-    let more = list.len().saturating_sub(MOST);
+    let mut lines: Vec<String> = list.iter().take(MAX_MEMBERS).map(show).collect();
+    let more = list.len().saturating_sub(MAX_MEMBERS);
     if more > 0 {
         lines.push(format!("… {more} more"));
     }
@@ -175,5 +175,5 @@ fn show(value: Option<&Value>) -> String {
 /// `text` on one line, without control characters, and cut where it is too long.
 fn short(text: &str) -> String {
     let text = text.trim_end().replace('\n', "⏎");
-    fit(&replaced(&text), LONGEST, KeptEnd::Start).into_owned()
+    fit(&replaced(&text), MAX_TEXT_COLUMNS, KeptEnd::Start).into_owned()
 }

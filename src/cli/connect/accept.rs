@@ -21,7 +21,7 @@ use ray_relay_base::wire::tunnel::join::pass;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Connections at a time; more wait in the kernel's queue.
-const MOST: usize = 512;
+const MAX_CONNECTIONS: usize = 512;
 
 /// How long a client may leave a connection open that the relay has ended.
 const LINGER: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ pub(super) async fn run(listener: &TcpListener, lines: &Arc<Lines>) -> Infallibl
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if connections.len() < MOST => match accepted {
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((client, _)) => {
                     connections.spawn(serve(Arc::clone(lines), client));
                 }

@@ -24,7 +24,7 @@ use ray_relay_base::wire::tunnel::messages::{Replica, read};
 use ray_relay_base::wire::tunnel::{handshake, stream_config};
 
 /// The deadline of the relay's first word.
-const PATIENCE: Duration = Duration::from_secs(10);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Before a relay that was not reached is tried again.
 pub(super) const AGAIN: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
@@ -89,7 +89,7 @@ pub(super) async fn begin(
 }
 
 async fn first(args: &RelayArgs, socket: &mut Socket) -> Result<ResumeMessage, RelayError> {
-    match timeout(PATIENCE, socket.next()).await {
+    match timeout(GREETING_TIMEOUT, socket.next()).await {
         Ok(Some(Ok(Message::Text(text)))) => read(&text).map_err(|_| strange(args)),
         Ok(Some(Ok(_))) => Err(strange(args)),
         Ok(Some(Err(_)) | None) => Err(unreachable(args, "the connection broke off")),
@@ -200,7 +200,7 @@ impl RelayLink {
             }
             // By the clock that runs while the machine sleeps.
             let away = at.elapsed().unwrap_or_default().max(began.elapsed());
-            if away > self.held + PATIENCE {
+            if away > self.held + GREETING_TIMEOUT {
                 let minutes = self.held.as_secs().div_ceil(60);
                 return Err(format!(
                     "the relay holds it for {minutes} min: {}",

@@ -15,7 +15,7 @@ use ray_relay_base::wire::relay_url::RelayUrl;
 use ray_relay_base::wire::text::{replaced, shortened};
 
 /// Reasons that are said while the relay is away.
-const MOST_REASONS: usize = 8;
+const MAX_REASONS: usize = 8;
 
 /// Prints.
 pub(super) struct ConnectPrinter {
@@ -143,7 +143,7 @@ impl ConnectPrinter {
         let is_new = state.was_reached && state.away.is_none();
         let (at, said) = state.away.get_or_insert_with(|| (since, Vec::new()));
         *at = since.min(*at);
-        if said.len() == MOST_REASONS || said.iter().any(|known| known == why) {
+        if said.len() == MAX_REASONS || said.iter().any(|known| known == why) {
             return is_new;
         }
         said.push(why.to_owned());

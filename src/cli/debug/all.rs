@@ -6,7 +6,7 @@ use std::pin::pin;
 use tokio::time::sleep;
 
 use super::input::{Completion, Typed};
-use super::{HINT, PATIENCE, Terminal};
+use super::{HINT, STOP_TIMEOUT, Terminal};
 use crate::cli::DebugArgs;
 use crate::cli::exec::several::MESSAGES;
 use crate::cli::failure::Failure;
@@ -55,7 +55,7 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
                 client: CLIENT.to_owned(),
                 relay: relay.map_err(|why| why.to_string())?,
                 limit: args.limit as usize,
-                patience: Some(PATIENCE),
+                patience: Some(STOP_TIMEOUT),
                 local_sources: true,
                 account,
                 ..Options::default()

@@ -8,10 +8,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-/// Most lines that are kept.
-pub(super) const LONGEST: usize = 1000;
-/// A file larger than this is cut when it is read, in bytes.
-const LARGEST: u64 = 1 << 20;
+pub(super) const MAX_LINES: usize = 1000;
+/// A larger file is cut when it is read.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 fn path() -> Option<PathBuf> {
     let absolute = |name: &str| {
@@ -30,15 +29,15 @@ pub(super) fn load() -> Vec<String> {
         return Vec::new();
     };
     let mut bytes = Vec::new();
-    let file =
-        fs::File::open(&path).and_then(|file| file.take(16 * LARGEST).read_to_end(&mut bytes));
+    let file = fs::File::open(&path)
+        .and_then(|file| file.take(16 * MAX_FILE_BYTES).read_to_end(&mut bytes));
     if file.is_err() {
         return Vec::new();
     }
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    let kept = lines[lines.len().saturating_sub(LONGEST)..].to_vec();
-    if bytes.len() as u64 > LARGEST || lines.len() > 2 * LONGEST {
+    let kept = lines[lines.len().saturating_sub(MAX_LINES)..].to_vec();
+    if bytes.len() as u64 > MAX_FILE_BYTES || lines.len() > 2 * MAX_LINES {
         let _ = rewrite(&path, &kept);
     }
     kept

@@ -21,9 +21,9 @@ use tokio::sync::mpsc;
 use super::history;
 
 /// How long Tab waits for the worker.
-const COMPLETION_PATIENCE: Duration = Duration::from_secs(3);
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest line from a pipe, in bytes.
-const LONGEST_LINE: u64 = 1 << 20;
+const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// What a person typed, or a pipe gave.
 #[derive(Debug, PartialEq, Eq)]
@@ -153,7 +153,7 @@ fn editor(
 ) -> rustyline::Result<Editor<Completing, MemHistory>> {
     let config = Config::builder()
         .completion_type(CompletionType::List)
-        .max_history_size(history::LONGEST)?
+        .max_history_size(history::MAX_LINES)?
         .auto_add_history(false)
         .build();
     let history = MemHistory::with_config(&config);
@@ -208,7 +208,7 @@ fn read(asks: &sync::Receiver<LineRequest>, to: &mpsc::Sender<Typed>) {
         let mut line = Vec::new();
         let read = io::stdin()
             .lock()
-            .take(LONGEST_LINE)
+            .take(MAX_LINE_BYTES)
             .read_until(b'\n', &mut line);
         let typed = match read {
             Ok(0) | Err(_) => Typed::End,
@@ -256,7 +256,7 @@ impl Completer for Completing {
             return Ok((at, Vec::new()));
         }
         Ok(answered
-            .recv_timeout(COMPLETION_PATIENCE)
+            .recv_timeout(COMPLETION_TIMEOUT)
             .unwrap_or((at, Vec::new())))
     }
 }

@@ -71,13 +71,13 @@ Source is shown as the worker has it. Output of the program is shown with contro
 Exit codes: 0 done, 1 the worker process ended at the prompt, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 no such task waits (any more).";
 
 /// Lines around the rows of a page: titles, troubles, what the page is of, and the prompt.
-const AROUND: usize = 6;
+const PAGE_MARGIN_LINES: usize = 6;
 /// Rows of a page on however small a terminal.
 const LEAST_ROWS: usize = 5;
 /// A command that takes longer is explained.
 const HINT: Duration = Duration::from_secs(4);
 /// A session that was asked for by id has to stop within this.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Session = Prompt<Stream>;
 
@@ -234,7 +234,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> 
 /// Rows of the list that fit on the terminal with what is said around them; all where no person turns pages.
 fn page_rows(terminal: &Terminal) -> Option<usize> {
     let (_, lines) = terminal::size().filter(|_| terminal.input.is_edited())?;
-    Some(lines.saturating_sub(AROUND).max(LEAST_ROWS))
+    Some(lines.saturating_sub(PAGE_MARGIN_LINES).max(LEAST_ROWS))
 }
 
 /// One session from attach to its end, and how that was.
@@ -253,7 +253,7 @@ async fn one(
     let options = Options {
         relay,
         limit: args.limit as usize,
-        patience: matches!(which, Which::Named(_)).then_some(PATIENCE),
+        patience: matches!(which, Which::Named(_)).then_some(STOP_TIMEOUT),
         local_sources: true,
         ..Options::default()
     };

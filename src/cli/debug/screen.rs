@@ -8,7 +8,7 @@ use ray_relay_access::telemetry::logging::colours;
 use ray_relay_debugger::pdb::Piece;
 
 /// Longest line that is coloured, in bytes.
-const LONGEST: usize = 1000;
+const MAX_COLOURED_BYTES: usize = 1000;
 
 /// The standard output of the session.
 pub(super) struct Screen {
@@ -25,7 +25,9 @@ impl Screen {
     /// The text of `piece` as it is to be written.
     pub(super) fn render(&self, piece: &Piece) -> String {
         match piece {
-            Piece::Code(line) if self.colours && line.len() <= LONGEST => python::coloured(line),
+            Piece::Code(line) if self.colours && line.len() <= MAX_COLOURED_BYTES => {
+                python::coloured(line)
+            }
             piece => piece.text().to_owned(),
         }
     }

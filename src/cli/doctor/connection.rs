@@ -68,7 +68,7 @@ pub(super) fn refused(error: &RelayError) -> Finding {
 }
 
 /// The deadline of the look-up of a name, and of the connection to each address.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A certificate with less time left is worth a word.
 const SOON: Duration = Duration::from_secs(14 * 86_400);
@@ -77,7 +77,7 @@ const SOON: Duration = Duration::from_secs(14 * 86_400);
 const LEEWAY: Duration = Duration::from_secs(30);
 
 /// Longest name that is shown, in characters.
-const LONGEST: usize = 200;
+const MAX_NAME_CHARS: usize = 200;
 
 /// Where a relay is found that is nowhere else.
 const FIND_IT: &str = "where it runs in Kubernetes, `kubectl port-forward svc/ray-relay 5678` brings it here; name another \
@@ -189,7 +189,7 @@ async fn by_proxy(
     let (Some(to), Ok(tls)) = (relay.uri("/"), trusting(Roots::None)) else {
         return Ok(None);
     };
-    let connector = Connector::new(tls.with_no_client_auth(), PATIENCE, proxies.clone());
+    let connector = Connector::new(tls.with_no_client_auth(), CONNECT_TIMEOUT, proxies.clone());
     let not_reached = |why: ProxyError| RelayError::of(relay, &DialError::Proxy(why));
     let proxy = match proxies.towards(&to).await {
         Ok(Some(proxy)) => proxy,
@@ -244,7 +244,7 @@ async fn resolve(relay: &RelayUrl) -> Result<(Vec<SocketAddr>, Option<Finding>),
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok((vec![SocketAddr::new(ip, relay.port())], None));
     }
-    let looked_up = timeout(PATIENCE, lookup_host((host, relay.port()))).await;
+    let looked_up = timeout(CONNECT_TIMEOUT, lookup_host((host, relay.port()))).await;
     let unknown = |cause: String| {
         Finding::error(
             ChainLink::Name,
@@ -255,8 +255,13 @@ async fn resolve(relay: &RelayUrl) -> Result<(Vec<SocketAddr>, Option<Finding>),
     };
     let addresses: Vec<SocketAddr> = match looked_up {
         Ok(Ok(addresses)) => addresses.collect(),
-        Ok(Err(error)) => return Err(unknown(shortened(&error.to_string(), LONGEST))),
-        Err(_) => return Err(unknown(format!("no answer within {}", span(PATIENCE)))),
+        Ok(Err(error)) => return Err(unknown(shortened(&error.to_string(), MAX_NAME_CHARS))),
+        Err(_) => {
+            return Err(unknown(format!(
+                "no answer within {}",
+                span(CONNECT_TIMEOUT)
+            )));
+        }
     };
     let mut shown: Vec<String> = addresses.iter().map(|a| a.ip().to_string()).collect();
     shown.dedup();
@@ -278,14 +283,14 @@ async fn connect(
     let mut why = String::new();
     for address in addresses {
         let began = Instant::now();
-        why = match timeout(PATIENCE, TcpStream::connect(address)).await {
+        why = match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 let took = began.elapsed().as_secs_f64() * 1000.0;
                 let says = format!("{address} takes connections, in {took:.1} ms");
                 return Ok((stream, Finding::ok(ChainLink::Connection, says)));
             }
             Ok(Err(error)) => format!("{address}: {error}"),
-            Err(_) => format!("{address}: no answer within {}", span(PATIENCE)),
+            Err(_) => format!("{address}: no answer within {}", span(CONNECT_TIMEOUT)),
         };
     }
     let by_default = RELAY_BY_DEFAULT
@@ -336,7 +341,7 @@ async fn handshake(args: &RelayArgs, stream: impl AsyncRead + AsyncWrite + Unpin
         return Finding::error(ChainLink::Tls, Fault::Misconfigured, says);
     };
     let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
-    let connected = match timeout(PATIENCE, connecting).await {
+    let connected = match timeout(CONNECT_TIMEOUT, connecting).await {
         Ok(connected) => connected,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     };
@@ -357,7 +362,7 @@ fn presented(certificate: &CertificateDer<'_>, now: SystemTime) -> Finding {
     let expires = read.validity().not_after.timestamp();
     let expires = Duration::from_secs(u64::try_from(expires).unwrap_or_default());
     let expires = SystemTime::UNIX_EPOCH + expires;
-    let issuer = shortened(&read.issuer().to_string(), LONGEST);
+    let issuer = shortened(&read.issuer().to_string(), MAX_NAME_CHARS);
     let says = format!(
         "the relay's certificate is trusted; it is of {issuer}, and expires {}",
         moment(expires, now)
@@ -374,7 +379,7 @@ fn presented(certificate: &CertificateDer<'_>, now: SystemTime) -> Finding {
 fn not_trusted(args: &RelayArgs, error: &io::Error) -> Finding {
     let relay = &args.relay;
     let wrong = |says: String| Finding::error(ChainLink::Tls, Fault::Misconfigured, says);
-    let cause = shortened(&error.to_string(), LONGEST);
+    let cause = shortened(&error.to_string(), MAX_NAME_CHARS);
     let found = match tls_error(error) {
         Some(TlsError::InvalidCertificate(why)) => return invalid(args, why),
         // The second is a relay's own word where it has no certificate.
@@ -406,7 +411,7 @@ fn invalid(args: &RelayArgs, why: &CertificateError) -> Finding {
     };
     match why {
         CertificateError::NotValidForNameContext { presented, .. } => {
-            let names = shortened(&presented.join(", "), LONGEST);
+            let names = shortened(&presented.join(", "), MAX_NAME_CHARS);
             wrong(format!(
                 "the relay's certificate is not for {host}, but for {names}"
             ))

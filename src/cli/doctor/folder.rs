@@ -21,8 +21,7 @@ const DEEP: usize = 4;
 /// Files that are looked for.
 const FILES: usize = 50;
 
-/// Longest path that is shown, in characters.
-const LONGEST: usize = 200;
+const MAX_PATH_CHARS: usize = 200;
 
 /// Where the folder `here` has the files in which the tasks of `list` wait.
 pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
@@ -46,7 +45,7 @@ pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
         }
     }
     let mut all = Vec::new();
-    let shown = |path: &Path| shortened(&path.display().to_string(), LONGEST);
+    let shown = |path: &Path| shortened(&path.display().to_string(), MAX_PATH_CHARS);
     if there > 0 {
         let says = format!(
             "{there} of the files in which tasks stand {} at the same place on this machine",
@@ -77,7 +76,7 @@ pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
         };
         let says = format!(
             "{}, where a task stands,{more} is not below {}",
-            shortened(first, LONGEST),
+            shortened(first, MAX_PATH_CHARS),
             shown(here)
         );
         all.push(Finding::warning(ChainLink::Folder, says).next(

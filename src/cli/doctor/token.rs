@@ -14,7 +14,7 @@ use ray_relay_base::wire::text::{replaced, shortened};
 use ray_relay_view::doctor::{ChainLink, Fault, Finding};
 
 /// Longer than any relay reads.
-const LONGEST: usize = 64 * 1024;
+const MAX_TOKEN_BYTES: usize = 64 * 1024;
 
 /// A token with less time left is worth a word.
 const SOON: Duration = Duration::from_secs(600);
@@ -49,7 +49,7 @@ pub(super) async fn given(args: &RelayArgs, now: SystemTime) -> Result<Presented
     // What Kubernetes signs says nothing of what the relay permits.
     let claims = token.as_ref().filter(|_| of_kubernetes.is_none());
     let claims = claims.and_then(|token| {
-        let jws = Jws::parse(token, LONGEST).ok()?;
+        let jws = Jws::parse(token, MAX_TOKEN_BYTES).ok()?;
         Claims::of(&jws).ok()
     });
     Ok(PresentedToken {

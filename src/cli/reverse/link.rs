@@ -25,15 +25,14 @@ use ray_relay_base::wire::tunnel::reverse::{
 use ray_relay_base::wire::tunnel::{ByteStream, handshake, link_config, stream_config};
 
 /// The deadline for the debugger to be reached.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Messages that a relay may send at once, and in a second all the time: every worker of a large job may dial at the same
 /// moment.
 const BURST: u32 = 16 * 1024;
 const PER_SECOND: u32 = 1024;
 
-/// Workers at a time.
-const MOST: usize = 64;
+const MAX_WORKERS: usize = 64;
 
 /// Why a link is over.
 pub(super) enum LinkBroken {
@@ -108,13 +107,13 @@ impl ReverseLink {
         let mut link = ControlLink::<_, ToPerson, _>::answering(socket, BURST, PER_SECOND);
         link.say(&begin).await?;
         let mut streams: JoinSet<()> = JoinSet::new();
-        let (failing, mut failed) = mpsc::channel(MOST);
+        let (failing, mut failed) = mpsc::channel(MAX_WORKERS);
         loop {
             tokio::select! {
                 message = link.next() => match message? {
                     Some(ToPerson::Arrived(arrived)) => {
                         self.told.arrived(&arrived)?;
-                        if streams.len() < MOST {
+                        if streams.len() < MAX_WORKERS {
                             let failing = failing.clone();
                             let (relay, to) = (relay.clone(), self.args.to.clone());
                             let path = format!("{path}{STREAM}{}", arrived.stream.digits());
@@ -198,7 +197,7 @@ async fn passed_on(
     reason = "the debugger is the user's own, at the address of --to"
 )]
 async fn reached(to: &DebuggerAddress) -> io::Result<TcpStream> {
-    let dialled = timeout(PATIENCE, TcpStream::connect((&*to.host, to.port))).await;
+    let dialled = timeout(CONNECT_TIMEOUT, TcpStream::connect((&*to.host, to.port))).await;
     let stream = dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
     stream.set_nodelay(true)?;
     Ok(stream)

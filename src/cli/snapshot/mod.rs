@@ -29,7 +29,8 @@ use ray_relay_view::listing::row::Row;
 const AT_ONCE: usize = 4;
 
 /// How long it is tried anew where the same person looks at as many elsewhere, and how often.
-const PATIENCE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(500));
+const RETRY_PERIOD: Duration = Duration::from_secs(60);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 pub(in crate::cli) const AFTER_HELP: &str = "\
 Examples:
@@ -169,14 +170,13 @@ async fn seen(
 pub(in crate::cli) async fn patiently(
     ask: impl AsyncFn() -> Result<Value, RelayError>,
 ) -> Result<Value, RelayError> {
-    let (patience, again) = PATIENCE;
-    let until = Instant::now() + patience;
+    let until = Instant::now() + RETRY_PERIOD;
     loop {
         match ask().await {
             Err(RelayError::Refused { status, .. })
                 if status == StatusCode::TOO_MANY_REQUESTS && Instant::now() < until =>
             {
-                sleep(again).await;
+                sleep(RETRY_DELAY).await;
             }
             seen => return seen,
         }

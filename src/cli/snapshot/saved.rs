@@ -14,8 +14,7 @@ use crate::cli::failure::{Exit, Fails};
 const KEY: &str = "ray_relay_snapshot";
 const VERSION: u64 = 1;
 
-/// Largest file that is read.
-const LARGEST: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// What is looked at to tell such a file from others, in bytes.
 const BEGINNING: usize = 64;
@@ -81,7 +80,7 @@ pub(super) fn find(name: &str) -> Option<Result<Value, SavedError>> {
     if read.is_err() || !text.starts_with(beginning.as_bytes()) {
         return None;
     }
-    let rest = file.take(LARGEST).read_to_end(&mut text);
+    let rest = file.take(MAX_FILE_BYTES).read_to_end(&mut text);
     Some(match rest {
         Ok(_) => read_kept(path, &text),
         Err(source) => Err(SavedError::Read {

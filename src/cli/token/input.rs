@@ -14,10 +14,9 @@ use ray_relay_access::identity::{
 use ray_relay_base::wire::watched_file::read_bounded;
 
 /// Longest token that is read from standard input.
-const LONGEST_TOKEN: u64 = 64 * 1024;
+const MAX_TOKEN_BYTES: u64 = 64 * 1024;
 
-/// Longest key file.
-const LONGEST_KEY: u64 = 64 * 1024;
+const MAX_KEY_BYTES: u64 = 64 * 1024;
 
 /// Why a command of `token` failed. Never with anything of a token or key.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +94,7 @@ pub(super) fn token_from_stdin() -> Result<Secret, TokenError> {
         let _ = write!(io::stderr(), "Token: ");
         stdin.read_line(&mut text).map_err(TokenError::Stdin)?;
     } else {
-        let mut bounded = stdin.lock().take(LONGEST_TOKEN);
+        let mut bounded = stdin.lock().take(MAX_TOKEN_BYTES);
         bounded
             .read_to_string(&mut text)
             .map_err(TokenError::Stdin)?;
@@ -108,7 +107,7 @@ pub(super) fn token_from_stdin() -> Result<Secret, TokenError> {
 
 pub(super) fn read_key_file(path: &Path) -> Result<Zeroizing<String>, TokenError> {
     File::open(path)
-        .and_then(|file| read_bounded(&file, LONGEST_KEY))
+        .and_then(|file| read_bounded(&file, MAX_KEY_BYTES))
         .map_err(|source| TokenError::File {
             path: path.to_owned(),
             source,

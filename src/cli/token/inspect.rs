@@ -39,7 +39,7 @@ pub struct InspectArgs {
 const LEEWAY: Duration = Duration::from_secs(30);
 
 /// Longer than any relay reads.
-const LONGEST: usize = 64 * 1024;
+const MAX_TOKEN_BYTES: usize = 64 * 1024;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -63,7 +63,7 @@ pub(super) fn run(args: InspectArgs) -> Result<(), Failure> {
         max_lifetime: None,
     };
     let now = SystemTime::now();
-    let jws = Jws::parse(token.expose(), LONGEST).map_err(TokenError::Refused)?;
+    let jws = Jws::parse(token.expose(), MAX_TOKEN_BYTES).map_err(TokenError::Refused)?;
     let signature = match args.key.is_empty() {
         true => None,
         false => Some(verify(&keys, &jws)),

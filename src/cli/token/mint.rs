@@ -68,9 +68,9 @@ pub struct MintArgs {
 }
 
 fn lifetime(text: &str) -> Result<Duration, String> {
-    const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+    const MAX_TTL: Duration = Duration::from_secs(366 * 86_400);
     match parse_duration(text) {
-        Ok(ttl) if (Duration::from_secs(1)..=LONGEST).contains(&ttl) => Ok(ttl),
+        Ok(ttl) if (Duration::from_secs(1)..=MAX_TTL).contains(&ttl) => Ok(ttl),
         Ok(_) => Err("from 1s to 366d".to_owned()),
         Err(why) => Err(format!("{why}; write it as 30m, 8h or 7d")),
     }

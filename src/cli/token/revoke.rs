@@ -37,10 +37,10 @@ pub struct RevokeArgs {
 }
 
 /// Longer than any relay reads.
-const LONGEST: usize = 64 * 1024;
+const MAX_TOKEN_BYTES: usize = 64 * 1024;
 
 /// The most that `auth.leeway` may be: until then a relay could still take an expired token.
-const MOST_LEEWAY: Duration = Duration::from_secs(300);
+const MAX_LEEWAY: Duration = Duration::from_secs(300);
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -85,10 +85,10 @@ pub(super) fn run(args: RevokeArgs) -> Result<(), Failure> {
 
 fn of_token(now: SystemTime) -> Result<(Revoked, Option<SystemTime>), TokenError> {
     let token = token_from_stdin()?;
-    let jws = Jws::parse(token.expose(), LONGEST).map_err(TokenError::Refused)?;
+    let jws = Jws::parse(token.expose(), MAX_TOKEN_BYTES).map_err(TokenError::Refused)?;
     // As a relay reads it: what it refuses anyway has no id for it.
     let claims = Claims::of(&jws).map_err(TokenError::Refused)?;
-    let until = claims.expires + MOST_LEEWAY;
+    let until = claims.expires + MAX_LEEWAY;
     if until <= now {
         let _ = writeln!(
             io::stderr(),

@@ -18,7 +18,7 @@ async fn with_certificate(relay: &Relay, pair: Option<&Pair>) -> String {
             // In TLS 1.3 the client is done before the server has seen its certificate.
             let _ = stream.write_all(HEALTH).await;
             let mut all = Vec::new();
-            let read = timeout(PATIENCE, stream.read_to_end(&mut all)).await;
+            let read = timeout(TEST_TIMEOUT, stream.read_to_end(&mut all)).await;
             match read.unwrap() {
                 Err(error) => format!("alert: {error}"),
                 Ok(_) => String::from_utf8(all).unwrap(),

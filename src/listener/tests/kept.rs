@@ -92,7 +92,10 @@ async fn a_release_says_what_keeps_the_task_that_an_agent_keeps() {
             let holder = list.find(id).and_then(|row| row.holder());
             holder.is_some_and(|holder| holder.evaluates == evaluates)
         });
-        let row = timeout(PATIENCE, is_kept).await.expect("in time").unwrap();
+        let row = timeout(TEST_TIMEOUT, is_kept)
+            .await
+            .expect("in time")
+            .unwrap();
         let state = row.find(id).unwrap().state.word();
         assert_eq!(state == "parked", !evaluates, "{state}");
         drop(row);
@@ -127,7 +130,7 @@ async fn its_owner_sees_it_and_it_is_parked_for_as_long_as_before() {
     let mut lists = scene.context.registry.watch();
     let is_parked = lists.wait_for(|list| list.find(id).unwrap().state.word() == "parked");
     drop(
-        timeout(PATIENCE, is_parked)
+        timeout(TEST_TIMEOUT, is_parked)
             .await
             .expect("in time")
             .unwrap(),

@@ -10,7 +10,10 @@ async fn attached(relay: &Relay) -> (Conversation<TlsStream<TcpStream>>, Convers
     assert_eq!(answer["success"], true);
     let attach = request(8, "attach", &json!({}));
     client.send(&attach).await.unwrap();
-    let (stream, _) = timeout(PATIENCE, worker.accept()).await.unwrap().unwrap();
+    let (stream, _) = timeout(TEST_TIMEOUT, worker.accept())
+        .await
+        .unwrap()
+        .unwrap();
     let mut debugpy = Conversation::new(stream, 1 << 26);
     let greeting = json!({"seq": 1, "type": "event", "event": "output", "body": {"category": "telemetry", "output": "ptvsd"}});
     debugpy.send(&greeting).await.unwrap();
@@ -81,7 +84,7 @@ async fn a_session_inside_tls_passes_large_messages_and_half_closes() {
     closed(&mut client).await;
     let ended = r#"ray_relay_sessions_total{client="other",outcome="client",protocol="dap"} 1"#;
     let counted = async { while !relay.metrics().await.contains(ended) {} };
-    timeout(PATIENCE, counted).await.unwrap();
+    timeout(TEST_TIMEOUT, counted).await.unwrap();
 }
 
 #[tokio::test]

@@ -112,7 +112,7 @@ impl Lines {
             }
         };
         let seen = || format!("no {text:?} in {:#?}", self.0.lock());
-        let line = timeout(PATIENCE, found).await;
+        let line = timeout(TEST_TIMEOUT, found).await;
         line.unwrap_or_else(|_| panic!("{}", seen()))
     }
 }

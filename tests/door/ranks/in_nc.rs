@@ -25,7 +25,7 @@ impl Nc {
     async fn until(&mut self, wanted: &str) -> String {
         let mut told = Vec::new();
         while !told.ends_with(wanted.as_bytes()) {
-            let read = timeout(PATIENCE * 3, self.0.read_buf(&mut told)).await;
+            let read = timeout(TEST_TIMEOUT * 3, self.0.read_buf(&mut told)).await;
             let text = String::from_utf8_lossy(&told);
             let read = read.unwrap_or_else(|_| panic!("no {wanted:?} in {text}"));
             assert_ne!(read.unwrap(), 0, "no {wanted:?} in {text}");

@@ -37,7 +37,7 @@ async fn who_is_taken_or_runs_on_in_the_middle_of_a_command_is_named_and_the_oth
     let id = second.id.to_string();
     let words = ["exec", "--all", "--stay", "--", "p loss"];
     let command = tokio::spawn(async move { ray_relay(address, None, &words).await });
-    timeout(PATIENCE, asked.notified())
+    timeout(TEST_TIMEOUT, asked.notified())
         .await
         .expect("it is asked");
     // An administrator ends the session of the second.
@@ -49,7 +49,7 @@ async fn who_is_taken_or_runs_on_in_the_middle_of_a_command_is_named_and_the_oth
     let mut lists = relay.registry().watch();
     goes_on.notify_one();
     let free = lists.wait_for(|list| list.held().all(|one| one.id != second.id));
-    let free = timeout(PATIENCE, free).await.map(drop);
+    let free = timeout(TEST_TIMEOUT, free).await.map(drop);
     free.expect("it is given back");
     second.stop += 1;
     relay.registry().insert(second);
@@ -107,7 +107,7 @@ impl Prompt {
     pub(super) async fn answer(&mut self) -> String {
         let mut told = Vec::new();
         while !told.ends_with(b") ") {
-            let read = timeout(PATIENCE * 9, self.stdout.read_buf(&mut told)).await;
+            let read = timeout(TEST_TIMEOUT * 9, self.stdout.read_buf(&mut told)).await;
             assert_ne!(
                 read.expect("in time").unwrap(),
                 0,

@@ -13,7 +13,7 @@ async fn eight(keys: &Keys, policy: &std::path::Path) -> Running {
     let relay = start(|config| {
         config.auth.keys = vec![keys.public()];
         config.auth.policy_file = Some(policy.to_owned());
-        config.park.r#for = PATIENCE;
+        config.park.r#for = TEST_TIMEOUT;
     });
     let relay = relay.await;
     for number in 0..8 {

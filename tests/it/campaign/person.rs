@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::field::{ADMIN, Field, WITH_CONNECT};
 use super::seat::{Debugger, Excuse, Seat};
-use super::session::{Attempt, PATIENCE, Session, Tool, Wanted, Way};
+use super::session::{Attempt, RESPONSE_TIMEOUT, Session, Tool, Wanted, Way};
 use crate::support::ray;
 
 /// How long it may take to get at one's own task once there are no more faults.
@@ -275,7 +275,7 @@ impl<'f> Person<'f> {
         self.seat.may_run(Excuse::LetRun);
         if self.runtime.block_on(session.let_run()).is_some() {
             self.note("let it run");
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + RESPONSE_TIMEOUT;
             while !self.seat.is_past() && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(50));
             }

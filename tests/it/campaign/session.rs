@@ -13,7 +13,7 @@ use crate::support::dap_client::{DapClient, Editor};
 use crate::support::namespaces::Cluster;
 
 /// How long anything may take before a person takes the connection for lost.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a cluster session may take to open one with a task that is free.
 const OPENS: Duration = Duration::from_secs(3);
@@ -164,7 +164,7 @@ async fn start(
 ) -> Result<DapClient, Attempt> {
     let client = DapClient::connect_from(Editor::VsCode, cluster, "client", way.to);
     let mut client = client.await;
-    match client.start_within(arguments, PATIENCE).await {
+    match client.start_within(arguments, RESPONSE_TIMEOUT).await {
         None => Err(Attempt::Lost),
         Some(answer) if answer["success"] == true => Ok(client),
         Some(answer) => {
@@ -175,7 +175,7 @@ async fn start(
 }
 
 async fn stands(mut client: DapClient, parent: Option<DapClient>) -> Attempt {
-    match client.stopped_within(PATIENCE).await {
+    match client.stopped_within(RESPONSE_TIMEOUT).await {
         Some(thread) => Attempt::Attached(Session::Editor {
             client: Box::new(client),
             thread,
@@ -214,7 +214,7 @@ impl Session {
                 let Self::Editor { client, .. } = self else {
                     return None;
                 };
-                client.stopped_within(PATIENCE).await.map(|_| ())
+                client.stopped_within(RESPONSE_TIMEOUT).await.map(|_| ())
             }
             Self::Prompt(prompt) => prompt.line("n", &[PDB]).await.map(|_| ()),
         }
@@ -235,7 +235,9 @@ impl Session {
         let Self::Editor { client, .. } = self else {
             return None;
         };
-        let answer = client.ask_within(command, arguments, PATIENCE).await?;
+        let answer = client
+            .ask_within(command, arguments, RESPONSE_TIMEOUT)
+            .await?;
         (answer["success"] == true).then_some(answer)
     }
 }
@@ -293,7 +295,7 @@ impl Prompt {
     }
 
     async fn until(&mut self, wanted: &[&str]) -> Option<String> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + RESPONSE_TIMEOUT;
         loop {
             let found = wanted
                 .iter()

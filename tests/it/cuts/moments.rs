@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::support::say;
 
 /// How long everybody may take to be ready, and then to begin.
-const PATIENCE: Duration = Duration::from_secs(240);
+const TEST_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// How far a cut is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,11 +67,13 @@ impl Moments {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, ready).await.expect("everybody is ready");
+        timeout(TEST_TIMEOUT, ready)
+            .await
+            .expect("everybody is ready");
         self.phase.send_replace(Phase::Begins);
         let mut begun = self.begun.subscribe();
         let begins = begun.wait_for(|begun| *begun >= self.all);
-        timeout(PATIENCE, begins)
+        timeout(TEST_TIMEOUT, begins)
             .await
             .expect("everybody begins")
             .unwrap();
@@ -91,7 +93,7 @@ impl Moments {
     async fn reached(&self, phase: Phase) {
         let mut phases = self.phase.subscribe();
         let reached = phases.wait_for(|now| *now >= phase);
-        timeout(PATIENCE, reached).await.unwrap().unwrap();
+        timeout(TEST_TIMEOUT, reached).await.unwrap().unwrap();
     }
 }
 
@@ -103,7 +105,7 @@ impl Witness<'_> {
         let turn = self.turn;
         let mut begun = self.moments.begun.subscribe();
         let is_its_turn = begun.wait_for(|begun| *begun >= turn);
-        timeout(PATIENCE, is_its_turn).await.unwrap().unwrap();
+        timeout(TEST_TIMEOUT, is_its_turn).await.unwrap().unwrap();
     }
 
     /// Has begun, and waits until the network is cut.

@@ -15,7 +15,7 @@ use socket2::SockRef;
 use super::scene::Scene;
 
 /// How long the relay may take to end a session by itself, or to take the attach, on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How a session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,7 +184,7 @@ impl<'a> Leaver<'a> {
         );
         let mut answer = String::new();
         if let Ok(mut stream) = connect(to) {
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
             let _ = stream.write_all(request.as_bytes());
             let _ = stream.read_to_string(&mut answer);
         }
@@ -338,7 +338,7 @@ fn interrupt(mut child: Child, delay: Duration) {
     // It may have ended by itself.
     let _ = kill_process(pid.unwrap(), Signal::INT);
     drop(child.stdin.take());
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TEST_TIMEOUT;
     while child.try_wait().unwrap().is_none() {
         if Instant::now() >= until {
             let _ = child.kill();
@@ -350,8 +350,8 @@ fn interrupt(mut child: Child, delay: Duration) {
 
 /// A connection that is there in time, and takes each write in time.
 fn connect(to: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let stream = TcpStream::connect_timeout(&to, TEST_TIMEOUT)?;
+    stream.set_write_timeout(Some(TEST_TIMEOUT))?;
     Ok(stream)
 }
 
@@ -447,7 +447,7 @@ impl Client {
 
     /// Whether the debugger is ready to be configured, and not at its end.
     fn until_attached(&mut self) -> bool {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TEST_TIMEOUT;
         let wait = Duration::from_millis(50);
         self.stream.set_read_timeout(Some(wait)).unwrap();
         loop {
@@ -484,7 +484,7 @@ impl Client {
 
     /// Waits until the relay has closed.
     fn rest(&mut self) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TEST_TIMEOUT;
         let wait = Duration::from_millis(100);
         self.stream.set_read_timeout(Some(wait)).unwrap();
         while self.read_some() {

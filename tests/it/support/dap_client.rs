@@ -14,7 +14,7 @@ use super::namespaces::Cluster;
 mod unreliable;
 
 /// How long any single answer may take: Ray and debugpy need a second or two on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Which editor's messages to send, as captured from the real ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,7 +244,7 @@ impl DapClient {
 
     /// Waits until the other side has closed.
     pub(crate) async fn eof(&mut self) {
-        let end = self.find_within(PATIENCE, |_| false).await;
+        let end = self.find_within(TEST_TIMEOUT, |_| false).await;
         assert_eq!(end, Err(Stopped::Eof), "the connection is still open");
     }
 
@@ -254,7 +254,7 @@ impl DapClient {
     }
 
     async fn find(&mut self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
-        match self.find_within(PATIENCE, is).await {
+        match self.find_within(TEST_TIMEOUT, is).await {
             Ok(message) => message,
             Err(stopped) => {
                 let tail: Vec<char> = self.received.chars().rev().take(3000).collect();

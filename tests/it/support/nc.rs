@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::scene::Scene;
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// `nc RELAY 5678`.
 pub(crate) struct Person {
@@ -63,7 +63,7 @@ impl Person {
     pub(crate) async fn close(mut self) -> String {
         drop(self.typing);
         let mut rest = Vec::new();
-        let read = timeout(PATIENCE, self.screen.read_to_end(&mut rest)).await;
+        let read = timeout(TEST_TIMEOUT, self.screen.read_to_end(&mut rest)).await;
         read.expect("the relay closes").unwrap();
         self.seen + &String::from_utf8_lossy(&rest)
     }
@@ -75,7 +75,7 @@ impl Person {
                 return std::mem::replace(&mut self.seen, rest);
             }
             let mut bytes = [0; 4096];
-            let read = timeout(PATIENCE, self.screen.read(&mut bytes)).await;
+            let read = timeout(TEST_TIMEOUT, self.screen.read(&mut bytes)).await;
             let read = read
                 .unwrap_or_else(|_| panic!("no {wanted:?} in {:?}", self.seen))
                 .unwrap();

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 /// The deadline of one line at the prompt.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A program that waits for a debugger; killed when dropped.
 pub(crate) struct Debugged {
@@ -102,7 +102,7 @@ async fn collect<T>(
     transcript: &mut String,
 ) -> T {
     let mut doing = Box::pin(doing);
-    let done = timeout(PATIENCE, async {
+    let done = timeout(TEST_TIMEOUT, async {
         loop {
             tokio::select! {
                 biased;
@@ -112,7 +112,7 @@ async fn collect<T>(
         }
     })
     .await
-    .unwrap_or_else(|_| panic!("not within {} s:\n{transcript}", PATIENCE.as_secs()));
+    .unwrap_or_else(|_| panic!("not within {} s:\n{transcript}", TEST_TIMEOUT.as_secs()));
     while let Ok(piece) = pieces.try_recv() {
         *transcript += piece.text();
     }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use parking_lot::{MappedMutexGuard, MutexGuard};
 
 use super::namespaces::Cluster;
-use super::turn::{PATIENCE, Turn};
+use super::turn::{TURN_TIMEOUT, Turn};
 use super::{eventually, loopback, ray};
 
 /// A shared cluster of one version, for one test at a time.
@@ -65,7 +65,7 @@ impl Cluster {
     pub(crate) fn shared(version: &str) -> Option<Shared> {
         let slots = slots(version);
         // Who waits for a cluster keeps no other test from its turn.
-        let mut slot = eventually("a shared cluster", PATIENCE, || {
+        let mut slot = eventually("a shared cluster", TURN_TIMEOUT, || {
             slots.iter().find_map(|slot| slot.try_lock())
         });
         let turn = Turn::take();

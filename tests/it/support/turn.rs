@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::eventually;
 
 /// Longer than all tests together.
-pub(super) const PATIENCE: Duration = Duration::from_secs(7200);
+pub(super) const TURN_TIMEOUT: Duration = Duration::from_secs(7200);
 
 /// One of them.
 pub(crate) struct Turn;
@@ -18,7 +18,7 @@ impl Turn {
     pub(crate) fn take() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let more = |taken: usize| (taken <= cores).then_some(taken + 1);
-        eventually("a turn", PATIENCE, || {
+        eventually("a turn", TURN_TIMEOUT, || {
             let taken = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
             // Made for who has taken one alone: any that is dropped gives one back.
             taken.map(|_| Self).ok()

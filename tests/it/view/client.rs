@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::watched::Watched;
-use crate::support::dap_client::PATIENCE;
+use crate::support::dap_client::TEST_TIMEOUT;
 
 /// A debugger client behind the rules.
 pub(super) struct Client {
@@ -88,7 +88,7 @@ impl Client {
             if let Some(at) = self.inbox.iter().position(&is) {
                 return self.inbox.remove(at).unwrap();
             }
-            let read = timeout(PATIENCE, self.worker.read()).await;
+            let read = timeout(TEST_TIMEOUT, self.worker.read()).await;
             let message = read
                 .unwrap_or_else(|_| panic!("{what}: nothing came; had {:?}", self.inbox))
                 .unwrap();
@@ -125,7 +125,7 @@ impl Client {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(PATIENCE, end).await.expect("the session ends");
+        timeout(TEST_TIMEOUT, end).await.expect("the session ends");
     }
 
     /// Lets the program run to its next stop.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::client::{Client, attach_arguments};
 use super::rights;
 use super::watched::{Watched, script};
-use crate::support::dap_client::PATIENCE;
+use crate::support::dap_client::TEST_TIMEOUT;
 
 /// The path of the frame that a client sees that attaches with `arguments`, and leaves again.
 async fn seen_by(watched: &Watched, scope: Scope, arguments: Value) -> String {
@@ -90,7 +90,7 @@ async fn what_is_no_boolean_ends_the_process_where_it_is_passed_on_and_not_behin
         client
             .request("disconnect", json!({"terminateDebuggee": value}))
             .await;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         loop {
             let gone = watched.process.try_wait().unwrap().is_some();
             assert!(!gone || dies, "{value}: the process is gone");

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::support::dap_client::PATIENCE;
+use crate::support::dap_client::TEST_TIMEOUT;
 use crate::support::ray::{self, NEWEST};
 
 /// A process that stops again and again, with the marks that were left in it.
@@ -37,7 +37,10 @@ impl Watched {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let first = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
+        let first = timeout(TEST_TIMEOUT, lines.next_line())
+            .await
+            .unwrap()
+            .unwrap();
         // Whoever prints into a closed pipe fails.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Some(Self {

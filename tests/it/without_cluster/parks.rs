@@ -19,7 +19,7 @@ impl Typist {
             ..Options::default()
         };
         let (sender, pieces) = mpsc::channel(1000);
-        let opened = timeout(PATIENCE, Prompt::open(stream, &options, sender)).await;
+        let opened = timeout(TEST_TIMEOUT, Prompt::open(stream, &options, sender)).await;
         let (prompt, after) = opened.expect("the prompt opens").unwrap();
         assert_eq!(after, After::Prompt);
         let mut typist = Self { prompt, pieces };
@@ -33,7 +33,7 @@ impl Typist {
     }
 
     async fn types(&mut self, line: &str) -> String {
-        let after = timeout(PATIENCE, self.prompt.line(line)).await;
+        let after = timeout(TEST_TIMEOUT, self.prompt.line(line)).await;
         assert_eq!(after.expect(line), After::Prompt, "{line}");
         self.written()
     }
@@ -54,7 +54,10 @@ async fn until_parked(relay: &Running, id: BreakpointId) {
                 .is_some_and(|holder| holder.parked_until.is_some())
         })
     });
-    timeout(PATIENCE, is_parked).await.expect("parked").unwrap();
+    timeout(TEST_TIMEOUT, is_parked)
+        .await
+        .expect("parked")
+        .unwrap();
 }
 
 /// A task at its first stop, and the relay that lists it.
@@ -197,7 +200,7 @@ async fn breakpoints_of_one_prompt_hold_in_the_next(version: &str) {
 async fn waiting_again(relay: &Running, id: BreakpointId) -> BreakpointId {
     let mut lists = relay.registry().watch();
     let over = lists.wait_for(|list| list.find(id).is_none_or(|row| row.holder().is_none()));
-    let before = timeout(PATIENCE, over).await.unwrap().unwrap().clone();
+    let before = timeout(TEST_TIMEOUT, over).await.unwrap().unwrap().clone();
     let port = before
         .find(id)
         .or_else(|| before.find_ended(id))

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::api::{Api, service_account};
 use crate::kubelet::Kubelet;
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, TEST_TIMEOUT};
 
 /// What the API server takes of tokens that say nothing of an audience.
 const ITS_OWN: &str = "https://kubernetes.default.svc";
@@ -197,7 +197,7 @@ impl Scene {
     /// What it prints, how it fails, and its exit code.
     pub(super) async fn run(&self, kubeconfig: &Path, args: &[&str]) -> (String, String, i32) {
         let output = self.command(kubeconfig, args).output();
-        let output = timeout(PATIENCE, output).await.unwrap().unwrap();
+        let output = timeout(TEST_TIMEOUT, output).await.unwrap().unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         for said in [&out, &err] {
@@ -263,14 +263,14 @@ impl Connect {
     pub(super) async fn get(&self, path: &str) -> String {
         let mut stream = self.ask(path).await;
         let mut all = String::new();
-        let read = timeout(PATIENCE, stream.read_to_string(&mut all)).await;
+        let read = timeout(TEST_TIMEOUT, stream.read_to_string(&mut all)).await;
         read.unwrap().unwrap();
         all
     }
 }
 
 pub(super) async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Value {
-    let line = timeout(PATIENCE, lines.next_line()).await;
+    let line = timeout(TEST_TIMEOUT, lines.next_line()).await;
     let line = line.unwrap().unwrap().expect("it prints");
     serde_json::from_str(&line).unwrap()
 }
@@ -278,7 +278,7 @@ pub(super) async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Value {
 /// Reads until `wanted` has come.
 pub(super) async fn heard(stream: &mut TcpStream, wanted: &str) {
     let mut all = Vec::new();
-    let found = timeout(PATIENCE, async {
+    let found = timeout(TEST_TIMEOUT, async {
         while !String::from_utf8_lossy(&all).contains(wanted) {
             assert_ne!(stream.read_buf(&mut all).await.unwrap(), 0, "it is over");
         }

@@ -7,7 +7,7 @@ use super::chain::MAX_LINE;
 use super::sink::file::{rotated_files, rotated_of};
 
 /// Bytes of a line that are looked at; no audit line is longer, and syslog's own words in front of one are few.
-const LONGEST: usize = 2 * MAX_LINE;
+const MAX_LINE_BYTES: usize = 2 * MAX_LINE;
 
 /// `files` in the order in which they were written, each once. A live file (one without the number of a rotated one)
 /// brings its rotated files along.
@@ -73,7 +73,7 @@ pub fn each_line(
         };
         let end = memchr::memchr(b'\n', bytes);
         let part = &bytes[..end.unwrap_or(bytes.len())];
-        let room = LONGEST - line.len();
+        let room = MAX_LINE_BYTES - line.len();
         cut |= part.len() > room;
         line.extend_from_slice(&part[..part.len().min(room)]);
         let used = part.len() + usize::from(end.is_some());

@@ -54,8 +54,7 @@ const ANCHOR_EVERY: Duration = Duration::from_secs(600);
 /// How often it is tried to write what is owed.
 const CATCH_UP_EVERY: Duration = Duration::from_secs(5);
 
-/// Longest key file, in bytes.
-const LONGEST_KEY: u64 = 64 << 10;
+const MAX_KEY_BYTES: u64 = 64 << 10;
 
 /// Longest wait for one line to be where it has to be.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -367,7 +366,7 @@ pub fn hashing(file: Option<&Path>) -> Result<Hashing, OpenError> {
     let bad = |why: String| OpenError(format!("audit.key_file {}: {why}", path.display()));
     let mut secret = zeroize::Zeroizing::new(Vec::new());
     std::fs::File::open(path)
-        .and_then(|file| file.take(LONGEST_KEY).read_to_end(&mut secret))
+        .and_then(|file| file.take(MAX_KEY_BYTES).read_to_end(&mut secret))
         .map_err(|why| bad(why.to_string()))?;
     Hashing::new(Some(&secret)).map_err(|why| bad(why.to_string()))
 }

@@ -1,6 +1,6 @@
 //! What has happened all the same and could not be written: lines that come before all others once the sink takes some again.
 //!
-//! Bounded: of more than [`MOST`] the record says only how many are missing, as of every line that failed.
+//! Bounded: of more than [`MAX_OWED_LINES`] the record says only how many are missing, as of every line that failed.
 
 use std::collections::VecDeque;
 use std::time::SystemTime;
@@ -10,8 +10,7 @@ use parking_lot::Mutex;
 use super::Entry;
 use super::time::rfc3339;
 
-/// Lines that are owed at most.
-const MOST: usize = 4096;
+const MAX_OWED_LINES: usize = 4096;
 
 /// See the module.
 #[derive(Default)]
@@ -25,7 +24,7 @@ impl Owed {
     /// Takes `entry`, of something that happens now.
     pub(super) fn add(&self, entry: Entry) {
         let mut entries = self.entries.lock();
-        if entries.len() < MOST {
+        if entries.len() < MAX_OWED_LINES {
             entries.push_back((SystemTime::now(), entry));
         }
     }

@@ -23,7 +23,7 @@ const EVERY: Duration = Duration::from_secs(10);
 pub(super) const SUM_UP_EVERY: Duration = Duration::from_secs(60);
 
 /// People who are told apart; those beyond share one account.
-const MOST: usize = 4096;
+const MAX_ACCOUNTS: usize = 4096;
 
 /// Whose refusals are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -120,7 +120,7 @@ impl RefusalCounts {
             (None, Some(peer)) => RestrainedSubject::Address(network(peer.ip())),
             (None, None) => RestrainedSubject::Others,
         };
-        if self.accounts.len() < MOST || self.accounts.contains_key(&who) {
+        if self.accounts.len() < MAX_ACCOUNTS || self.accounts.contains_key(&who) {
             return who;
         }
         // Those who have been quiet are as if they had never been there.
@@ -128,7 +128,7 @@ impl RefusalCounts {
             account.refill(now);
             account.left < f64::from(FREE) || account.left_out.is_some()
         });
-        match self.accounts.len() < MOST {
+        match self.accounts.len() < MAX_ACCOUNTS {
             true => who,
             false => RestrainedSubject::Others,
         }
@@ -232,11 +232,11 @@ mod tests {
     fn people_beyond_the_bound_share_an_account() {
         let mut restraint = RefusalCounts::default();
         let now = Instant::now();
-        for i in 0..3 * MOST {
+        for i in 0..3 * MAX_ACCOUNTS {
             let [.., a, b] = i.to_be_bytes();
             restraint.judge(&denied([10, 0, a, b]), now, SystemTime::UNIX_EPOCH);
         }
-        assert!(restraint.accounts.len() <= MOST + 1);
+        assert!(restraint.accounts.len() <= MAX_ACCOUNTS + 1);
         let later = now + EVERY * FREE;
         restraint.judge(&denied([11, 0, 0, 0]), later, SystemTime::UNIX_EPOCH);
         assert!(

@@ -11,7 +11,7 @@ use super::chain::{self, BadLine, ChainHead, Hash, Hashing};
 use super::files::RawLine;
 
 /// Findings that are kept; more are counted.
-const MOST: usize = 100;
+const MAX_FINDINGS: usize = 100;
 
 /// The place of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -284,7 +284,7 @@ impl<'a> Verifier<'a> {
 
     fn found(&mut self, finding: Violation) {
         self.report.found += 1;
-        if self.report.findings.len() < MOST {
+        if self.report.findings.len() < MAX_FINDINGS {
             self.report.findings.push(finding);
         }
     }

@@ -35,7 +35,7 @@ use ray_relay_base::memory::Memory;
 const AT_FIRST: usize = 8 * 1024;
 
 /// How long a stranger may stand still while more than half of the places for strangers are taken.
-const PATIENCE_UNDER_PRESSURE: Duration = Duration::from_secs(10);
+const PRESSURED_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connections beyond the limit that have been given up and are not gone yet, and which part of that limit they are at most.
 const LEAVING: usize = 256;
@@ -111,7 +111,7 @@ impl Admission {
         let id = table.enter(peer, moved.clone(), given_up.clone(), cost);
         table.make_room(id, now);
         if table.is_tight() {
-            table.hurry(now.saturating_sub(millis(PATIENCE_UNDER_PRESSURE)));
+            table.hurry(now.saturating_sub(millis(PRESSURED_IDLE_TIMEOUT)));
         }
         drop(table);
         Guard(ConnectionPermit(Some(Arc::new(Seat {

@@ -17,8 +17,7 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::text::shortened;
 use ray_relay_ray::ray::registry::Breakpoint;
 
-/// The longest text of a client, in characters.
-const LONGEST: usize = 300;
+const MAX_REASON_CHARS: usize = 300;
 
 /// Requests of one connection that the log has a line for when they fail. A client that fails all the time is told of in
 /// the connection's own.
@@ -123,7 +122,7 @@ impl Summary {
 
     /// `sentence`, by which the client is refused, with the id by which the reason is found again.
     pub fn refusal(&self, sentence: &str) -> String {
-        self.note(|facts| facts.reason = Some(shortened(sentence, LONGEST)));
+        self.note(|facts| facts.reason = Some(shortened(sentence, MAX_REASON_CHARS)));
         format!("{sentence} (request {})", self.id())
     }
 

@@ -32,8 +32,8 @@ use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 /// How often the list of revocations is looked at: sessions end within a second of a change.
 const LOOK_AT_REVOCATIONS: Duration = Duration::from_millis(250);
 
-/// Keys and policy are looked at with every so many looks at the revocations.
-const LOOKS_PER_KEYS: u32 = 4;
+/// Keys and policy are checked with every so many checks of the revocations.
+const KEY_CHECK_TICKS: u32 = 4;
 
 /// Recognises principals. One for the process.
 pub struct Authenticator {
@@ -299,7 +299,7 @@ impl Authenticator {
             loop {
                 ticks.tick().await;
                 looks = looks.wrapping_add(1);
-                checks.look(looks.is_multiple_of(LOOKS_PER_KEYS)).await;
+                checks.look(looks.is_multiple_of(KEY_CHECK_TICKS)).await;
             }
         };
         // Files are read on other threads: cancelling leaves at most one read to its end.

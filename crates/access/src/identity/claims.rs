@@ -11,14 +11,14 @@ use serde_json::Value;
 use super::grants::{CredentialGrants, GrantLimit};
 use super::jws::Jws;
 use super::refusal::CredentialRefusal;
-use super::subject::{LONGEST_NAME, is_presentable};
+use super::subject::{MAX_NAME_CHARS, is_presentable};
 use crate::policy::{BreakpointSelector, Pattern, Scope, Scopes};
 
 /// Most groups and most audiences in a token.
-const MOST_ENTRIES: usize = 512;
+const MAX_ENTRIES: usize = 512;
 
 /// Most patterns in one list of a selector.
-const MOST_PATTERNS: usize = 64;
+const MAX_PATTERNS: usize = 64;
 
 /// 9999-12-31: later times overflow what reads them.
 const LATEST: u64 = 253_402_300_799;
@@ -210,7 +210,7 @@ fn read_selector(claim: Value) -> Result<BreakpointSelector, CredentialRefusal> 
     let patterns = |list: Option<Vec<String>>| match list {
         None => Ok(Vec::new()),
         Some(list)
-            if (1..=MOST_PATTERNS).contains(&list.len())
+            if (1..=MAX_PATTERNS).contains(&list.len())
                 && list.iter().all(|p| is_presentable(p)) =>
         {
             Ok(list.into_iter().map(Pattern::new).collect())
@@ -228,7 +228,7 @@ fn read_selector(claim: Value) -> Result<BreakpointSelector, CredentialRefusal> 
 
 fn text(claim: Value, name: &'static str) -> Result<String, CredentialRefusal> {
     match claim {
-        Value::String(text) if (1..=4 * LONGEST_NAME).contains(&text.len()) => Ok(text),
+        Value::String(text) if (1..=4 * MAX_NAME_CHARS).contains(&text.len()) => Ok(text),
         _ => Err(CredentialRefusal::Claim(name)),
     }
 }
@@ -236,7 +236,7 @@ fn text(claim: Value, name: &'static str) -> Result<String, CredentialRefusal> {
 /// A text or a list of texts.
 fn texts(claim: Value, name: &'static str) -> Result<Vec<String>, CredentialRefusal> {
     match claim {
-        Value::Array(items) if items.len() <= MOST_ENTRIES => {
+        Value::Array(items) if items.len() <= MAX_ENTRIES => {
             items.into_iter().map(|item| text(item, name)).collect()
         }
         Value::Array(_) => Err(CredentialRefusal::Claim(name)),

@@ -19,11 +19,10 @@ use ray_relay_base::wire::text::hex;
 /// `typ` of a ticket; a token never has it.
 pub(super) const TICKET: &str = "ray-relay-ticket+jwt";
 
-/// Longest header, encoded. Some carry chains of certificates.
-const LONGEST_HEADER: usize = 4096;
+/// Of the encoded header. Some carry chains of certificates.
+const MAX_HEADER_BYTES: usize = 4096;
 
-/// Longest name of a key.
-const LONGEST_KID: usize = 256;
+const MAX_KID_BYTES: usize = 256;
 
 /// What `typ` may be in a token. Others are tokens for another purpose: logging out, proofs of possession, tickets.
 const KINDS: [&str; 3] = ["JWT", "at+jwt", "application/at+jwt"];
@@ -66,14 +65,14 @@ impl<'a> Jws<'a> {
         }
         let (signed, signature) = token.rsplit_once('.').ok_or(CredentialRefusal::Malformed)?;
         let (header, payload) = signed.split_once('.').ok_or(CredentialRefusal::Malformed)?;
-        if payload.contains('.') || header.len() > LONGEST_HEADER {
+        if payload.contains('.') || header.len() > MAX_HEADER_BYTES {
             return Err(CredentialRefusal::Malformed);
         }
         let header: JwsHeader = object(header).ok_or(CredentialRefusal::Malformed)?;
         if header.crit {
             return Err(CredentialRefusal::Critical);
         }
-        if header.kid.as_ref().is_some_and(|k| k.len() > LONGEST_KID) {
+        if header.kid.as_ref().is_some_and(|k| k.len() > MAX_KID_BYTES) {
             return Err(CredentialRefusal::Malformed);
         }
         Ok(Self {

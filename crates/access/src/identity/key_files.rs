@@ -12,8 +12,8 @@ use tracing::{error, info};
 use super::keys::{Algorithm, KeyError, KeyRing, KeysUnavailable, VerificationKey, fitting};
 use ray_relay_base::wire::watched_file::WatchedFile;
 
-/// Longest key file: 8192 bits of RSA take 1.5 KiB.
-pub(super) const LONGEST_KEY_FILE: u64 = 64 * 1024;
+/// 8192 bits of RSA take 1.5 KiB.
+pub(super) const MAX_KEY_FILE_BYTES: u64 = 64 * 1024;
 
 /// Why a key file cannot be used. Nothing of its content is in here.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ impl KeyFiles {
     pub fn open(paths: &[PathBuf]) -> Result<Self, Vec<KeyFileError>> {
         let (mut files, mut keys, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         for path in paths {
-            let mut file = WatchedFile::new(path.clone(), LONGEST_KEY_FILE);
+            let mut file = WatchedFile::new(path.clone(), MAX_KEY_FILE_BYTES);
             match read(&mut file) {
                 Ok(Some(key)) => keys.push(Arc::new(key)),
                 Ok(None) => {}

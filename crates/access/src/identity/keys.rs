@@ -28,10 +28,10 @@ use super::verified::Verified;
 pub(crate) const SECRET_PREFIX: &str = "hs256:";
 
 /// Shortest secret of HS256 in bytes: as long as the hash (RFC 7518 section 3.2).
-pub(crate) const SHORTEST_SECRET: usize = 32;
+pub(crate) const MIN_SECRET_BYTES: usize = 32;
 
 /// Longest secret of HS256 in bytes.
-const LONGEST_SECRET: usize = 1024;
+const MAX_SECRET_BYTES: usize = 1024;
 
 /// Size of RSA keys in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
@@ -185,7 +185,7 @@ impl VerificationKey {
     /// # Errors
     /// [`KeyError::Secret`].
     pub fn from_secret(secret: &[u8], kid: Option<String>) -> Result<Self, KeyError> {
-        if !(SHORTEST_SECRET..=LONGEST_SECRET).contains(&secret.len()) {
+        if !(MIN_SECRET_BYTES..=MAX_SECRET_BYTES).contains(&secret.len()) {
             return Err(KeyError::Secret);
         }
         Ok(Self {
@@ -383,7 +383,7 @@ pub(crate) struct KeysUnavailable(pub String);
 
 /// A source of keys: files, or a key set that is fetched.
 pub(crate) trait KeyRing: Send + Sync {
-    /// The keys of `algorithm` that may have signed a token whose header names `kid`, at most [`MOST_CANDIDATES`].
+    /// The keys of `algorithm` that may have signed a token whose header names `kid`, at most [`MAX_CANDIDATES`].
     /// None: the token is refused. May wait for a key set to be fetched, for a bounded time.
     fn candidates<'a>(
         &'a self,
@@ -398,7 +398,7 @@ pub(crate) trait KeyRing: Send + Sync {
 }
 
 /// Keys of one source that are tried for one token.
-pub(crate) const MOST_CANDIDATES: usize = 16;
+pub(crate) const MAX_CANDIDATES: usize = 16;
 
 /// Those of `keys` that fit, for any [`KeyRing`]. A key that is called `kid` is the only one; where none is called
 /// so, every key without a say in the matter is tried: those that have no name, and with `thumbprints` (keys named
@@ -412,7 +412,7 @@ pub fn fitting(
     let of_kind = || keys.iter().filter(|key| key.algorithm == algorithm);
     let named: Vec<_> = of_kind()
         .filter(|key| kid.is_some() && key.kid() == kid)
-        .take(MOST_CANDIDATES)
+        .take(MAX_CANDIDATES)
         .cloned()
         .collect();
     if !named.is_empty() {
@@ -420,7 +420,7 @@ pub fn fitting(
     }
     of_kind()
         .filter(|key| thumbprints || kid.is_none() || key.kid().is_none())
-        .take(MOST_CANDIDATES)
+        .take(MAX_CANDIDATES)
         .cloned()
         .collect()
 }

@@ -23,7 +23,7 @@ pub use live::{RevokeError, StoredIn};
 pub use seal::RevocationSeal;
 
 /// Most entries of each kind.
-pub const MOST: usize = 100_000;
+pub const MAX_ENTRIES: usize = 100_000;
 
 /// One credential, or all of one subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ struct Since {
 /// There is no room for more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the list of revocations is full ({MOST} entries); remove old ones from its file, or change the keys"
+    "the list of revocations is full ({MAX_ENTRIES} entries); remove old ones from its file, or change the keys"
 )]
 pub struct Full;
 
@@ -156,7 +156,7 @@ impl RevocationList {
 }
 
 fn room(used: usize, known: bool) -> Result<(), Full> {
-    if used >= MOST && !known {
+    if used >= MAX_ENTRIES && !known {
         return Err(Full);
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::SystemTime;
 
-use super::key_files::{KeyFileError, KeyFiles, LONGEST_KEY_FILE};
+use super::key_files::{KeyFileError, KeyFiles, MAX_KEY_FILE_BYTES};
 use super::keys::{SECRET_PREFIX, read_secret};
 use super::revocation::{LiveRevocations, RevocationSeal};
 use super::signing::random_secret;
@@ -114,7 +114,7 @@ fn tickets(auth: &Auth) -> Result<(Tickets, Option<RevocationSeal>), Problem> {
     };
     let file = File::open(path).map_err(|why| wrong(&why))?;
     warn_if_open(path, Holds::Secret);
-    let text = read_bounded(&file, LONGEST_KEY_FILE).map_err(|why| wrong(&why))?;
+    let text = read_bounded(&file, MAX_KEY_FILE_BYTES).map_err(|why| wrong(&why))?;
     let secret = text.trim_start().strip_prefix(SECRET_PREFIX);
     let secret = secret.ok_or_else(|| wrong(&"something that does not begin with hs256:"))?;
     let secret = read_secret(secret).map_err(|why| wrong(&why))?;

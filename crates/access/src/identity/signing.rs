@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 
 use super::Secret;
 use super::keys::{
-    Algorithm, KeyError, SECRET_PREFIX, SHORTEST_SECRET, VerificationKey, read_secret,
+    Algorithm, KeyError, MIN_SECRET_BYTES, SECRET_PREFIX, VerificationKey, read_secret,
 };
 
 /// Why something is no key to sign with. It never quotes the key.
@@ -233,8 +233,8 @@ impl Generated {
 }
 
 /// A secret for HS256.
-pub(super) fn random_secret() -> Result<Zeroizing<[u8; SHORTEST_SECRET]>, CannotSign> {
-    let mut secret = Zeroizing::new([0; SHORTEST_SECRET]);
+pub(super) fn random_secret() -> Result<Zeroizing<[u8; MIN_SECRET_BYTES]>, CannotSign> {
+    let mut secret = Zeroizing::new([0; MIN_SECRET_BYTES]);
     rand::fill(&mut *secret).map_err(|_| CannotSign)?;
     Ok(secret)
 }

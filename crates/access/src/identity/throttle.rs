@@ -22,16 +22,16 @@ use super::secret::CredentialDigest;
 use super::source::Source;
 
 /// Sources of failures that are remembered.
-const MOST_SOURCES: usize = 4096;
+const MAX_SOURCES: usize = 4096;
 
 /// Right credentials that are remembered.
-const MOST_KNOWN: usize = 4096;
+const MAX_KNOWN_CREDENTIALS: usize = 4096;
 
 /// Credentials that were told to wait and may come back.
-const MOST_WAITING: usize = 4096;
+const MAX_WAITING_CREDENTIALS: usize = 4096;
 
-/// For so long.
-const WAITING_FOR: Duration = Duration::from_secs(60);
+/// How long such a credential may take to come back.
+const RETRY_PERIOD: Duration = Duration::from_secs(60);
 
 /// How long a right credential is remembered after its last use.
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
@@ -118,16 +118,22 @@ impl Throttle {
             return ThrottleVerdict::Look;
         }
         let waited = self.waiting.get(credential).map(|at| now - *at);
-        let came_back = waited.is_some_and(|waited| (TRIAL_EVERY..WAITING_FOR).contains(&waited));
+        let came_back = waited.is_some_and(|waited| (TRIAL_EVERY..RETRY_PERIOD).contains(&waited));
         if failures.first.take(now) || (came_back && failures.again.take(now)) {
             self.waiting.remove(credential);
             return ThrottleVerdict::Try;
         }
         // The next trial may come sooner than the end of the back-off.
         let next = (failures.first.refilled + TRIAL_EVERY).min(failures.until);
-        if waited.is_none_or(|waited| waited >= WAITING_FOR) {
+        if waited.is_none_or(|waited| waited >= RETRY_PERIOD) {
             let waiting = &mut self.waiting;
-            remember(waiting, MOST_WAITING, WAITING_FOR, *credential, now);
+            remember(
+                waiting,
+                MAX_WAITING_CREDENTIALS,
+                RETRY_PERIOD,
+                *credential,
+                now,
+            );
         }
         ThrottleVerdict::Wait(next.duration_since(now).max(Duration::from_millis(1)))
     }
@@ -135,7 +141,7 @@ impl Throttle {
     /// A credential from `address` was refused. How long the source is in back-off now.
     pub(super) fn failed(&mut self, address: IpAddr, now: Instant) -> Option<Duration> {
         let source = address.into();
-        if !self.sources.contains_key(&source) && self.sources.len() >= MOST_SOURCES {
+        if !self.sources.contains_key(&source) && self.sources.len() >= MAX_SOURCES {
             self.make_room(now);
         }
         let failures = self.sources.entry(source).or_insert(FailureCount {
@@ -166,13 +172,19 @@ impl Throttle {
     /// `credential` was right. That does not pardon its source: others may come from there too.
     pub(super) fn passed(&mut self, credential: CredentialDigest, now: Instant) {
         self.waiting.remove(&credential);
-        remember(&mut self.known, MOST_KNOWN, KNOWN_FOR, credential, now);
+        remember(
+            &mut self.known,
+            MAX_KNOWN_CREDENTIALS,
+            KNOWN_FOR,
+            credential,
+            now,
+        );
     }
 
     fn make_room(&mut self, now: Instant) {
         self.sources
             .retain(|_, failures| now.duration_since(failures.last) < FORGOTTEN_AFTER);
-        if self.sources.len() >= MOST_SOURCES {
+        if self.sources.len() >= MAX_SOURCES {
             drop_oldest(&mut self.sources, |failures| failures.last);
         }
     }

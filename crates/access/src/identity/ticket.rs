@@ -35,7 +35,7 @@ pub const STAY: Duration = Duration::from_secs(12 * 3600);
 pub(super) const AUDIENCE: &str = "ray-relay-ticket";
 
 /// Longest ticket: the groups of its holder are in it.
-const LONGEST: usize = 32 * 1024;
+const MAX_TICKET_BYTES: usize = 32 * 1024;
 
 /// Issues and reads tickets. The same with every replica that has the same secret.
 pub(super) struct Tickets {
@@ -148,7 +148,7 @@ impl Tickets {
             grants: principal.grants().clone(),
         };
         let ticket = self.signing.sign(TICKET, &claims).ok()?;
-        (ticket.expose().len() <= LONGEST).then_some(ticket)
+        (ticket.expose().len() <= MAX_TICKET_BYTES).then_some(ticket)
     }
 
     /// Whose `ticket` this is, and for what.
@@ -157,7 +157,7 @@ impl Tickets {
         ticket: &Secret,
         now: SystemTime,
     ) -> Result<(VerifiedIdentity, Opens), CredentialRefusal> {
-        let jws = Jws::parse(ticket.expose(), LONGEST)?;
+        let jws = Jws::parse(ticket.expose(), MAX_TICKET_BYTES)?;
         let (message, signature) = jws.to_verify();
         let is_ours =
             jws.algorithm == Algorithm::Hs256 && self.verification.verifies(message, signature);

@@ -10,7 +10,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use parking_lot::Mutex;
 
 /// How many a key remembers; then the oldest is forgotten.
-const MOST: usize = 1024;
+const MAX_SIGNATURES: usize = 1024;
 
 /// What one key has made. Forged ones are not remembered, and so take no place.
 #[derive(Default)]
@@ -34,7 +34,7 @@ impl Verified {
             let mut all = self.0.lock();
             // Another task may have verified it meanwhile.
             if !known(&all) {
-                all.truncate(MOST - 1);
+                all.truncate(MAX_SIGNATURES - 1);
                 all.push_front(digest);
             }
         }
@@ -72,11 +72,11 @@ mod tests {
     fn a_bounded_number_is_remembered_and_the_oldest_forgotten() {
         let verified = Verified::default();
         let of = |number: usize| number.to_string();
-        for number in 0..=MOST {
+        for number in 0..=MAX_SIGNATURES {
             assert!(verified.or_else(of(number).as_bytes(), "", || true));
         }
         assert!(!verified.or_else(of(0).as_bytes(), "", || false));
         assert!(verified.or_else(of(1).as_bytes(), "", || false));
-        assert_eq!(verified.0.lock().len(), MOST);
+        assert_eq!(verified.0.lock().len(), MAX_SIGNATURES);
     }
 }

@@ -35,8 +35,8 @@ const QUEUE: usize = 4096;
 /// Bytes that wait for the disk; one message alone may have more.
 const QUEUED_BYTES: usize = 16 << 20;
 
-/// Longest wait for the last lines of a recording.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a recording may take to be opened, and its last lines to be written.
+const DISK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A session that has to be recorded cannot be, or no further. `Display` is a sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -108,7 +108,7 @@ impl CaptureStore {
             .spawn(move || writer.run(&header, waiting))
             .map_err(|why| format!("no thread for it: {why}"))?;
         let opened = timeout(
-            PATIENCE,
+            DISK_TIMEOUT,
             state.wait_for(|state| *state != CaptureProgress::Opening),
         );
         match opened.await.map(|state| state.map(|state| state.clone())) {
@@ -239,7 +239,7 @@ impl CaptureWriter {
         drop(self.queue.lock().take());
         let mut state = self.state.clone();
         let finished = state.wait_for(|state| *state != CaptureProgress::Running);
-        _ = timeout(PATIENCE, finished).await;
+        _ = timeout(DISK_TIMEOUT, finished).await;
     }
 }
 

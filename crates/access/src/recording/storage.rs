@@ -15,7 +15,7 @@ use crate::audit::time::rfc3339;
 const SUFFIX: &str = ".jsonl";
 
 /// Longest part of a name that comes from a person or a program.
-const LONGEST_PART: usize = 32;
+const MAX_PART_CHARS: usize = 32;
 
 /// Makes `dir` where it is missing, for this user alone, and writes to it.
 pub(super) fn prepare(dir: &Path) -> io::Result<()> {
@@ -37,7 +37,7 @@ pub(super) fn name(meta: &Meta<'_>) -> String {
     let part = |text: &str| -> String {
         text.chars()
             .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-            .take(LONGEST_PART)
+            .take(MAX_PART_CHARS)
             .collect()
     };
     format!(

@@ -9,8 +9,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::material::system_time;
 use ray_relay_base::wire::text::hex;
 
-/// Longest name that is taken. A SPIFFE id may have 2048 bytes; a policy with such names is not written by hand.
-const LONGEST_NAME: usize = 512;
+/// A SPIFFE id may have 2048 bytes; a policy with such names is not written by hand.
+const MAX_NAME_BYTES: usize = 512;
 
 /// What a verified client certificate says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Certificate {
         let best = ranked.min_by_key(|(rank, _)| *rank);
         let (_, subject) = best.ok_or(NobodyNamed)?;
         let readable = subject.bytes().all(|byte| byte.is_ascii_graphic());
-        if subject.is_empty() || subject.len() > LONGEST_NAME || !readable {
+        if subject.is_empty() || subject.len() > MAX_NAME_BYTES || !readable {
             return Err(NobodyNamed);
         }
         Ok(Self {

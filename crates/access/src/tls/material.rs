@@ -21,8 +21,8 @@ use zeroize::Zeroizing;
 use super::server;
 use ray_relay_base::config::{ClientAuth, Fault, Tls};
 
-/// Longest file that is read: a bundle of all public authorities has 0.3 MiB.
-const LONGEST_FILE: u64 = 4 << 20;
+/// A bundle of all public authorities has 0.3 MiB.
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// One of the files of `[tls]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -290,12 +290,12 @@ fn blocks(path: &Path) -> Result<Vec<PemBlock>, Trouble> {
     let mut text = Zeroizing::new(Vec::new());
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;
-    if metadata.len() > LONGEST_FILE {
+    if metadata.len() > MAX_FILE_BYTES {
         return Err(Trouble::Unreadable("it is longer than 4 MiB".to_owned()));
     }
     // Not grown while reading, which would leave copies behind.
     text.reserve_exact(usize::try_from(metadata.len()).unwrap_or_default() + 1);
-    file.take(LONGEST_FILE)
+    file.take(MAX_FILE_BYTES)
         .read_to_end(&mut text)
         .map_err(unreadable)?;
     let blocks = pem::parse_many(&*text).map_err(|_| Trouble::NotPem)?;

@@ -78,12 +78,12 @@ impl fmt::Display for Problems {
 
 /// `text` broken into lines that are indented like the first.
 fn wrapped(text: &str) -> String {
-    /// The longest line in columns, which makes 100 with the indent.
-    const LONGEST: usize = 86;
+    /// Makes 100 with the indent.
+    const MAX_LINE_COLUMNS: usize = 86;
     let (mut wrapped, mut column) = (String::new(), 0);
     for word in text.split(' ') {
         let width = word.chars().count();
-        if column > 0 && column + 1 + width > LONGEST {
+        if column > 0 && column + 1 + width > MAX_LINE_COLUMNS {
             wrapped += "\n              ";
             column = 0;
         } else if column > 0 {
@@ -114,13 +114,13 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 /// `text` on one line without control characters, cut after 120 characters: what was found may be
 /// anything.
 pub fn shown(text: &str) -> String {
-    const LONGEST: usize = 120;
+    const MAX_SHOWN_CHARS: usize = 120;
     let mut shown: String = text
         .chars()
-        .take(LONGEST)
+        .take(MAX_SHOWN_CHARS)
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect();
-    if text.chars().nth(LONGEST).is_some() {
+    if text.chars().nth(MAX_SHOWN_CHARS).is_some() {
         shown.push('…');
     }
     shown

@@ -11,8 +11,7 @@ use toml::de::DeValue;
 
 use super::problem::shown;
 
-/// Longest file that is read, in bytes.
-const LONGEST_FILE: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// A value that is not understood yet.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,7 +85,7 @@ pub fn raw_value(value: DeValue<'_>) -> RawValue {
 
 /// The text of a file with settings or rules, at most 1 MiB.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    if std::fs::metadata(path)?.len() > LONGEST_FILE {
+    if std::fs::metadata(path)?.len() > MAX_FILE_BYTES {
         return Err(io::Error::other("longer than 1 MiB"));
     }
     std::fs::read_to_string(path)

@@ -30,7 +30,7 @@ use crate::wire::text::{innermost_cause, shortened};
 const LOOKUP: Duration = Duration::from_secs(2);
 
 /// Longest scheme from a variable that is shown, in characters.
-const LONGEST: usize = 20;
+const MAX_SCHEME_CHARS: usize = 20;
 
 /// Where the proxy for a server stands, by its scheme; the first that is not empty holds.
 const FOR_HTTPS: [&str; 4] = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
@@ -264,7 +264,10 @@ impl Proxy {
         let unusable = |found: String| ProxyError::Unusable { variable, found };
         let scheme = text.split_once("://").map(|(scheme, _)| scheme);
         if let Some(other) = scheme.filter(|scheme| !scheme.eq_ignore_ascii_case("http")) {
-            return Err(unusable(format!(" but {}://", shortened(other, LONGEST))));
+            return Err(unusable(format!(
+                " but {}://",
+                shortened(other, MAX_SCHEME_CHARS)
+            )));
         }
         let read = Matcher::builder().http(text.to_owned()).build();
         // Any address will do: nothing is excepted.

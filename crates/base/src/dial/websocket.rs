@@ -18,8 +18,7 @@ use crate::wire::text::one_line;
 /// A WebSocket to a relay.
 pub type Socket = WebSocketStream<Stream>;
 
-/// Bytes of a refusal that are read.
-const LONGEST: usize = 4096;
+const MAX_REFUSAL_BYTES: usize = 4096;
 
 /// Why a connection has become no WebSocket.
 #[derive(Debug)]
@@ -107,7 +106,7 @@ fn words_of(body: &[u8]) -> String {
     struct Answer {
         error: String,
     }
-    let body = &body[..body.len().min(LONGEST)];
+    let body = &body[..body.len().min(MAX_REFUSAL_BYTES)];
     match serde_json::from_slice::<Answer>(body) {
         Ok(answer) => one_line(&answer.error),
         Err(_) => one_line(&String::from_utf8_lossy(body)),

@@ -27,7 +27,7 @@ pub use self::limit::{Needed, limit, needed};
 pub const USUAL: usize = 2048 * MIB;
 
 /// What strangers may have at most, whatever there is.
-const MOST_OF_STRANGERS: usize = 32 * MIB;
+const MAX_STRANGERS_BYTES: usize = 32 * MIB;
 
 /// Who holds no more than this may have of what is left for such.
 const LITTLE: usize = MIB;
@@ -136,7 +136,7 @@ pub struct Taken {
 impl Memory {
     /// Memory that is divided as `bytes` allow, once what is always there is taken off.
     pub fn new(bytes: usize) -> Self {
-        let strangers = (bytes / 8).min(MOST_OF_STRANGERS);
+        let strangers = (bytes / 8).min(MAX_STRANGERS_BYTES);
         Self(Arc::new(Whole {
             most: bytes.saturating_sub(strangers),
             strangers,

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// How often a pause is doubled at most.
-const MOST_DOUBLED: u32 = 16;
+const MAX_DOUBLINGS: u32 = 16;
 
 /// A pause that doubles with each failure up to the longest, spread by chance between half of it and all of it: those that
 /// have lost the same thing do not come back to it in step.
@@ -29,7 +28,7 @@ impl Backoff {
     pub fn pause(&mut self) -> Duration {
         let bound = self
             .first
-            .saturating_mul(1 << self.failures.min(MOST_DOUBLED));
+            .saturating_mul(1 << self.failures.min(MAX_DOUBLINGS));
         self.failures = self.failures.saturating_add(1);
         bound
             .min(self.longest)

@@ -1,7 +1,7 @@
 //! Messages between two processes of one machine over a Unix socket, some of them with a descriptor.
 //!
 //! A frame is four bytes, big endian, and a message as JSON: the highest bit says that a descriptor comes with it, the
-//! others how long the message is. Bounds: [`LARGEST`], and the descriptors that one read can bring.
+//! others how long the message is. Bounds: [`MAX_MESSAGE_BYTES`], and the descriptors that one read can bring.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -23,13 +23,13 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 /// Bytes of one message.
-pub const LARGEST: usize = 1024 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
 /// Descriptors that have come and whose message is not whole yet.
-const MOST_DESCRIPTORS: usize = 4;
+const MAX_PENDING_DESCRIPTORS: usize = 4;
 
 /// Descriptors that are sent at once.
-const MOST_SENT: usize = 2;
+const MAX_SENT_DESCRIPTORS: usize = 2;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 16 * 1024;
@@ -86,7 +86,7 @@ impl<M: DeserializeOwned> MessageReader<M> {
             }
             self.bytes.extend_from_slice(&read);
             self.descriptors.extend(descriptor);
-            if self.descriptors.len() > MOST_DESCRIPTORS {
+            if self.descriptors.len() > MAX_PENDING_DESCRIPTORS {
                 return Err(garbage("more descriptors than messages"));
             }
         }
@@ -99,7 +99,7 @@ impl<M: DeserializeOwned> MessageReader<M> {
         };
         let head = u32::from_be_bytes(*head);
         let length = (head & !WITH_DESCRIPTOR) as usize;
-        if length > LARGEST {
+        if length > MAX_MESSAGE_BYTES {
             return Err(garbage("a message that is too long"));
         }
         if self.bytes.len() < 4 + length {
@@ -133,7 +133,7 @@ impl MessageWriter {
     ) -> io::Result<()> {
         let body = serde_json::to_vec(message)?;
         let length = u32::try_from(body.len()).ok();
-        let Some(length) = length.filter(|_| body.len() <= LARGEST) else {
+        let Some(length) = length.filter(|_| body.len() <= MAX_MESSAGE_BYTES) else {
             return Err(garbage("a message that is too long to be written"));
         };
         let mark = if descriptor.is_some() {
@@ -167,12 +167,13 @@ fn garbage(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
-/// Sends `bytes` with duplicates of `descriptors`, of which there may be [`MOST_SENT`]; gives how many bytes went.
+/// Sends `bytes` with duplicates of `descriptors`, of which there may be [`MAX_SENT_DESCRIPTORS`]; gives how many
+/// bytes went.
 ///
 /// # Errors
 /// Of the system.
 pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SENT))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SENT_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(garbage("no room for a descriptor"));

@@ -22,7 +22,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 use self::meter::Meter;
 use super::text::one_line;
 use super::tunnel::close_frame;
-use super::tunnel::messages::{LARGEST, read, written};
+use super::tunnel::messages::{MAX_MESSAGE_BYTES, read, written};
 use crate::memory::Short;
 
 /// A side that was silent for so long is gone.
@@ -267,7 +267,7 @@ impl From<Error> for LinkError {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         match error {
             Error::Capacity(CapacityError::MessageTooLong { .. }) => {
-                Self::Invalid(format!("it has more than {} KiB", LARGEST / 1024))
+                Self::Invalid(format!("it has more than {} KiB", MAX_MESSAGE_BYTES / 1024))
             }
             Error::ConnectionClosed
             | Error::AlreadyClosed

@@ -10,7 +10,7 @@ use std::path::Path;
 pub const TABLES: [&str; 2] = ["net/tcp", "net/tcp6"];
 
 /// Bytes of a table of sockets that are read: 400,000 sockets.
-pub const LONGEST_TABLE: u64 = 64 << 20;
+pub const MAX_TABLE_BYTES: u64 = 64 << 20;
 
 /// Bytes of about two lines.
 const LINES: usize = 256;
@@ -57,7 +57,7 @@ pub fn acknowledged(root: &Path, peers: &HashSet<SocketAddr>) -> HashSet<SocketA
     let tables = TABLES
         .iter()
         .filter_map(|name| File::open(root.join(name)).ok());
-    let lines = tables.flat_map(|file| BufReader::new(file.take(LONGEST_TABLE)).lines());
+    let lines = tables.flat_map(|file| BufReader::new(file.take(MAX_TABLE_BYTES)).lines());
     let connections = lines
         .map_while(Result::ok)
         .filter_map(|line| socket(&line))

@@ -17,7 +17,7 @@ const DEAD_AFTER: Duration = Duration::from_secs(30);
 const DEAD_AFTER_DOUBT: Duration = Duration::from_secs(4);
 
 /// Bytes of an answer that wait in the kernel to be sent.
-const MOST_UNSENT: u32 = 64 * 1024;
+const MAX_UNSENT_BYTES: u32 = 64 * 1024;
 
 /// No delay for small messages; a peer that is gone without a word is noticed by probes, the first after `idle`, four
 /// more at a quarter of it each. What a listening socket accepts has all of it from that.
@@ -43,9 +43,9 @@ pub fn tune(socket: &impl AsFd, idle: Duration) -> io::Result<()> {
 /// Where the system refuses the option.
 pub fn bound_unsent(stream: &TcpStream) -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    SockRef::from(stream).set_tcp_notsent_lowat(MOST_UNSENT)?;
+    SockRef::from(stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES)?;
     #[cfg(not(target_os = "linux"))]
-    let _ = (stream, MOST_UNSENT);
+    let _ = (stream, MAX_UNSENT_BYTES);
     Ok(())
 }
 

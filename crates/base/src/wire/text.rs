@@ -9,7 +9,7 @@ use std::error::Error;
 use std::fmt::Write;
 
 /// Longest text that [`one_line`] leaves, in characters.
-const LONGEST_LINE: usize = 200;
+const MAX_LINE_CHARS: usize = 200;
 
 /// Controls, direction marks, line separators and what has no width: with them a text drives a terminal or looks like
 /// another one. The line feed and the tab are among them.
@@ -42,11 +42,11 @@ pub fn one_line(text: &str) -> String {
             line.push(' ');
         }
         line.push_str(word);
-        if line.len() > 4 * LONGEST_LINE {
+        if line.len() > 4 * MAX_LINE_CHARS {
             break;
         }
     }
-    match line.char_indices().nth(LONGEST_LINE) {
+    match line.char_indices().nth(MAX_LINE_CHARS) {
         Some((end, _)) => {
             line.truncate(end);
             line + "…"

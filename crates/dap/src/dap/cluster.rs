@@ -41,7 +41,7 @@ use ray_relay_session::session::audit::SessionAudit;
 use ray_relay_session::session::parks::longest;
 
 /// How long the client may take to be told that its time is over.
-const FAREWELL_PATIENCE: Duration = Duration::from_millis(500);
+const FAREWELL_DELAY: Duration = Duration::from_millis(500);
 
 /// Runs the session to its end, with the workers that `principal` may attach to. The sessions that it had the client open
 /// end with it, whatever ends it, unless the client restarts it.
@@ -108,7 +108,7 @@ where
 
 async fn overdue(principal: &Principal) {
     principal.ended().await;
-    tokio::time::sleep(FAREWELL_PATIENCE).await;
+    tokio::time::sleep(FAREWELL_DELAY).await;
 }
 
 #[cfg(test)]

@@ -22,10 +22,10 @@ use ray_relay_session::context::Context;
 use ray_relay_session::session::{Attached, WorkerEnd};
 
 /// How long a client that was told of the end may take to say goodbye.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the head is asked why a worker is gone, when the client knows that it is.
-const WHY_PATIENCE: Duration = Duration::from_secs(2);
+const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A client whose session is over.
 pub(super) struct Linger<S> {
@@ -47,7 +47,7 @@ pub(super) struct Unexplained {
 impl<S: PeerStream> Linger<S> {
     /// Answers the client until it has said goodbye, its time is over, or the relay ends.
     pub(super) async fn wait(mut self, context: &Context, principal: &Principal) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + DISCONNECT_TIMEOUT;
         let unexplained = self.unexplained.take();
         let why = async {
             match unexplained {
@@ -121,7 +121,7 @@ enum FarewellStep {
 impl Unexplained {
     async fn ask(mut self, context: &Context) -> Option<Value> {
         let breakpoint = Arc::clone(self.worker.breakpoint());
-        match self.worker.ask_why_died(WHY_PATIENCE).await {
+        match self.worker.ask_why_died(DEATH_CAUSE_TIMEOUT).await {
             Some(why) => Some(gone(context, &breakpoint, &why)),
             None => self.closed.then(|| lost(&breakpoint.title())),
         }

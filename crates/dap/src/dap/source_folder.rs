@@ -23,8 +23,7 @@ const PROGRAM: &str = "ray-relay";
 
 const USAGE: &str = "say `ray-relay localRoot FOLDER` with the whole path of the folder on your machine that holds the files of the job's working_dir, or `ray-relay localRoot \"\"` to be shown the worker's own";
 
-/// Longest path, in bytes.
-const LONGEST: usize = 4096;
+const MAX_PATH_BYTES: usize = 4096;
 
 /// Files that are missing, at a time.
 const MAX_MISSING: usize = 64;
@@ -69,7 +68,7 @@ pub(super) fn typed(arguments: &Value) -> Option<Result<ClientFiles, &'static st
     if let Some(paths) = text.strip_prefix(MISSING) {
         let paths: Option<Vec<String>> = serde_json::from_str(paths).ok();
         let paths = paths.filter(|all| all.len() <= MAX_MISSING);
-        let paths = paths.filter(|all| all.iter().all(|path| path.len() <= LONGEST));
+        let paths = paths.filter(|all| all.iter().all(|path| path.len() <= MAX_PATH_BYTES));
         return Some(paths.map_or(Err(USAGE), |all| Ok(ClientFiles::Without(all.into()))));
     }
     let Some(rest) = text.strip_prefix(WORDS) else {
@@ -86,7 +85,7 @@ pub(super) fn typed(arguments: &Value) -> Option<Result<ClientFiles, &'static st
     let drive = |path: &str| path.as_bytes().get(1) == Some(&b':');
     let whole = folder.starts_with(['/', '\\']) || drive(folder);
     let none = folder.is_empty() && quoted.is_some();
-    Some(match (none || whole) && folder.len() <= LONGEST {
+    Some(match (none || whole) && folder.len() <= MAX_PATH_BYTES {
         true => Ok(ClientFiles::Below(folder.into())),
         false => Err(USAGE),
     })
@@ -160,7 +159,7 @@ mod tests {
                 "{expression}"
             );
         }
-        let long = format!("ray-relay localRoot /{}", "x".repeat(LONGEST));
+        let long = format!("ray-relay localRoot /{}", "x".repeat(MAX_PATH_BYTES));
         let paths = ["/home/a \"b\".py".to_owned()];
         let missing = mappings::missing(&paths);
         let without = ClientFiles::Without(paths.to_vec().into());

@@ -40,7 +40,7 @@ use ray_relay_base::wire::dap::{codec, message};
 use ray_relay_ray::ray::registry::Breakpoint;
 use ray_relay_ray::ray::testing::{assert_not_dialled, listening, paused};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn context(adapt: impl FnOnce(&mut Config)) -> Arc<Context> {
     guarded(Authenticator::open(), Audit::off(), adapt)
@@ -53,7 +53,7 @@ fn guarded(
 ) -> Arc<Context> {
     let mut config = Config::default();
     // As long as a step of a test may take: only what is about this time has a shorter one.
-    config.dap.connect_timeout = PATIENCE;
+    config.dap.connect_timeout = TEST_TIMEOUT;
     // Where nothing else is said, a client that closes leaves.
     config.park.r#for = Duration::ZERO;
     adapt(&mut config);
@@ -116,7 +116,7 @@ impl Debugger {
     }
 
     async fn read(&mut self) -> Value {
-        timeout(PATIENCE, self.dap.read())
+        timeout(TEST_TIMEOUT, self.dap.read())
             .await
             .expect("an answer in time")
             .unwrap()
@@ -124,7 +124,7 @@ impl Debugger {
 
     /// Whether something came before the end.
     async fn read_some(&mut self) -> bool {
-        let message = timeout(PATIENCE, self.dap.read()).await;
+        let message = timeout(TEST_TIMEOUT, self.dap.read()).await;
         message.expect("the end in time").is_ok()
     }
 
@@ -170,13 +170,13 @@ impl Debugger {
     async fn closed(mut self) {
         assert!(
             matches!(
-                timeout(PATIENCE, self.dap.read()).await,
+                timeout(TEST_TIMEOUT, self.dap.read()).await,
                 Ok(Err(Closed::ByPeer))
             ),
             "the relay closes"
         );
         drop(self.dap);
-        timeout(PATIENCE, self.ended)
+        timeout(TEST_TIMEOUT, self.ended)
             .await
             .expect("the session ends")
             .unwrap();
@@ -210,7 +210,7 @@ impl Worker {
     }
 
     async fn accept(&self) -> Conversation<TcpStream> {
-        let (stream, _) = timeout(PATIENCE, self.listener.accept())
+        let (stream, _) = timeout(TEST_TIMEOUT, self.listener.accept())
             .await
             .expect("the relay dials")
             .unwrap();
@@ -271,7 +271,7 @@ async fn initialized(dap: &mut Conversation<TcpStream>) {
 
 /// The next request to the worker, which is this one.
 async fn got(dap: &mut Conversation<TcpStream>, command: &str) -> Request {
-    let mut message = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
+    let mut message = timeout(TEST_TIMEOUT, dap.read()).await.unwrap().unwrap();
     let request = Request::read(&mut message).unwrap();
     assert_eq!(request.command, command);
     request
@@ -293,7 +293,7 @@ async fn let_go(dap: &mut Conversation<TcpStream>) {
 
 /// Nothing more is said to the worker, and its connection is closed in order.
 async fn left(dap: &mut Conversation<TcpStream>) {
-    let end = timeout(PATIENCE, dap.read()).await;
+    let end = timeout(TEST_TIMEOUT, dap.read()).await;
     assert!(matches!(end, Ok(Err(Closed::ByPeer))), "{end:?}");
 }
 

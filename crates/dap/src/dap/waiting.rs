@@ -22,7 +22,7 @@ use ray_relay_session::session::refusal::SessionRefusal;
 use ray_relay_session::session::{Permit, within};
 
 /// How long a client may wait; a forgotten window does not hold a connection for good.
-const PATIENCE: Duration = Duration::from_secs(12 * 3600);
+const STOP_WAIT_TIMEOUT: Duration = Duration::from_secs(12 * 3600);
 
 /// Waits for a stop that is not in the list yet, that `principal` may attach to and that fits `selector`, and takes it with
 /// `try_acquire`.
@@ -56,7 +56,7 @@ where
         .unwrap_or_default();
     let waits = notice(&format!("waiting for the next breakpoint{what}"), false);
     client.send(&waits).await.map_err(|_| Outcome::Client)?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + STOP_WAIT_TIMEOUT;
     loop {
         tokio::select! {
             message = client.read() => {

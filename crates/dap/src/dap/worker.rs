@@ -60,7 +60,7 @@ use ray_relay_session::upstream::park::{self, Park, ResumeState};
 
 /// How long the head is asked why a worker died before the client is told that it did: Ray writes it down within 0.1 s,
 /// where it knows. What it says later is told later.
-const WHY_AT_ONCE: Duration = Duration::from_millis(250);
+const DEATH_NOTICE_DELAY: Duration = Duration::from_millis(250);
 
 /// How long a worker may go on answering a client that has closed its half of the connection.
 const HALF_CLOSED: Duration = Duration::from_millis(500);

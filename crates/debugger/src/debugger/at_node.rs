@@ -30,10 +30,10 @@ use ray_relay_base::wire::{read_through, tcp};
 const READ: usize = 16 * 1024;
 
 /// Bytes of a message that waits for its end before any of it is written.
-const LONGEST: usize = 1 << 24;
+const MAX_BUFFERED_BYTES: usize = 1 << 24;
 
 /// Bytes of one message of a debugger without a relay that is looked at.
-const LARGEST: usize = 1 << 24;
+const MAX_MESSAGE_BYTES: usize = 1 << 24;
 
 /// How long a debugger may take for the rest of a message that is not heard any more.
 const REST: Duration = Duration::from_secs(10);
@@ -138,7 +138,7 @@ impl Attended {
         let kept = worker.stands();
         match timeout(REST, worker.skip_rest()).await {
             Ok(Ok(part)) => {
-                let splice = keeping(Account::default(), *worker, part, LARGEST);
+                let splice = keeping(Account::default(), *worker, part, MAX_MESSAGE_BYTES);
                 Ok(Unattended::splice(splice, kept))
             }
             Ok(Err(_)) | Err(_) => Err(Self::Debugpy(worker)),
@@ -229,7 +229,7 @@ impl Worker {
 
     /// Takes what can be taken of `bytes`, cut anywhere: a relay has put its messages in order already. No message is written
     /// before it is whole: a debugger that has half a message of a relay that is lost could hear no other. One of more
-    /// than [`LONGEST`] bytes goes as it comes. The rest of what was begun to be written is to be [handed
+    /// than [`MAX_BUFFERED_BYTES`] bytes goes as it comes. The rest of what was begun to be written is to be [handed
     /// over](ray_relay_base::wire::peer_stream::PeerStream::complete) at the end.
     ///
     /// # Errors
@@ -252,7 +252,7 @@ impl Worker {
         }
         line.part.extend_from_slice(&bytes[..taken]);
         line.sent(&bytes[..taken]);
-        if line.ledger.between_messages() || line.part.len() > LONGEST {
+        if line.ledger.between_messages() || line.part.len() > MAX_BUFFERED_BYTES {
             line.unsent = std::mem::take(&mut line.part);
         }
         Poll::Ready(Ok(taken))

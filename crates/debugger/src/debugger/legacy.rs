@@ -20,13 +20,13 @@ use tracing::{Instrument as _, debug};
 use super::Stream;
 use super::kept::{AtPrompt, Stored};
 use crate::pdb::PROMPT;
-use ray_relay_base::wire::dap::kept::MOST;
+use ray_relay_base::wire::dap::kept::MAX_KEPT_BYTES;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// How long a prompt may take to obey the last `c`: a statement may still be running.
 const LET_GO: Duration = Duration::from_secs(600);
-/// Longest question of a prompt, such as `(Pdb) `, in bytes.
-const LONGEST_QUESTION: usize = 64;
+/// Such as `(Pdb) `.
+const MAX_PROMPT_BYTES: usize = 64;
 /// Bytes of a prompt's that are read at once.
 const READ: usize = 4096;
 /// Bytes of lines that a prompt has not taken that are written down: more than of one line.
@@ -436,15 +436,15 @@ impl LegacyTranscript {
             None => said,
         };
         self.question.extend_from_slice(begun);
-        if self.question.len() > LONGEST_QUESTION {
+        if self.question.len() > MAX_PROMPT_BYTES {
             self.question.clear();
         }
     }
 
-    /// The same, which was not heard: the last [`MOST`] bytes of that are kept.
+    /// The same, which was not heard: the last [`MAX_KEPT_BYTES`] bytes of that are kept.
     fn miss(&mut self, said: &[u8]) {
         self.missed.extend_from_slice(said);
-        let over = self.missed.len().saturating_sub(MOST);
+        let over = self.missed.len().saturating_sub(MAX_KEPT_BYTES);
         self.missed.drain(..over);
         self.cut += over;
     }

@@ -16,7 +16,7 @@ use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::text::shortened;
 
 /// The deadline from the connection to the debugger's last answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What the relay calls itself, towards the debugger and as the holder of the breakpoint.
 pub const CLIENT: &str = "ray-relay release";
@@ -78,7 +78,7 @@ enum Visit {
 
 async fn visit(debugger: Conversation<Worker>, visit: Visit) -> Result<(), NotLetRun> {
     let leaving = Leaving { debugger, stops: 0 };
-    let done = timeout(PATIENCE, leaving.all(visit)).await;
+    let done = timeout(RELEASE_TIMEOUT, leaving.all(visit)).await;
     let done = done.unwrap_or_else(|_| Err("it does not answer".to_owned()));
     done.map_err(NotLetRun)
 }

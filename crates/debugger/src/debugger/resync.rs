@@ -20,8 +20,7 @@ use ray_relay_base::wire::dap::names::Command;
 /// `seq` of these requests: no client counts so far.
 const SEQ: i64 = 0x7fff_5679;
 
-/// Bytes of one message.
-const LARGEST: usize = 1 << 24;
+const MAX_MESSAGE_BYTES: usize = 1 << 24;
 
 /// Bytes that are read at once.
 const READ: usize = 16 * 1024;
@@ -60,7 +59,7 @@ impl Worker {
             let passed = room.len().saturating_sub(MAX_HEADER);
             _ = room.split_to(passed);
         };
-        let mut frames = Frames::new(LARGEST);
+        let mut frames = Frames::new(MAX_MESSAGE_BYTES);
         frames.buffer().extend_from_slice(&rest);
         line.received(&rest);
         let mut is_answered = false;
@@ -109,7 +108,7 @@ fn first_header(bytes: &[u8]) -> Option<usize> {
         let lines = &bytes[end.saturating_sub(MAX_HEADER)..end];
         if let Some(begin) = memchr::memmem::rfind(lines, FIELD) {
             let begin = end - lines.len() + begin;
-            if matches!(header(&bytes[begin..], LARGEST), Ok(Some((head, _))) if begin + head == end)
+            if matches!(header(&bytes[begin..], MAX_MESSAGE_BYTES), Ok(Some((head, _))) if begin + head == end)
             {
                 return Some(begin);
             }
@@ -163,7 +162,7 @@ mod tests {
                 .write_all(b"ngth: 7\r\n\r\n{\"a\":1}")
                 .await
                 .unwrap();
-            let mut asked = Frames::new(LARGEST);
+            let mut asked = Frames::new(MAX_MESSAGE_BYTES);
             let question = loop {
                 assert!(debugger.read_buf(asked.buffer()).await.unwrap() > 0);
                 if let Some(body) = asked.next_body().unwrap() {
@@ -219,7 +218,7 @@ mod tests {
             };
             let stream = Stream::Direct(Direct::new(near.unwrap()));
             let mut worker = Worker::restored(stream, &stored, None, TaskTracker::new());
-            let mut asked = Frames::new(LARGEST);
+            let mut asked = Frames::new(MAX_MESSAGE_BYTES);
             let debugpy = async {
                 let mut commands = Vec::new();
                 while commands.len() < 1 + usize::from(!was_told) {

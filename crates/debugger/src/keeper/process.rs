@@ -28,8 +28,8 @@ const COMES: Duration = Duration::from_secs(10);
 /// Messages that wait to be written.
 const OUTBOX: usize = 1024;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 /// What is to be written.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl KeeperProcess {
     /// The one at `path`, and what it has that no relay needs.
     pub(super) async fn dial(path: &Path) -> Result<(Self, Vec<KeptPair>), Error> {
         let until = Instant::now() + COMES;
-        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         let mut is_said = false;
         let (link, kept) = loop {
             match dial(path).await {
@@ -158,7 +158,7 @@ impl KeeperProcess {
             return std::future::pending().await;
         };
         let mut link = Some(first);
-        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         loop {
             if let Some(link) = link.take() {
                 let why = linked(keeper, link, &mut to_write, &leave).await;

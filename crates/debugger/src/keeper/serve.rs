@@ -1,8 +1,8 @@
 //! `ray-relay keeper`: holds duplicates of relays' connections to debuggers, and does nothing else.
 //!
 //! What a relay gives is that relay's until it says that it needs it no longer, or is gone; then it is unclaimed, and
-//! the next relay that comes, or one that is there, gets it. Bounds: [`MOST`] connections, [`RELAYS`] relays at a time, and
-//! [`LONGEST`] for what no relay claims.
+//! the next relay that comes, or one that is there, gets it. Bounds: [`MAX_CONNECTIONS`] connections, [`RELAYS`] relays at
+//! a time, and [`UNCLAIMED_PERIOD`] for what no relay claims.
 
 use std::collections::HashMap;
 use std::fs::DirBuilder;
@@ -27,7 +27,7 @@ use ray_relay_base::wire::descriptors::{MessageReader, MessageWriter, channel};
 use ray_relay_base::wire::own_socket::{self, OwnSocket};
 
 /// Connections that are kept at a time.
-pub const MOST: usize = 4096;
+pub const MAX_CONNECTIONS: usize = 4096;
 
 /// Relays that are linked at a time: one, and those that it has taken over from.
 const RELAYS: usize = 16;
@@ -36,7 +36,7 @@ const RELAYS: usize = 16;
 const HELLO: Duration = Duration::from_secs(5);
 
 /// How long an unclaimed connection is kept: its task stays stopped for so long.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const UNCLAIMED_PERIOD: Duration = Duration::from_secs(24 * 3600);
 
 /// Pause after `accept` failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -73,7 +73,7 @@ impl Shelf {
     fn take(&self, link: u64, message: &KeeperMessage, descriptor: Option<OwnedFd>) {
         let mut kept = self.kept.lock();
         match (message, descriptor) {
-            (KeeperMessage::Debugger { key }, Some(connection)) if kept.len() < MOST => {
+            (KeeperMessage::Debugger { key }, Some(connection)) if kept.len() < MAX_CONNECTIONS => {
                 let entry = Duplicate {
                     connection: Arc::new(connection),
                     record: None,
@@ -128,7 +128,7 @@ impl Shelf {
     fn let_go(&self) {
         let now = Instant::now();
         self.kept.lock().retain(|_, entry| match entry.owner {
-            DuplicateOwner::Nobody(since) if since + LONGEST <= now => {
+            DuplicateOwner::Nobody(since) if since + UNCLAIMED_PERIOD <= now => {
                 warn!(
                     "no relay has claimed a connection for a day: it is closed, and its task runs on"
                 );

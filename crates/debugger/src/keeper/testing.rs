@@ -21,7 +21,7 @@ use ray_relay_base::shutdown::Signals;
 use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
 use ray_relay_base::wire::tunnel::text::Hex;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where a keeper may listen.
 pub struct KeeperPlace {
@@ -49,7 +49,7 @@ pub async fn keeper(place: &KeeperPlace) -> AbortOnDropHandle<Result<(), Error>>
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, listens).await.unwrap();
+    timeout(TEST_TIMEOUT, listens).await.unwrap();
     AbortOnDropHandle::new(serving)
 }
 
@@ -81,7 +81,7 @@ pub struct KeptRelay {
 
 pub async fn relay(place: &KeeperPlace) -> KeptRelay {
     let passed = &mut PassedDescriptors::default();
-    let opened = timeout(PATIENCE, Keeper::open(Some(&place.path), passed)).await;
+    let opened = timeout(TEST_TIMEOUT, Keeper::open(Some(&place.path), passed)).await;
     let (keeper, left) = opened.unwrap().unwrap().unwrap();
     KeptRelay::linked(keeper, left)
 }
@@ -104,7 +104,12 @@ impl KeptRelay {
         let mut left = std::mem::take(&mut self.left);
         while left.len() < connections {
             // The keeper has seen the end of that one a moment later.
-            left.push(timeout(PATIENCE, self.later.recv()).await.unwrap().unwrap());
+            left.push(
+                timeout(TEST_TIMEOUT, self.later.recv())
+                    .await
+                    .unwrap()
+                    .unwrap(),
+            );
         }
         left
     }

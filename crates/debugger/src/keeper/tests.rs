@@ -11,7 +11,7 @@ use super::testing::{KeptRelay, keeper, place, relay};
 use super::*;
 use ray_relay_base::shutdown::Signals;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Waits until the keeper has taken in what `relay` has said: a connection that is given and taken back is closed then.
 async fn heard(relay: &KeptRelay) {
@@ -20,7 +20,7 @@ async fn heard(relay: &KeptRelay) {
     drop(near);
     far.set_nonblocking(true).unwrap();
     let mut far = tokio::net::UnixStream::from_std(far).unwrap();
-    let read = timeout(PATIENCE, far.read(&mut [0; 1])).await;
+    let read = timeout(TEST_TIMEOUT, far.read(&mut [0; 1])).await;
     assert_eq!(read.unwrap().unwrap(), 0);
 }
 
@@ -63,7 +63,7 @@ async fn a_relay_that_is_there_gets_what_another_one_leaves_and_nothing_that_one
     assert!(second.later.try_recv().is_err());
     slot.leave();
     first.killed().await;
-    let left = timeout(PATIENCE, second.later.recv()).await.unwrap();
+    let left = timeout(TEST_TIMEOUT, second.later.recv()).await.unwrap();
     assert_eq!(left.unwrap().record, b"the first one's");
     serving.abort();
 }

@@ -8,11 +8,10 @@ use serde_json::{Value, json};
 
 use ray_relay_base::wire::dap::reattach::LeftBreakpoints;
 
-/// Most breakpoints of one session.
-const MOST: usize = 1000;
+const MAX_BREAKPOINTS: usize = 1000;
 
 /// The largest number that is taken over from another prompt.
-const LARGEST_NUMBER: usize = 1_000_000;
+const MAX_NUMBER: usize = 1_000_000;
 
 /// One breakpoint that was set at the prompt.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -87,10 +86,10 @@ impl PromptBreakpoints {
         let list = left.list.as_deref().map(serde_json::from_str);
         let mut all: Vec<PromptBreakpoint> = list.and_then(Result::ok).unwrap_or_default();
         // A worker can answer anything.
-        all.retain(|one| (1..=LARGEST_NUMBER).contains(&one.number));
+        all.retain(|one| (1..=MAX_NUMBER).contains(&one.number));
         all.sort_by_key(|one| one.number);
         all.dedup_by_key(|one| one.number);
-        all.truncate(MOST);
+        all.truncate(MAX_BREAKPOINTS);
         let last = all.last().map_or(0, |one| one.number);
         let mut table = Self { all, last };
         for (file, line, condition) in left.lines {
@@ -115,7 +114,7 @@ impl PromptBreakpoints {
 
     /// Adds one; `None` where there are too many.
     pub fn add(&mut self, mut breakpoint: PromptBreakpoint) -> Option<&PromptBreakpoint> {
-        if self.all.len() >= MOST {
+        if self.all.len() >= MAX_BREAKPOINTS {
             return None;
         }
         self.last += 1;

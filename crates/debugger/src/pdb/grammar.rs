@@ -7,7 +7,7 @@
 use super::commands::named;
 
 /// Longest line that an alias makes, in bytes.
-pub const LONGEST_EXPANDED: usize = 16 << 10;
+pub const MAX_EXPANDED_BYTES: usize = 16 << 10;
 
 /// One command of the prompt, with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -208,12 +208,12 @@ pub fn expand(alias: &str, line: &str) -> Option<String> {
                 rest = marked;
             }
         }
-        if text.len() > LONGEST_EXPANDED {
+        if text.len() > MAX_EXPANDED_BYTES {
             return None;
         }
     }
     text += rest;
-    (text.len() <= LONGEST_EXPANDED).then_some(text)
+    (text.len() <= MAX_EXPANDED_BYTES).then_some(text)
 }
 
 /// An argument of `list`: first and last line, or around the current line.
@@ -352,7 +352,7 @@ mod tests {
         #[test]
         fn no_alias_makes_a_line_of_any_length(alias in "([a-z ;]|%[0-9*]){0,40}", line in "[a-z]{1,3}( [a-z0-9]{1,9}){0,12}", times in 1usize..3000) {
             let long = alias.repeat(times);
-            proptest::prop_assert!(expand(&long, &line).is_none_or(|text| text.len() <= LONGEST_EXPANDED));
+            proptest::prop_assert!(expand(&long, &line).is_none_or(|text| text.len() <= MAX_EXPANDED_BYTES));
             // As pdb does it.
             let words: Vec<&str> = line.split_whitespace().skip(1).collect();
             let numbered = words.iter().zip(1..);

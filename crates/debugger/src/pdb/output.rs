@@ -15,10 +15,10 @@ pub enum Piece {
 }
 
 /// Longest part that a text is passed on in, in bytes: what waits to be shown is no more than some of them, whatever a debugger says.
-const LONGEST: usize = 16 * 1024;
+const MAX_PIECE_BYTES: usize = 16 * 1024;
 
 impl Piece {
-    /// The piece in parts of at most [`LONGEST`] bytes.
+    /// The piece in parts of at most [`MAX_PIECE_BYTES`] bytes.
     pub(super) fn parts(self) -> impl Iterator<Item = Self> {
         let (mut text, again): (_, fn(String) -> Self) = match self {
             Self::Text(text) => (text, Self::Text),
@@ -30,10 +30,10 @@ impl Piece {
             let left = text.len() - from;
             let part = match left {
                 0 => return None,
-                1..=LONGEST if from == 0 => std::mem::take(&mut text),
+                1..=MAX_PIECE_BYTES if from == 0 => std::mem::take(&mut text),
                 // A part of its own, which does not take the room of the whole.
                 _ => {
-                    let to = text.floor_char_boundary(text.len().min(from + LONGEST));
+                    let to = text.floor_char_boundary(text.len().min(from + MAX_PIECE_BYTES));
                     let part = text[from..to].to_owned();
                     from = to;
                     part
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_long_text_take_no_more_room_than_they_have() {
-        let text = "é".repeat(3 * LONGEST);
+        let text = "é".repeat(3 * MAX_PIECE_BYTES);
         let parts: Vec<Piece> = Piece::Text(text.clone()).parts().collect();
         let together: String = parts.iter().map(Piece::text).collect();
         assert_eq!(together, text);
@@ -96,7 +96,7 @@ mod tests {
             let Piece::Text(part) = part else {
                 panic!("{part:?}");
             };
-            assert!(part.capacity() <= LONGEST, "{}", part.capacity());
+            assert!(part.capacity() <= MAX_PIECE_BYTES, "{}", part.capacity());
         }
         assert_eq!(Piece::Code(String::new()).parts().count(), 0);
         assert_eq!(Piece::Code("x".into()).parts().count(), 1);

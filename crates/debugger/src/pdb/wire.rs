@@ -1,8 +1,8 @@
 //! Debug Adapter Protocol as a client: requests out, answers and events in.
 //!
 //! One owner, no task: [`Wire::read`] is cancel safe, so its caller may wait for other things at the same time.
-//! A message larger than [`LARGEST`], or than there is memory for, is skipped as it arrives and never held, so no program's output
-//! can make the client grow.
+//! A message larger than [`MAX_MESSAGE_BYTES`], or than there is memory for, is skipped as it arrives and never held,
+//! so no program's output can make the client grow.
 
 use std::time::Duration;
 
@@ -17,8 +17,7 @@ use ray_relay_base::wire::dap::codec::{LITTLE, frame, header, parse, weight};
 use ray_relay_base::wire::dap::message::{Incoming, RefusalCode, request};
 use ray_relay_base::wire::dap::names::{Command, Event};
 
-/// Largest message that is read, in bytes.
-const LARGEST: usize = 8 << 20;
+const MAX_MESSAGE_BYTES: usize = 8 << 20;
 /// How long the other side may take to close.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How much of a message that is skipped is looked at.
@@ -176,7 +175,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             self.taken.insist(self.bytes.len());
             return Ok(None);
         };
-        if length > LARGEST {
+        if length > MAX_MESSAGE_BYTES {
             return Ok(self.skip(head, length, "is too long to be shown"));
         }
         let here = self.bytes.len();
@@ -321,7 +320,7 @@ mod tests {
         let (near, mut far) = tokio::io::duplex(1 << 16);
         let mut wire = Wire::new(near, &Account::default());
         let writer = tokio::spawn(async move {
-            let long = json!({"seq": 1, "type": "response", "request_seq": 7, "success": true, "body": "x".repeat(LARGEST)});
+            let long = json!({"seq": 1, "type": "response", "request_seq": 7, "success": true, "body": "x".repeat(MAX_MESSAGE_BYTES)});
             far.write_all(&frame(&long)).await.unwrap();
             let next =
                 json!({"seq": 2, "type": "event", "event": "stopped", "body": {"threadId": 1}});

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 /// How long a body may take, from its first byte to its last.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// For a key of a body that is true where it is left out.
 pub(super) fn yes() -> bool {
@@ -19,7 +19,7 @@ pub(super) fn yes() -> bool {
 /// The whole of `body`; `None` where it is longer than `largest` bytes, does not come within 10 s, or breaks off. To be
 /// called once it is known that its sender may ask for something.
 pub(super) async fn whole(body: Incoming, largest: usize) -> Option<Bytes> {
-    match timeout(PATIENCE, Limited::new(body, largest).collect()).await {
+    match timeout(BODY_TIMEOUT, Limited::new(body, largest).collect()).await {
         Ok(Ok(whole)) => Some(whole.to_bytes()),
         Ok(Err(_)) | Err(_) => None,
     }

@@ -22,7 +22,7 @@ use super::answer::{self, Body};
 use super::exchange::Post;
 use super::refusal::HttpRefusal;
 use super::running::held;
-use super::snapshot::{self, LONGEST_VALUE, NoSnapshot};
+use super::snapshot::{self, MAX_VALUE_CHARS, NoSnapshot};
 use super::{audit, body};
 use ray_relay_access::policy::Scope;
 use ray_relay_base::timestamp::Timestamp;
@@ -35,10 +35,9 @@ use ray_relay_view::listing::fold::compared::Compared;
 use ray_relay_view::listing::fold::differences::{NO_THREAD, Stands};
 use ray_relay_view::listing::json::JsonRow;
 
-/// Largest body of a request, in bytes.
-const LARGEST: usize = 16 * 1024;
+const MAX_BODY_BYTES: usize = 16 * 1024;
 /// Tasks of one request, and of these so many at a time.
-const MOST: usize = 1024;
+const MAX_TASKS: usize = 1024;
 const AT_ONCE: usize = 4;
 /// How long all looks of a request may take.
 const ALL: Duration = Duration::from_secs(50);
@@ -65,7 +64,7 @@ struct CompareRequest {
 impl CompareRequest {
     fn is_bounded(&self) -> bool {
         let limit = self.limit.unwrap_or(1);
-        (1..=MOST).contains(&self.ids.len()) && (1..=LONGEST_VALUE).contains(&limit)
+        (1..=MAX_TASKS).contains(&self.ids.len()) && (1..=MAX_VALUE_CHARS).contains(&limit)
     }
 }
 
@@ -73,7 +72,7 @@ impl CompareRequest {
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
-    let wanted: Option<CompareRequest> = body::json(post.body, LARGEST).await;
+    let wanted: Option<CompareRequest> = body::json(post.body, MAX_BODY_BYTES).await;
     let wanted = wanted.filter(CompareRequest::is_bounded);
     let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;

@@ -23,7 +23,7 @@ use ray_relay_view::doctor::{ChainLink, Fault, Finding, head, lists};
 use ray_relay_view::listing::json as rows;
 
 /// How long one examination may take, those before it included.
-const PATIENCE: Duration = Duration::from_secs(20);
+const EXAMINATION_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The findings, in the order of the chain; of breakpoints and nodes those that `principal` may list.
 pub(super) async fn findings(
@@ -33,7 +33,7 @@ pub(super) async fn findings(
 ) -> Response<Body> {
     let ctx = exchange.ctx;
     let draining = exchange.connection.closing.is_cancelled();
-    let examined = timeout(PATIENCE, ctx.registry.examined());
+    let examined = timeout(EXAMINATION_TIMEOUT, ctx.registry.examined());
     let (heads, nodes) = tokio::join!(examined, nodes::listed(ctx, principal));
     let Ok(heads) = heads else {
         let sentence = "the heads are being examined for another request; ask again in a minute";

@@ -28,14 +28,13 @@ use ray_relay_access::policy::Scope;
 use ray_relay_base::wire::text::percent_encoded;
 use ray_relay_session::session::authenticate::PresentedCredential;
 
-/// Largest body of a request for the way, in bytes.
-const LARGEST: usize = 16 * 1024;
+const MAX_BODY_BYTES: usize = 16 * 1024;
 
 /// What is wrong with one.
 const WANTED: &str = "the body has to be {\"cluster\": \"NAME\", \"path\": \"/\"}, both optional";
 
 /// Largest cookie that browsers keep, with its name and attributes, in bytes.
-const LARGEST_COOKIE: usize = 4096;
+const MAX_COOKIE_BYTES: usize = 4096;
 
 const REFRESH: HeaderName = HeaderName::from_static("refresh");
 
@@ -136,7 +135,7 @@ fn within(path: &str) -> String {
 /// the browser that asks; where there is a `"ticket"`, that and `"at"` are to be posted there.
 pub(super) async fn open(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
-    let wanted: Option<EntranceRequest> = body::json(post.body, LARGEST).await;
+    let wanted: Option<EntranceRequest> = body::json(post.body, MAX_BODY_BYTES).await;
     let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let which = wanted.cluster.as_deref();
     let which = which.map_or(Which::Default, |name| Which::Named(name, ""));
@@ -168,7 +167,7 @@ pub(super) async fn enter(
     body: Incoming,
     label: &str,
 ) -> Result<Response<Body>, HttpRefusal> {
-    let form = body::whole(body, LARGEST).await.unwrap_or_default();
+    let form = body::whole(body, MAX_BODY_BYTES).await.unwrap_or_default();
     let form = std::str::from_utf8(&form).ok();
     let pairs = query::pairs(form).unwrap_or_default();
     let value = |name: &str| pairs.iter().find(|(of, _)| of == name);
@@ -200,7 +199,7 @@ pub(super) async fn enter(
     let encrypted = exchange.connection.info.encrypted;
     let name = hop::ticket_cookie(credential::port(&parts.headers, &parts.uri), encrypted);
     let cookie = authenticate::cookie(&name, &ticket, &caller.principal, STAY, encrypted);
-    let cookie = cookie.filter(|cookie| cookie.len() <= LARGEST_COOKIE);
+    let cookie = cookie.filter(|cookie| cookie.len() <= MAX_COOKIE_BYTES);
     headers.insert(SET_COOKIE, cookie.ok_or(HttpRefusal::NoTicket)?);
     Ok(response)
 }

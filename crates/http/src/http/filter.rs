@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
 /// How many objects and arrays are around a row: `{"data": {"result": {"result": [ROW`.
-const AROUND: usize = 4;
+const ROW_DEPTH: usize = 4;
 
 /// The answer is not a list of the State API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -204,7 +204,7 @@ where
             let byte = piece[at];
             match byte {
                 b'"' => self.in_text = true,
-                b'{' if self.depth == AROUND => {
+                b'{' if self.depth == ROW_DEPTH => {
                     self.outside.extend_from_slice(&piece[from..at]);
                     (from, self.in_row) = (at, true);
                     self.depth += 1;
@@ -212,7 +212,7 @@ where
                 b'{' | b'[' => self.depth += 1,
                 b'}' | b']' => {
                     self.depth = self.depth.checked_sub(1).ok_or(NotAList)?;
-                    if self.in_row && self.depth == AROUND {
+                    if self.in_row && self.depth == ROW_DEPTH {
                         self.row.extend_from_slice(&piece[from..=at]);
                         (from, self.in_row) = (at + 1, false);
                         self.whole()?;

@@ -19,12 +19,10 @@ use ray_relay_session::session::audit::of_group;
 use ray_relay_session::session::authenticate::RequestDetails as _;
 use ray_relay_session::session::visible;
 
-/// Largest body of a request, in bytes.
-const LARGEST: usize = 256 * 1024;
-/// Ids in one request.
-const MOST: usize = 10_000;
+const MAX_BODY_BYTES: usize = 256 * 1024;
+const MAX_IDS: usize = 10_000;
 /// Characters of what the client calls itself.
-const LONGEST_NAME: usize = 60;
+const MAX_CLIENT_CHARS: usize = 60;
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"ids\": [\"ID\"], \"client\": \"NAME\"}, with 1 to 10000 ids as in /relay/v1/breakpoints";
 
@@ -38,8 +36,8 @@ struct GroupRequest {
 /// Writes the line about those that the body names, and answers with its id.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
-    let wanted: Option<GroupRequest> = body::json(post.body, LARGEST).await;
-    let wanted = wanted.filter(|wanted| (1..=MOST).contains(&wanted.ids.len()));
+    let wanted: Option<GroupRequest> = body::json(post.body, MAX_BODY_BYTES).await;
+    let wanted = wanted.filter(|wanted| (1..=MAX_IDS).contains(&wanted.ids.len()));
     let GroupRequest { ids, client } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let seen = visible(principal, &exchange.ctx.registry.snapshot());
     let known = |id: &String| {
@@ -52,7 +50,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
         return Ok(answer::error(StatusCode::NOT_FOUND, why));
     }
     let group = exchange.asked.id();
-    let client = shortened(&one_line(&client), LONGEST_NAME);
+    let client = shortened(&one_line(&client), MAX_CLIENT_CHARS);
     let mut entry = audit::command(exchange, principal, "group");
     let details = of_group(&client, [], (members.len(), &members));
     entry.details.extend(details);

@@ -11,7 +11,7 @@ use ray_relay_base::memory::{Account, MemoryUse, Short, Taken};
 pub(super) const REQUEST_WEIGHT: usize = 112 * 1024;
 
 /// How long a request waits for memory.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Requests at a time on one connection that wait: those beyond are told at once.
 const WAIT: usize = 2;
@@ -39,7 +39,7 @@ impl InProgress {
     pub(super) async fn belongs_to(&self, account: &Account) -> Result<(), Short> {
         let mut taken = account.nothing(MemoryUse::Requests);
         let patience = match self.waits {
-            true => PATIENCE,
+            true => MEMORY_TIMEOUT,
             false => Duration::ZERO,
         };
         taken.resize_within(REQUEST_WEIGHT, patience).await?;

@@ -30,14 +30,13 @@ use ray_relay_session::session::{Authorized, Denied, authorise, parks};
 use ray_relay_session::upstream::park::usual;
 use ray_relay_view::listing::json::seconds;
 
-/// Largest body of a request, in bytes.
-const LARGEST: usize = 1024;
+const MAX_BODY_BYTES: usize = 1024;
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"for\": \"12h\"";
 /// What the client of such a session calls itself.
 const CLIENT: &str = "ray-relay park";
 /// How long the list may take to show the park.
-const SHOWN: Duration = Duration::from_secs(5);
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -84,7 +83,7 @@ impl NotParked {
 /// Parks the task that the body names.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
-    let wanted: Option<ParkRequest> = body::json(post.body, LARGEST).await;
+    let wanted: Option<ParkRequest> = body::json(post.body, MAX_BODY_BYTES).await;
     let wanted = wanted.filter(|wanted| wanted.r#for.as_deref().is_none_or(is_a_time));
     let ParkRequest { id, r#for } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let share = exchange.ctx.snapshots.take(principal);
@@ -216,7 +215,7 @@ async fn ending(ctx: &Context, id: BreakpointId) -> Ending {
         holder.map(|holder| holder.parked_until)
     };
     let is_over = |list: &Arc<Snapshot>| until(list).is_none_or(|until| until.is_some());
-    match timeout(SHOWN, lists.wait_for(is_over)).await {
+    match timeout(LIST_TIMEOUT, lists.wait_for(is_over)).await {
         Ok(Ok(list)) => until(&list).flatten().map_or(Ending::Over, Ending::Parked),
         Ok(Err(_)) | Err(_) => Ending::Late,
     }
@@ -245,7 +244,7 @@ mod tests {
         };
         let claim = ctx.registry.claim(id, holder(None)).unwrap();
         assert!(matches!(ending(&ctx, id).await, Ending::Late));
-        let until = Timestamp::now().after(SHOWN);
+        let until = Timestamp::now().after(LIST_TIMEOUT);
         let parks = async {
             claim.held_by(holder(Some(until)));
         };

@@ -3,16 +3,15 @@
 use ray_relay_view::listing::select::{BadChoice, Filter};
 
 /// Filters of one request at most: each is a look at every row.
-const MOST_FILTERS: usize = 4;
+const MAX_FILTERS: usize = 4;
 
-/// Longest of them, in bytes.
-const LONGEST_FILTER: usize = 256;
+const MAX_FILTER_BYTES: usize = 256;
 
 /// Takes `text` as one more filter of a request among `filters`; an error is a sentence for who sent it.
 pub(super) fn take_filter(filters: &mut Vec<Filter>, text: &str) -> Result<(), String> {
-    if filters.len() == MOST_FILTERS || text.len() > LONGEST_FILTER {
+    if filters.len() == MAX_FILTERS || text.len() > MAX_FILTER_BYTES {
         return Err(format!(
-            "there are {MOST_FILTERS} filters at most, of {LONGEST_FILTER} bytes at most each"
+            "there are {MAX_FILTERS} filters at most, of {MAX_FILTER_BYTES} bytes at most each"
         ));
     }
     filters.push(text.parse().map_err(|bad: BadChoice| bad.to_string())?);

@@ -22,12 +22,10 @@ use ray_relay_session::context::Context;
 use ray_relay_session::release::{CLIENT, force, release};
 use ray_relay_session::session::{Authorized, Denied, authorise, authorise_end};
 
-/// Largest body of a request, in bytes.
-const LARGEST: usize = 64 * 1024;
+const MAX_BODY_BYTES: usize = 64 * 1024;
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"ids\": [\"ID\"]}, with at most 1000 ids as in /relay/v1/breakpoints, and maybe \"force\": true";
-/// Ids in one request.
-const MOST: usize = 1000;
+const MAX_IDS: usize = 1000;
 /// The largest number of tasks of one request that are released at a time.
 const AT_ONCE: usize = 16;
 /// What ending a worker takes.
@@ -57,8 +55,8 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
         let missing = (Scope::Debug, "on some breakpoint".to_owned());
         return Err(audit::deny(exchange, principal, missing).await);
     }
-    let wanted: Option<ReleaseRequest> = body::json(post.body, LARGEST).await;
-    let wanted = wanted.filter(|wanted| wanted.ids.len() <= MOST);
+    let wanted: Option<ReleaseRequest> = body::json(post.body, MAX_BODY_BYTES).await;
+    let wanted = wanted.filter(|wanted| wanted.ids.len() <= MAX_IDS);
     let ReleaseRequest { ids, force } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let results = stream::iter(ids)
         .map(|id| async move {

@@ -21,8 +21,7 @@ use ray_relay_access::identity::revocation::{Revocation, RevokeError, Revoked, S
 use ray_relay_access::policy::RelayScope;
 use ray_relay_session::context::Context;
 
-/// Largest body that is read.
-const LARGEST: usize = 4096;
+const MAX_BODY_BYTES: usize = 4096;
 
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"jti\": ID} or {\"sub\": NAME}, with \"until\": SECONDS SINCE 1970 where it may be forgotten then";
@@ -49,7 +48,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
 
 /// Reads what is to be revoked. `Err` is the answer for the client.
 async fn read(body: Incoming) -> Result<Revocation, &'static str> {
-    let Some(whole) = body::whole(body, LARGEST).await else {
+    let Some(whole) = body::whole(body, MAX_BODY_BYTES).await else {
         return Err("the body did not come, or is longer than 4 KiB");
     };
     parse(&whole, SystemTime::now()).ok_or(WANTED)

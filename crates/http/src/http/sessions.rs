@@ -19,8 +19,7 @@ use ray_relay_base::wire::tunnel::messages::Replica;
 use ray_relay_ray::ray::registry::Breakpoint;
 use ray_relay_session::session::newer;
 
-/// Largest body of a request, in bytes.
-const LARGEST: usize = 1024;
+const MAX_BODY_BYTES: usize = 1024;
 
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"id\": NUMBER}, with an id as in /relay/v1/sessions, and maybe its \"replica\"";
@@ -36,7 +35,7 @@ struct EndRequest {
 /// Ends the session that the body names.
 pub(super) async fn end(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (ctx, principal) = (post.exchange.ctx, post.principal);
-    let wanted = body::json(post.body, LARGEST).await;
+    let wanted = body::json(post.body, MAX_BODY_BYTES).await;
     let EndRequest { id, replica } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let may = |owner: Option<&Principal>, held: &Arc<Breakpoint>| {
         let list = ctx.registry.snapshot();

@@ -44,16 +44,15 @@ use ray_relay_session::session::{Authorized, Denied, authorise, parks};
 use ray_relay_session::upstream::look::{Look, LookError};
 use ray_relay_session::upstream::park::takes_in;
 
-/// Largest body of a request, in bytes.
-const LARGEST: usize = 1024;
+const MAX_BODY_BYTES: usize = 1024;
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false, \"process\": true and \"limit\": 1000, up to 100000";
 /// Longest value that may be asked for, in characters.
-pub(super) const LONGEST_VALUE: usize = 100_000;
+pub(super) const MAX_VALUE_CHARS: usize = 100_000;
 /// Lines of source around the place where a frame stands.
-const AROUND: usize = 8;
+const SOURCE_CONTEXT_LINES: usize = 8;
 /// How long the list may take to show a park that has come to this relay.
-const SHOWN: Duration = Duration::from_secs(5);
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,7 +71,7 @@ struct SnapshotRequest {
 impl SnapshotRequest {
     fn is_bounded(&self) -> bool {
         self.limit
-            .is_none_or(|limit| (1..=LONGEST_VALUE).contains(&limit))
+            .is_none_or(|limit| (1..=MAX_VALUE_CHARS).contains(&limit))
     }
 
     /// What is held of it is taken from `account`.
@@ -82,7 +81,7 @@ impl SnapshotRequest {
             value: self.limit.unwrap_or(usual.value),
             locals: self.locals,
             process: self.process,
-            around: AROUND,
+            around: SOURCE_CONTEXT_LINES,
             account,
             ..usual
         }
@@ -129,7 +128,7 @@ impl NoSnapshot {
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
-    let wanted: Option<SnapshotRequest> = body::json(post.body, LARGEST).await;
+    let wanted: Option<SnapshotRequest> = body::json(post.body, MAX_BODY_BYTES).await;
     let wanted = wanted.filter(SnapshotRequest::is_bounded);
     let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
@@ -221,7 +220,7 @@ async fn brought_here(
         let row = list.find(id).filter(|row| is_here(row))?;
         row.holder()?.parked_until.map(|_| Arc::clone(row))
     };
-    let shown = timeout(SHOWN, lists.wait_for(|list| parked(list).is_some())).await;
+    let shown = timeout(LIST_TIMEOUT, lists.wait_for(|list| parked(list).is_some())).await;
     let held = shown.ok().and_then(|list| parked(&*list.ok()?));
     let held = held.ok_or_else(|| parks::over(authorized.breakpoint()))?;
     Ok(authorise(principal, &held, Scope::View)?)

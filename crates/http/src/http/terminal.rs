@@ -39,7 +39,7 @@ const PROBE: Duration = Duration::from_secs(15);
 /// A browser that has said nothing for so long, not even in answer to that, is gone.
 const SILENCE: Duration = Duration::from_secs(50);
 /// How long a browser may take to read a piece.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long both may take to say that it is over.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -117,7 +117,10 @@ async fn down(mut relay: ReadHalf<DuplexStream>, browser: &mut SplitSink<Socket,
                 Message::Ping(Bytes::new())
             }
         };
-        if !matches!(timeout(PATIENCE, browser.send(message)).await, Ok(Ok(()))) {
+        if !matches!(
+            timeout(WRITE_TIMEOUT, browser.send(message)).await,
+            Ok(Ok(()))
+        ) {
             return;
         }
     }

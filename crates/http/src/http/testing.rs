@@ -32,7 +32,7 @@ use ray_relay_session::agents::testing::{announcement, node};
 use ray_relay_session::context::Context;
 
 /// The deadline of whatever a test waits for.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Who may speak for which node: `agent` for those that are named, `local` for where it comes from, `person` for none.
 pub const POLICY: &str = r#"
@@ -243,7 +243,9 @@ impl StandIn {
                 }
             }
         };
-        timeout(PATIENCE, next).await.expect("something in time")
+        timeout(TEST_TIMEOUT, next)
+            .await
+            .expect("something in time")
     }
 
     /// The next stream that it is asked for.
@@ -281,7 +283,7 @@ pub async fn dialled(stream: &mut WebSocketStream<TcpStream>) {
 /// The bytes of the next message.
 pub async fn bytes(stream: &mut WebSocketStream<TcpStream>) -> Option<Bytes> {
     loop {
-        match timeout(PATIENCE, stream.next()).await.expect("in time") {
+        match timeout(TEST_TIMEOUT, stream.next()).await.expect("in time") {
             Some(Ok(Message::Binary(bytes))) => return Some(bytes),
             Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
             Some(Ok(_)) => {}

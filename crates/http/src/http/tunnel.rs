@@ -17,7 +17,7 @@ use super::refusal::HttpRefusal;
 use super::websocket::{self, HANDSHAKE};
 use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::counted::Counted;
-use ray_relay_base::wire::tunnel::{LARGEST_FRAME, SECRET_HEADER, STREAM_PROTOCOL};
+use ray_relay_base::wire::tunnel::{MAX_FRAME_BYTES, SECRET_HEADER, STREAM_PROTOCOL};
 use ray_relay_session::agents::Socket;
 
 /// A request for a WebSocket that is to be opened.
@@ -75,7 +75,7 @@ impl Handshake {
         let protocol = HeaderValue::from_static(self.protocol);
         // A stream of an agent's is there for a session, which is not to end because of what other agents hold.
         let always = match self.protocol {
-            STREAM_PROTOCOL => LARGEST_FRAME,
+            STREAM_PROTOCOL => MAX_FRAME_BYTES,
             _ => 0,
         };
         let answer = websocket::switch(&self.key, Some(&protocol));

@@ -29,7 +29,7 @@ const TRIES: usize = 3;
 /// Lines that are none, such as the Enter by which a person shows up.
 const LINES: usize = 10;
 /// How long a person may take to find a token.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What `enter ID` names: how a program says at once what it is here for. `enter ID take-over` is for what another person has
 /// parked there.
@@ -112,7 +112,7 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
     input: &mut ClientInput<R>,
     out: &Out,
 ) -> Result<(Authenticated, Option<Errand>), Outcome> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TOKEN_TIMEOUT;
     let authentication = context.authentication(connection, Purpose::Session(session), deadline);
     if authentication.needs_credential() {
         let asked = timeout_at(deadline, ask(&authentication, input, out)).await;

@@ -5,8 +5,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Longest line, in bytes.
-const LONGEST: usize = 4096;
+const MAX_LINE_BYTES: usize = 4096;
 
 /// What a person is told whose line is longer.
 pub(super) const TOO_LONG: &str = "a line may have 4096 bytes; this one is dropped";
@@ -103,12 +102,12 @@ impl<R: AsyncRead + Unpin> ClientInput<R> {
             if let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
                 let rest = self.text.split_off(end + 1);
                 let line = std::mem::replace(&mut self.text, rest);
-                if std::mem::take(&mut self.skipping) || line.len() > LONGEST {
+                if std::mem::take(&mut self.skipping) || line.len() > MAX_LINE_BYTES {
                     return Typed::TooLong;
                 }
                 return Typed::Line(line);
             }
-            if self.text.len() > LONGEST {
+            if self.text.len() > MAX_LINE_BYTES {
                 self.skipping = true;
             }
             if self.skipping {
@@ -257,6 +256,6 @@ mod tests {
     async fn an_endless_line_is_not_held() {
         let mut input = ClientInput::new(tokio::io::repeat(b'x').take(50 << 20));
         assert_eq!(input.next().await, Typed::End);
-        assert!(input.text.capacity() < 16 * LONGEST);
+        assert!(input.text.capacity() < 16 * MAX_LINE_BYTES);
     }
 }

@@ -20,7 +20,7 @@ const PENDING: usize = 64 << 10;
 /// After this long without output, what has come is shown.
 const QUIET: Duration = Duration::from_millis(200);
 /// How long a client that has closed its half sees what comes.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+const HALF_CLOSED_PERIOD: Duration = Duration::from_secs(10);
 
 /// What the first `q` is answered with.
 const FAILS: &str =
@@ -135,7 +135,7 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
                     entered.say(b"c\n");
                     lets_run = true;
                 }
-                leave_at = Some(Instant::now() + LAST_WORDS);
+                leave_at = Some(Instant::now() + HALF_CLOSED_PERIOD);
             }
         }
     }

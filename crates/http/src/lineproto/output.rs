@@ -19,10 +19,10 @@ const QUEUE: usize = 16;
 const LITTLE: usize = 4 * 1024;
 
 /// How long a piece waits for memory. What the client reads meanwhile is free.
-const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the client may take one piece; after that the reader counts as gone.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What was sent.
 #[derive(Debug, Default)]
@@ -108,7 +108,7 @@ impl Out {
         }
         let (mut bytes, mut taken) = (bytes, self.nothing());
         if taken.resize_beyond(LITTLE, bytes.len()).is_err()
-            && let Err(short) = taken.resize_within(bytes.len(), MEMORY_PATIENCE).await
+            && let Err(short) = taken.resize_within(bytes.len(), MEMORY_TIMEOUT).await
         {
             bytes = format!("\n*** {} bytes are not shown: {short}\n", bytes.len()).into_bytes();
             taken.insist(bytes.len());
@@ -129,7 +129,7 @@ pub(super) async fn pump<W: AsyncWrite + Unpin>(
             writer.write_all(&piece).await?;
             writer.flush().await
         };
-        match timeout(PATIENCE, written).await {
+        match timeout(WRITE_TIMEOUT, written).await {
             Ok(Ok(())) => counts.0.fetch_add(piece.len() as u64, Ordering::Relaxed),
             Ok(Err(_)) | Err(_) => return,
         };

@@ -19,7 +19,7 @@ const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a command may run before a line that leaves cuts it short: what `n` prints is still seen where `q` comes
 /// right behind it.
-const MOMENT: Duration = Duration::from_secs(1);
+const QUIT_DELAY: Duration = Duration::from_secs(1);
 
 /// After this long it is said, once, how to get away from a task that runs.
 const HINT_AFTER: Duration = Duration::from_secs(2);
@@ -61,7 +61,9 @@ impl RunningCommand {
         match next {
             // No client is left that could stop it; one that only said all that there is to say sees what comes at once.
             Some(Typed::End) => Some(*self.last_words.get_or_insert_with(later)),
-            Some(Typed::Line(next)) if self.may_leave && leaves(next) => Some(self.began + MOMENT),
+            Some(Typed::Line(next)) if self.may_leave && leaves(next) => {
+                Some(self.began + QUIT_DELAY)
+            }
             _ => None,
         }
     }

@@ -29,7 +29,7 @@ use ray_relay_base::config::Config;
 use ray_relay_ray::ray::registry::{Breakpoint, Kind};
 use ray_relay_ray::ray::testing::{assert_not_dialled, listening, paused, paused_in_pdb};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// With a paused clock: beyond every deadline of the relay's.
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -90,7 +90,7 @@ fn relay(auth: bool, adapt: impl FnOnce(&mut Config)) -> Relay {
     };
     let mut config = Config::default();
     // As long as a step of a test may take: only what is about this time has a shorter one.
-    config.dap.connect_timeout = PATIENCE;
+    config.dap.connect_timeout = TEST_TIMEOUT;
     adapt(&mut config);
     let (audit, kept) = spied(true);
     Relay {
@@ -123,7 +123,7 @@ impl Pdb {
 
     /// A client entered.
     async fn entered(&self) -> TcpStream {
-        let accepted = timeout(PATIENCE, self.listener.accept()).await;
+        let accepted = timeout(TEST_TIMEOUT, self.listener.accept()).await;
         let (mut stream, _) = accepted.expect("the relay dials").unwrap();
         stream
             .write_all(b"> job.py(8)outer()\r\n-> x = x + 0\r\n(Pdb) ")
@@ -164,7 +164,7 @@ impl Person {
             stream,
             seen: String::new(),
             ended: tokio::spawn(serving),
-            patience: PATIENCE,
+            patience: TEST_TIMEOUT,
         }
     }
 
@@ -227,7 +227,7 @@ async fn picked(relay: &Relay, said: &str) -> (Pdb, Person, TcpStream) {
 }
 
 async fn over(session: JoinHandle<()>) {
-    let ended = timeout(PATIENCE, session).await;
+    let ended = timeout(TEST_TIMEOUT, session).await;
     ended.expect("the session ends").unwrap();
 }
 
@@ -238,7 +238,7 @@ async fn until(stream: &mut TcpStream, wanted: &str) -> String {
 async fn bytes_until(stream: &mut (impl AsyncRead + Unpin), wanted: &str) -> Vec<u8> {
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains(wanted) {
-        let read = timeout(PATIENCE, stream.read_buf(&mut seen)).await;
+        let read = timeout(TEST_TIMEOUT, stream.read_buf(&mut seen)).await;
         let text = String::from_utf8_lossy(&seen);
         let read = read.unwrap_or_else(|_| panic!("no {wanted:?} in {text:?}"));
         assert!(read.unwrap() > 0, "closed without {wanted:?}: {text:?}");

@@ -13,8 +13,8 @@ use ray_relay_access::telemetry::metrics::NoticeOutcome;
 use ray_relay_base::wire::backoff::Backoff;
 
 /// The first pause after a failure, and the longest, which also bounds what a webhook may ask for.
-pub(super) const FIRST: Duration = Duration::from_secs(1);
-pub(super) const LONGEST: Duration = Duration::from_secs(5 * 60);
+pub(super) const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(5 * 60);
 
 /// A notice that could not be posted for so long since it happened is given up.
 pub(super) const KEPT: Duration = Duration::from_secs(60 * 60);
@@ -44,7 +44,7 @@ pub(super) trait Post {
 /// Posts what is in `queue` to the webhook at `host`, and never ends.
 pub(super) async fn run(to: &impl Post, host: &str, queue: &Queue, metrics: &Metrics) {
     // Of all together: a webhook that is down is not asked faster because much waits for it.
-    let mut backoff = Backoff::new(FIRST, LONGEST);
+    let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
     loop {
         let notice = queue.next().await;
         let outcome = deliver(to, host, &notice, &mut backoff).await;
@@ -76,7 +76,7 @@ async fn deliver(
             Outcome::Again { why, after } => (why, after),
         };
         let pause = backoff.pause();
-        let wait = after.map_or(pause, |after| after.clamp(FIRST, LONGEST));
+        let wait = after.map_or(pause, |after| after.clamp(FIRST_BACKOFF, MAX_BACKOFF));
         let given_up = notice.at.elapsed() + wait > KEPT;
         if given_up {
             warn!(webhook = host, id, event, %about, %why, "a notice was not delivered within an hour; it is given up");

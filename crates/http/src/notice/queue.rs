@@ -12,7 +12,7 @@ use ray_relay_access::telemetry::Metrics;
 use ray_relay_access::telemetry::metrics::NoticeOutcome;
 
 /// Notices that wait at most, of a few KiB each.
-pub(super) const MOST: usize = 256;
+pub(super) const MAX_NOTICES: usize = 256;
 
 /// The queue between those who see and who posts.
 pub(super) struct Queue {
@@ -39,7 +39,7 @@ impl Queue {
 
     pub(super) fn push(&self, notice: Notice) {
         let mut waiting = self.waiting.lock();
-        if waiting.notices.len() >= MOST
+        if waiting.notices.len() >= MAX_NOTICES
             && let Some(oldest) = waiting.notices.pop_front()
         {
             waiting.dropped += 1;

@@ -21,16 +21,16 @@ use ray_relay_session::agents::Failed;
 use ray_relay_session::release::auto;
 use ray_relay_session::session::parks::is_parked;
 
-/// Looks at the list in the time after which something is told, and the bounds of the pause between two.
-const LOOKS: u32 = 20;
-const SHORTEST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(10);
+/// Polls of the list in the time after which something is told, and the bounds of the pause between two.
+const POLLS_PER_NOTICE: u32 = 20;
+const MIN_POLL_DELAY: Duration = Duration::from_millis(100);
+const MAX_POLL_DELAY: Duration = Duration::from_secs(10);
 
 /// How long after the end of a session Ray may say that the worker has died: longer than it is asked.
 const EXPLAINED: Duration = Duration::from_secs(90);
 
 /// Sessions that have just ended which are remembered at most.
-const MOST_LEFT: usize = 1024;
+const MAX_ENDED_SESSIONS: usize = 1024;
 
 /// Who sees what happens.
 pub(super) struct Watch<'a> {
@@ -88,7 +88,7 @@ impl<'a> Watch<'a> {
         let mut events = registry.events();
         self.catch_up(&registry.snapshot());
         let soonest = self.config.paused_for.min(self.config.collective_within);
-        let pause = (soonest / LOOKS).clamp(SHORTEST, LONGEST);
+        let pause = (soonest / POLLS_PER_NOTICE).clamp(MIN_POLL_DELAY, MAX_POLL_DELAY);
         let mut looks = interval(pause);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -137,7 +137,7 @@ impl<'a> Watch<'a> {
             false if auto::is_by(&holder) => self.tell(NoticeEvent::Released, breakpoint, None),
             _ if auto::is_by(&holder) || !is_told_here(&holder) => {}
             true => self.tell_death(breakpoint, &holder),
-            false if self.left.len() < MOST_LEFT => {
+            false if self.left.len() < MAX_ENDED_SESSIONS => {
                 self.left.insert(id, (stop, holder, Instant::now()));
             }
             false => {}

@@ -28,7 +28,7 @@ use zeroize::Zeroizing;
 
 use super::answer::{TooLarge, Unread, plain_word};
 use super::cluster::{LOGIN, late};
-use super::error::{KubeError, LONGEST};
+use super::error::{KubeError, MAX_NAME_CHARS};
 use super::kubeconfig::{bound_output, command};
 use ray_relay_base::dial::http::{self, HttpClient};
 use ray_relay_base::dial::{Connector, Proxies, STEP};
@@ -83,7 +83,7 @@ impl ApiServer {
             let install = plugin.install_hint.as_deref();
             (
                 command(plugin),
-                install.map(|text| shortened(text, LONGEST)),
+                install.map(|text| shortened(text, MAX_NAME_CHARS)),
             )
         });
         let of_credential = |error: &kube::Error| match error {
@@ -188,7 +188,7 @@ pub fn address(config: &Config) -> String {
     let authority = config.cluster_url.authority().map_or("", |of| of.as_str());
     // What stands before an @ is a password.
     let address = authority.rsplit('@').next().unwrap_or_default();
-    shortened(address, LONGEST)
+    shortened(address, MAX_NAME_CHARS)
 }
 
 /// HTTP by the one dialler.

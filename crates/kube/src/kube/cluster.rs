@@ -20,8 +20,7 @@ use super::kubeconfig::{KubeconfigChoice, ReadKubeconfig, found};
 use ray_relay_base::dial::Proxies;
 use ray_relay_base::wire::relay_url::is_this_machine;
 
-/// The deadline of an answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long a credential plugin may take: it may ask a person to log in.
 pub(super) const LOGIN: Duration = Duration::from_secs(120);
@@ -119,11 +118,11 @@ impl KubeCluster {
         // Where the credential has to be replaced first, that takes its own time.
         self.authorization().await?;
         let client = self.login.lock().await.client.clone();
-        match timeout(PATIENCE, Box::pin(call(client))).await {
+        match timeout(ANSWER_TIMEOUT, Box::pin(call(client))).await {
             Ok(answer) => answer.map_err(|error| KubeError::of(&self.server, asked, &error)),
             Err(_) => Err(KubeError::Unreachable {
                 server: self.server.clone(),
-                cause: format!("no answer within {} s", PATIENCE.as_secs()),
+                cause: format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()),
             }),
         }
     }

@@ -21,10 +21,9 @@ pub(super) const MAX_PLUGIN_OUTPUT: usize = 1 << 20;
 const CUT_OFF: i32 = 141;
 
 /// Longest name or word of a server that is shown, in characters.
-pub(super) const LONGEST: usize = 200;
+pub(super) const MAX_NAME_CHARS: usize = 200;
 
-/// Names that are shown of those that there are.
-const MOST_NAMES: usize = 8;
+const MAX_LISTED_NAMES: usize = 8;
 
 /// What the API server was asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -363,7 +362,7 @@ impl KubeError {
                 "prints an expirationTimestamp that is no time".to_owned()
             }
             AuthError::ReadTokenFile(cause, path) => {
-                let path = shortened(&path.display().to_string(), LONGEST);
+                let path = shortened(&path.display().to_string(), MAX_NAME_CHARS);
                 return Self::Credential(format!("its token file {path} cannot be read: {cause}"));
             }
             AuthError::InvalidBasicAuth(_) | AuthError::InvalidBearerToken(_) => {
@@ -397,7 +396,7 @@ impl KubeError {
         }
         Self::Kubeconfig(match error {
             KubeconfigError::ReadConfig(cause, path) => {
-                let path = shortened(&path.display().to_string(), LONGEST);
+                let path = shortened(&path.display().to_string(), MAX_NAME_CHARS);
                 format!("{path} cannot be read: {cause}")
             }
             KubeconfigError::FindPath => "there is no home directory".to_owned(),
@@ -440,10 +439,10 @@ fn names(known: &[String]) -> String {
     }
     let shown: Vec<_> = known
         .iter()
-        .take(MOST_NAMES)
-        .map(|name| shortened(name, LONGEST))
+        .take(MAX_LISTED_NAMES)
+        .map(|name| shortened(name, MAX_NAME_CHARS))
         .collect();
-    let more = match known.len() > MOST_NAMES {
+    let more = match known.len() > MAX_LISTED_NAMES {
         true => ", ...",
         false => "",
     };

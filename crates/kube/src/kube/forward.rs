@@ -15,14 +15,14 @@ use tokio::time::sleep;
 
 use super::answer::KubeAnswer;
 use super::cluster::KubeCluster;
-use super::error::{KubeError, LONGEST};
+use super::error::{KubeError, MAX_NAME_CHARS};
 use super::service::{self, RelayPod, asked};
 use ray_relay_base::dial::{Forward, Forwarding, STEP};
 use ray_relay_base::wire::text::shortened;
 use ray_relay_base::wire::write_through;
 
 /// Pods that are tried for one connection.
-const MOST_TRIED: usize = 3;
+const MAX_TRIED_PODS: usize = 3;
 
 /// The verbs that a port-forward over a WebSocket takes. It is asked for by GET, and from Kubernetes 1.35 on wants what it
 /// takes otherwise, too.
@@ -89,7 +89,7 @@ impl Forwarder {
     pub async fn open(&self) -> Result<Forwarded, KubeError> {
         let places = service::places(&self.cluster, &self.namespace, &self.service);
         let (mut place, others) = places.await?;
-        let mut others = others.into_iter().take(MOST_TRIED - 1);
+        let mut others = others.into_iter().take(MAX_TRIED_PODS - 1);
         loop {
             let failed = match self.to(&place).await {
                 // A pod that is ready on a node that is lost, or was deleted just now.
@@ -112,9 +112,10 @@ impl Forwarder {
             let pods: Api<Pod> = Api::namespaced(client, &self.namespace);
             match pods.portforward(pod, &[*port]).await {
                 Ok(forwarder) => Ok(Ok(forwarder)),
-                Err(kube::Error::UpgradeConnection(why)) => {
-                    Ok(Err(not_forwarded(shortened(&why.to_string(), LONGEST))))
-                }
+                Err(kube::Error::UpgradeConnection(why)) => Ok(Err(not_forwarded(shortened(
+                    &why.to_string(),
+                    MAX_NAME_CHARS,
+                )))),
                 Err(kube::Error::Api(status)) if status.code == 404 || status.code >= 500 => {
                     Ok(Err(not_forwarded(
                         KubeAnswer::of(status.code, &status.reason).to_string(),
@@ -175,7 +176,7 @@ impl Forwarded {
         let said = said?;
         Some(io::Error::other(format!(
             "the port-forward has failed: {}",
-            shortened(&said, LONGEST)
+            shortened(&said, MAX_NAME_CHARS)
         )))
     }
 }

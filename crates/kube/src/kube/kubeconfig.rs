@@ -7,7 +7,7 @@ use kube::Config;
 use kube::config::{ExecConfig, ExecInteractiveMode, KubeConfigOptions, Kubeconfig};
 use tokio::task::spawn_blocking;
 
-use super::error::{KubeError, LONGEST, MAX_PLUGIN_OUTPUT};
+use super::error::{KubeError, MAX_NAME_CHARS, MAX_PLUGIN_OUTPUT};
 use ray_relay_base::dial::Proxies;
 use ray_relay_base::wire::text::shortened;
 
@@ -68,7 +68,7 @@ pub async fn found(choice: &KubeconfigChoice) -> Result<ReadKubeconfig, KubeErro
         return Err(KubeError::NoCurrentContext(known()));
     };
     if !kubeconfig.contexts.iter().any(|of| of.name == context) {
-        let (wanted, known) = (shortened(&context, LONGEST), known());
+        let (wanted, known) = (shortened(&context, MAX_NAME_CHARS), known());
         return Err(KubeError::NoContext { wanted, known });
     }
     let named = kubeconfig.contexts.iter().find(|of| of.name == context);
@@ -95,7 +95,7 @@ pub async fn found(choice: &KubeconfigChoice) -> Result<ReadKubeconfig, KubeErro
     config.proxy_url = None;
     Ok(ReadKubeconfig {
         config,
-        context: shortened(&context, LONGEST),
+        context: shortened(&context, MAX_NAME_CHARS),
         proxies: match proxy {
             Some(proxy) => Proxies::given("proxy-url of the kubeconfig", &proxy),
             None => Proxies::from_env(),
@@ -139,7 +139,7 @@ fn read(named: Option<PathBuf>) -> Result<Option<Kubeconfig>, KubeError> {
             .iter()
             .map(|path| path.display().to_string())
             .collect();
-        let paths = shortened(&paths.join(" and "), LONGEST);
+        let paths = shortened(&paths.join(" and "), MAX_NAME_CHARS);
         return Err(KubeError::Kubeconfig(format!("{paths} is not there")));
     }
     let all = there.iter().try_fold(Kubeconfig::default(), |all, path| {
@@ -166,7 +166,10 @@ fn without_terminal(plugin: &mut ExecConfig, is_terminal: bool) -> Result<(), Ku
 
 /// Without its arguments, which may be secrets.
 pub(super) fn command(plugin: &ExecConfig) -> String {
-    shortened(plugin.command.as_deref().unwrap_or("(none)"), LONGEST)
+    shortened(
+        plugin.command.as_deref().unwrap_or("(none)"),
+        MAX_NAME_CHARS,
+    )
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use kube::api::ListParams;
 use rand::seq::SliceRandom as _;
 
 use super::cluster::KubeCluster;
-use super::error::{KubeError, LONGEST, Permission};
+use super::error::{KubeError, MAX_NAME_CHARS, Permission};
 use ray_relay_base::wire::text::shortened;
 
 /// What the manifests and the chart label the relay's Service and pods with.
@@ -17,7 +17,7 @@ const LABEL: &str = "app.kubernetes.io/name=ray-relay";
 const PORT: &str = "relay";
 
 /// Services and pods that are looked at.
-const MOST: u32 = 200;
+const MAX_LISTED_OBJECTS: u32 = 200;
 
 /// A pod of the relay that is ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,9 @@ pub(super) async fn named(cluster: &KubeCluster, namespace: &str) -> Result<Stri
     let asked = asked("list", "services", namespace);
     let services = cluster.ask(&asked, |client| async {
         let services: Api<Service> = Api::namespaced(client, namespace);
-        let labelled = ListParams::default().labels(LABEL).limit(MOST);
+        let labelled = ListParams::default()
+            .labels(LABEL)
+            .limit(MAX_LISTED_OBJECTS);
         services.list(&labelled).await
     });
     let services = services.await?.items.into_iter();
@@ -73,7 +75,7 @@ pub(super) async fn places(
     let Some(found) = found.await? else {
         return Err(KubeError::NoService {
             namespace: namespace.to_owned(),
-            service: Some(shortened(service, LONGEST)),
+            service: Some(shortened(service, MAX_NAME_CHARS)),
         });
     };
     let nowhere = |why: String| KubeError::Nowhere {
@@ -101,7 +103,7 @@ pub(super) async fn places(
         let pods: Api<Pod> = Api::namespaced(client, namespace);
         let selected = ListParams::default()
             .labels(&selector.join(","))
-            .limit(MOST);
+            .limit(MAX_LISTED_OBJECTS);
         pods.list(&selected).await
     });
     let pods = pods.await?.items;

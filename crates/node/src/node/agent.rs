@@ -19,7 +19,7 @@ use super::py_spy::PySpy;
 use super::settings::{AgentError, Settings};
 use ray_relay_base::config::is_loopback_host;
 use ray_relay_base::dial::Proxies;
-use ray_relay_base::wire::tunnel::messages::{Hex, MOST_ROWS};
+use ray_relay_base::wire::tunnel::messages::{Hex, MAX_ROWS};
 
 /// What all links have together.
 pub(super) struct Agent {
@@ -63,7 +63,7 @@ impl Agent {
             board: RevocationGossip::new(),
             reverse_ports: settings.reverse_ports.clone(),
             proxies: Proxies::from_env(),
-            places: Arc::new(Semaphore::new(MOST_ROWS)),
+            places: Arc::new(Semaphore::new(MAX_ROWS)),
             tasks,
             ending,
         }))

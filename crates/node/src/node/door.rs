@@ -26,7 +26,7 @@ use tracing::{debug, info};
 
 use super::agent::Agent;
 use ray_relay_base::wire::tunnel::messages::{FailedTask, Hex, Name, Node, Sentence};
-use ray_relay_ray::ray::look::{LARGEST, Look};
+use ray_relay_ray::ray::look::{Look, MAX_INSPECTION_BYTES};
 
 /// The name of the folder, before the beginning of the node's id; and of the socket in it.
 const FOLDER: &str = "ray-relay-node-";
@@ -46,10 +46,10 @@ const HEARD: Duration = Duration::from_secs(5);
 const AT_A_TIME: usize = 8;
 
 /// Bytes of all that one says.
-const MOST: u64 = LARGEST as u64 + 4096;
+const MAX_MESSAGE_BYTES: u64 = MAX_INSPECTION_BYTES as u64 + 4096;
 
 /// Bytes of a path in a row.
-const LONGEST_PATH: usize = 160;
+const MAX_PATH_BYTES: usize = 160;
 
 /// What a worker says.
 #[derive(Deserialize)]
@@ -277,9 +277,12 @@ async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<()
     let worker = agent.look.worker(pid, peer.uid()).await;
     let number = worker.ok_or("it is no worker of this machine")?;
     let mut said = Vec::new();
-    let read = (&mut stream).take(MOST + 1).read_to_end(&mut said).await;
+    let read = (&mut stream)
+        .take(MAX_MESSAGE_BYTES + 1)
+        .read_to_end(&mut said)
+        .await;
     read.map_err(|_| "its connection broke")?;
-    if said.len() as u64 > MOST {
+    if said.len() as u64 > MAX_MESSAGE_BYTES {
         return Err("it says too much");
     }
     let said: WorkerMessage<'_> =
@@ -292,7 +295,7 @@ async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<()
     let (file, function) = innermost.map_or(("", ""), |frame| (&*frame.file, &*frame.function));
     // The end of a path says more than its beginning.
     let mut file = file;
-    while file.len() > LONGEST_PATH {
+    while file.len() > MAX_PATH_BYTES {
         file = file.split_once('/').map_or("", |(_, rest)| rest);
     }
     let id = Hex::random().ok_or("the system has no random numbers")?;
@@ -314,7 +317,7 @@ async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<()
     };
     // Strings and numbers: that does not fail.
     let json = serde_json::to_vec(&look).unwrap_or_default();
-    if json.len() > LARGEST {
+    if json.len() > MAX_INSPECTION_BYTES {
         return Err("what it says is too long");
     }
     info!(

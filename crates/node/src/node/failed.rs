@@ -14,14 +14,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use ray_relay_base::wire::tunnel::messages::{
-    FailedTask, FailureId, Failures, MOST_FAILED, Name, Node, PostMortem, Sentence,
+    FailedTask, FailureId, Failures, MAX_AGENT_FAILURES, Name, Node, PostMortem, Sentence,
 };
 
 /// Bytes that an agent keeps at most, whatever a relay says.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_KEPT_BYTES: u64 = 256 << 20;
 
-/// For how long at most.
-const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// The same for how long.
+const MAX_KEEP_PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// How often it is asked for that of one worker.
 const MAX_JOB_QUESTIONS: u8 = 4;
@@ -77,9 +77,9 @@ impl BlackBoxes {
     /// What a relay has said is to be kept, of tasks on `nodes`.
     pub(super) fn want(&self, wanted: PostMortem, nodes: &[Node]) {
         let wanted = PostMortem {
-            most: wanted.most.min(MOST_FAILED as u32),
-            bytes: wanted.bytes.min(MOST_BYTES),
-            keep_ms: wanted.keep_ms.min(LONGEST.as_millis() as u64),
+            most: wanted.most.min(MAX_AGENT_FAILURES as u32),
+            bytes: wanted.bytes.min(MAX_KEPT_BYTES),
+            keep_ms: wanted.keep_ms.min(MAX_KEEP_PERIOD.as_millis() as u64),
         };
         self.change(|boxes| {
             let changed = boxes.wanted != Some(wanted);

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use ray_relay_base::wire::tunnel::messages::{Hex, MOST_RELAYS, Replica, Revocations};
+use ray_relay_base::wire::tunnel::messages::{Hex, MAX_RELAYS, Replica, Revocations};
 
 /// What one relay may have told that is kept: so much can none crowd out of another's.
 const OF_ONE: usize = 16;
 
 /// What is kept of all of them, also of those that have gone: one that comes later hears of it.
-const MOST: usize = 64;
+const MAX_NOTICES: usize = 64;
 
 /// What one relay has said.
 pub(super) type Bulletin = (Replica, Arc<Revocations>);
@@ -86,7 +86,7 @@ impl RevocationGossip {
             {
                 all.remove(oldest);
             }
-            if all.len() > MOST {
+            if all.len() > MAX_NOTICES {
                 all.remove(0);
             }
             *notices = all.into();
@@ -143,7 +143,7 @@ impl Drop for ProcessLink {
 
 /// As many of `relays` as a message has room for.
 pub(super) fn few(relays: &[Replica]) -> Vec<Replica> {
-    relays.iter().take(MOST_RELAYS).copied().collect()
+    relays.iter().take(MAX_RELAYS).copied().collect()
 }
 
 #[cfg(test)]

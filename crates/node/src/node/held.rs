@@ -191,7 +191,7 @@ impl Drop for WorkerHold {
 mod tests {
     use super::*;
     use ray_relay_base::wire::tunnel::messages::{
-        FromAgent, Hex, Kind, LARGEST, MOST_KEPT, MOST_ROWS, WorkerTaker, written,
+        FromAgent, Hex, Kind, MAX_KEPT_WORKERS, MAX_MESSAGE_BYTES, MAX_ROWS, WorkerTaker, written,
     };
     use ray_relay_ray::hold::{EACH, FAMILY};
 
@@ -357,7 +357,7 @@ mod tests {
         let table = HoldTable::new();
         let take = |worker: &str| table.take(&open(worker, Some("7")), Hex([1; 8])).unwrap();
         let mut kept = Vec::new();
-        for n in 0..MOST_KEPT {
+        for n in 0..MAX_KEPT_WORKERS {
             let hold = take(&n.to_string());
             let asks = hold.park(&keep(&(n / EACH).to_string()), LEFT, false);
             kept.push((hold, asks.unwrap()));
@@ -418,17 +418,17 @@ mod tests {
         };
         let mut holds = Vec::new();
         let mut kept = 0;
-        for n in 0..MOST_ROWS {
+        for n in 0..MAX_ROWS {
             let hold = table.take(&long(n), Hex([1; 8])).unwrap();
             let owner = format!("{n:03}{}", "\"".repeat(253));
             let asks = hold.park(&keep(&owner), LEFT, false);
             kept += usize::from(asks.is_ok());
             holds.push((hold, asks));
         }
-        assert!((40..MOST_KEPT).contains(&kept), "{kept}");
+        assert!((40..MAX_KEPT_WORKERS).contains(&kept), "{kept}");
         let workers = table.watch().borrow().to_vec();
-        assert_eq!(workers.len(), MOST_ROWS);
+        assert_eq!(workers.len(), MAX_ROWS);
         let told = written(&FromAgent::Held { workers });
-        assert!(told.len() <= LARGEST, "{}", told.len());
+        assert!(told.len() <= MAX_MESSAGE_BYTES, "{}", told.len());
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::door::{directory, inside};
 use super::processes::Resident;
 use ray_relay_base::wire::text::one_line;
-use ray_relay_ray::ray::look::LARGEST;
+use ray_relay_ray::ray::look::MAX_INSPECTION_BYTES;
 
 mod present;
 
@@ -82,7 +82,7 @@ pub(super) async fn ask(
         line.push(b'\n');
         stream.write_all(&line).await.map_err(NoAnswer::Broken)?;
         let mut answer = Vec::new();
-        let most = LARGEST as u64 + 1;
+        let most = MAX_INSPECTION_BYTES as u64 + 1;
         let read = stream.take(most).read_to_end(&mut answer).await;
         match read {
             Ok(1..) => Ok(answer),

@@ -27,7 +27,7 @@ use ray_relay_base::wire::tunnel::messages::{
 use ray_relay_ray::ray::look::{self, Look};
 
 /// How long anything may take at most, whatever a relay says.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a hook may take for a look before py-spy is tried; half of what there is, if that is less.
 const HOOK: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ pub(super) async fn serve(
     cancelled: CancellationToken,
     answers: mpsc::Sender<FromAgent>,
 ) {
-    let until = Instant::now() + PATIENCE.min(Duration::from_millis(asked.patience_ms));
+    let until = Instant::now() + MAX_REQUEST_TIMEOUT.min(Duration::from_millis(asked.patience_ms));
     let answered = async {
         let answer = Box::pin(inspected(&agent, &asked, until)).await?;
         let relay = stream_for(&dialler, asked.stream, &asked.secret).await?;

@@ -20,8 +20,8 @@ use ray_relay_debugger::debugger::at_node::Attended;
 use ray_relay_debugger::debugger::unattended::{Taker, UnattendedEvent};
 use ray_relay_debugger::debugger::waiting::{AfterWaiting, Waiting};
 
-/// The longest time that a relay may have a worker kept.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// The longest that a relay may have a worker kept.
+const MAX_KEEP_PERIOD: Duration = Duration::from_secs(24 * 3600);
 
 /// By what a worker is kept, and since when that holds.
 #[derive(Debug, Clone)]
@@ -67,7 +67,7 @@ impl ParkedDebugger {
         subprocess: bool,
     ) -> Result<Box<Self>, Box<WorkerHandle>> {
         let now = Instant::now();
-        let left = said.keep.lasts(now - said.at).min(LONGEST);
+        let left = said.keep.lasts(now - said.at).min(MAX_KEEP_PERIOD);
         let until = now + left;
         let WorkerHandle {
             debugger,
@@ -152,7 +152,7 @@ impl ParkedDebugger {
                     AfterWaiting::Heard(_) => continue,
                     AfterWaiting::Expired => match self.hold.kept_with_its_task() {
                         Some(left) if self.subprocess => {
-                            self.waiting.until = Instant::now() + left.min(LONGEST);
+                            self.waiting.until = Instant::now() + left.min(MAX_KEEP_PERIOD);
                             continue;
                         }
                         _ => "its time is over",

@@ -26,7 +26,7 @@ use ray_relay_base::dial::Stream;
 use ray_relay_base::wire::link::{CloseReason, ControlLink, LinkError, SILENCE};
 use ray_relay_base::wire::text::shortened;
 use ray_relay_base::wire::tunnel::messages::{
-    Announce, FromAgent, FromRelay, Hex, HoldRow, MOST_ROWS, Node, PROTOCOL, Replica, Revocations,
+    Announce, FromAgent, FromRelay, Hex, HoldRow, MAX_ROWS, Node, PROTOCOL, Replica, Revocations,
     StreamId,
 };
 use ray_relay_base::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, link_config};
@@ -42,7 +42,7 @@ const ANSWERS: usize = 64;
 const PASSED_ON: Duration = Duration::from_millis(100);
 
 /// Messages of one second that a relay may send: more than it has questions.
-const MOST_A_SECOND: u32 = 512;
+const MAX_MESSAGES_PER_SECOND: u32 = 512;
 
 /// Why a link is over. `Display` is for the log.
 #[derive(Debug, thiserror::Error)]
@@ -197,7 +197,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
         let (answers, to_send) = mpsc::channel(ANSWERS);
         Self {
             agent,
-            wire: ControlLink::answering(socket, MOST_A_SECOND, MOST_A_SECOND),
+            wire: ControlLink::answering(socket, MAX_MESSAGES_PER_SECOND, MAX_MESSAGES_PER_SECOND),
             dialler,
             answers,
             to_send,
@@ -305,7 +305,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
     async fn announcement(&self, nonce: Hex<16>) -> FromAgent {
         let place = self.agent.look.place();
         let mut addresses = place.addresses();
-        addresses.truncate(MOST_ROWS);
+        addresses.truncate(MAX_ROWS);
         let reverse_ports = self.agent.reverse_ports.clone();
         FromAgent::Announce(Announce {
             protocol: PROTOCOL,
@@ -337,7 +337,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
                 () = sleep_until(renew_at.unwrap_or_else(Instant::now)), if renew_at.is_some() => return Ok(()),
                 _ = news.held.changed(), if welcome => {
                     let held = Arc::clone(&news.held.borrow_and_update());
-                    let workers = held.iter().take(MOST_ROWS).cloned().collect();
+                    let workers = held.iter().take(MAX_ROWS).cloned().collect();
                     self.wire.say(&FromAgent::Held { workers }).await?;
                 }
                 _ = news.relays.changed(), if welcome => {

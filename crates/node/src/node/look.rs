@@ -22,7 +22,7 @@ use ray_relay_ray::ray::head::HeadConfigError;
 use ray_relay_ray::ray::registry::{Attributed, Attribution, AttributionError, RayNode, Resident};
 
 /// The deadline of one question to Ray.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RAY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long an adapter may take to connect with its worker before its port is taken to be another's.
 const SETTLES: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ const SETTLES: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Processes with the same connection that are asked about.
-const MOST_FORKS: usize = 8;
+const MAX_FORKS: usize = 8;
 
 /// How long the nodes that this machine is are taken for the same.
 const NODES_KEPT: Duration = Duration::from_secs(10);
@@ -152,7 +152,7 @@ impl TargetVerifier {
         proc: &Path,
     ) -> Result<Self, HeadConfigError> {
         Ok(Self {
-            ray: Attribution::new(cluster, PATIENCE)?,
+            ray: Attribution::new(cluster, RAY_TIMEOUT)?,
             place,
             processes: Arc::new(Processes::new(proc)),
             nodes: Mutex::default(),
@@ -222,7 +222,7 @@ impl TargetVerifier {
         let looked = tokio::task::spawn_blocking(move || processes.connected(peer, local));
         let mut pids = looked.await.unwrap_or_default();
         pids.retain(|pid| *pid != 0);
-        pids.truncate(MOST_FORKS);
+        pids.truncate(MAX_FORKS);
         let first = *pids.first().ok_or(UnverifiedPeer::Unseen)?;
         let mut found = Vec::new();
         for pid in pids {

@@ -5,8 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rustix::system::uname;
 
-/// Addresses that are announced at most.
-const MOST: usize = 64;
+const MAX_ADDRESSES: usize = 64;
 
 /// The name of this machine.
 pub(super) fn hostname() -> String {
@@ -22,7 +21,7 @@ pub(super) fn addresses() -> Vec<IpAddr> {
     all.extend(local_v6(&v6).map(IpAddr::from));
     all.sort_unstable();
     all.dedup();
-    all.truncate(MOST);
+    all.truncate(MAX_ADDRESSES);
     all
 }
 

@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 
 pub(super) use self::residents::{Resident, Session};
 use ray_relay_base::wire::proc_net::{
-    KernelSocket, LONGEST_TABLE, SocketState, TABLES, listeners, sockets,
+    KernelSocket, MAX_TABLE_BYTES, SocketState, TABLES, listeners, sockets,
 };
 use ray_relay_base::wire::text::one_line;
 use ray_relay_ray::ray::registry::Owner;
 
 /// Bytes of a process's command line, or of its status, that are read.
-const LONGEST_TEXT: u64 = 16 << 10;
+const MAX_PROC_FILE_BYTES: u64 = 16 << 10;
 
 /// Whose a socket is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -252,7 +252,10 @@ impl Processes {
     }
 
     fn text(&self, pid: u32, name: &str) -> Option<String> {
-        read(&self.root.join(format!("{pid}/{name}")), LONGEST_TEXT)
+        read(
+            &self.root.join(format!("{pid}/{name}")),
+            MAX_PROC_FILE_BYTES,
+        )
     }
 
     /// The sockets that take a connection to `address`, one of IPv4 where both families have some.
@@ -261,7 +264,7 @@ impl Processes {
             let Ok(file) = File::open(self.root.join(name)) else {
                 return HashSet::new();
             };
-            let table: Vec<KernelSocket> = listeners(file.take(LONGEST_TABLE)).collect();
+            let table: Vec<KernelSocket> = listeners(file.take(MAX_TABLE_BYTES)).collect();
             listening(&table, address)
         });
         let mut found = found.filter(|found| !found.is_empty());
@@ -273,7 +276,7 @@ impl Processes {
     fn table(&self) -> Vec<KernelSocket> {
         TABLES
             .iter()
-            .filter_map(|name| read(&self.root.join(name), LONGEST_TABLE))
+            .filter_map(|name| read(&self.root.join(name), MAX_TABLE_BYTES))
             .flat_map(|text| sockets(&text).collect::<Vec<_>>())
             .collect()
     }

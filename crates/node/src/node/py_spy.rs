@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::processes::Resident;
 use ray_relay_base::wire::text::one_line;
-use ray_relay_ray::ray::look::{Look, py_spy::LARGEST};
+use ray_relay_ray::ray::look::{Look, py_spy::MAX_DUMP_BYTES};
 
 /// How many run at a time: each stops its process for a moment, and takes a core.
 const AT_A_TIME: usize = 4;
@@ -83,7 +83,7 @@ impl PySpy {
                 return Err(Unseen::Missing);
             };
             // Each is closed as soon as enough of it is read: who says more than that does not end by itself.
-            let said = read(stdout, LARGEST as u64 + 1);
+            let said = read(stdout, MAX_DUMP_BYTES as u64 + 1);
             let (said, complaint) =
                 tokio::try_join!(said, read(stderr, COMPLAINT)).map_err(failed)?;
             let status = child.wait().await.map_err(failed)?;

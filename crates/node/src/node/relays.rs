@@ -15,11 +15,10 @@ use tracing::{debug, warn};
 const LOOKUP: Duration = Duration::from_secs(10);
 
 /// Addresses of one name that are linked to.
-const MOST: usize = 64;
+const MAX_ADDRESSES: usize = 64;
 
-/// The pause after the first failure, and the longest one.
-const FIRST: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_secs(15);
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+const MAX_BACKOFF: Duration = Duration::from_secs(15);
 
 /// Has `link` run for each address that `lookup` finds, until `ending`. Its token says that the name no longer has that
 /// address: a link that is up stays, and one that is lost is not made again.
@@ -50,7 +49,7 @@ where
                     stays
                 });
                 for address in found {
-                    if known.len() < MOST && !known.contains_key(&address) {
+                    if known.len() < MAX_ADDRESSES && !known.contains_key(&address) {
                         let retired = CancellationToken::new();
                         links.spawn(link(address, retired.clone()));
                         known.insert(address, retired);
@@ -98,7 +97,7 @@ pub(super) async fn again<F: Future<Output = LinkAttempt>>(
     retired: CancellationToken,
     ending: CancellationToken,
 ) {
-    let mut backoff = Backoff::new(FIRST, LONGEST);
+    let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
     loop {
         let made = attempt().await;
         match made {

@@ -38,10 +38,10 @@ use ray_relay_base::wire::tunnel::messages::{
 use ray_relay_base::wire::{read_through, tcp};
 
 /// Ports that an agent may be given.
-const MOST_PORTS: usize = 1000;
+const MAX_PORTS: usize = 1000;
 
 /// Workers that may wait at one rendezvous.
-const WAITING: usize = 16;
+const MAX_WAITING_WORKERS: usize = 16;
 
 /// How long a port may still be another's: a link that was lost gives its own back in a moment.
 const BOUND: Duration = Duration::from_secs(3);
@@ -184,7 +184,7 @@ impl Site {
             Err(why) => return warn!(why, "refused a relay's rendezvous"),
         };
         info!("listens for workers whose debugger listens elsewhere");
-        let places = Arc::new(Semaphore::new(WAITING));
+        let places = Arc::new(Semaphore::new(MAX_WAITING_WORKERS));
         loop {
             // Beyond those that may wait they do so in the kernel's queue: a connection that is just closed is waited on for ever.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -310,11 +310,11 @@ pub fn reverse_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     let (first, last) = text.trim().split_once('-').unwrap_or((text, text));
     let port = |text: &str| text.trim().parse().ok().filter(|port| *port >= 1024);
     match (port(first), port(last)) {
-        (Some(first), Some(last)) if first <= last && usize::from(last - first) < MOST_PORTS => {
+        (Some(first), Some(last)) if first <= last && usize::from(last - first) < MAX_PORTS => {
             Ok(first..=last)
         }
         _ => Err(format!(
-            "write a range of at most {MOST_PORTS} ports from 1024 on, such as 7700-7799"
+            "write a range of at most {MAX_PORTS} ports from 1024 on, such as 7700-7799"
         )),
     }
 }

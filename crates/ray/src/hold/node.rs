@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::places::{NoPlace, PlacesOfOne};
 use ray_relay_base::wire::tunnel::messages::{
-    ClientName, Hex, HoldRow, KeptSession, LetRun, MOST_KEPT, Name, Open, ParkTerms, Parked,
+    ClientName, Hex, HoldRow, KeptSession, LetRun, MAX_KEPT_WORKERS, Name, Open, ParkTerms, Parked,
     Replica, Subject, kept_fit, written,
 };
 
@@ -183,7 +183,7 @@ impl<A> NodeHolds<A> {
         held.evaluates(evaluates);
         // Of a subprocess no relay is told.
         let fits = match row.process {
-            Some(_) => subprocesses.len() < MOST_KEPT,
+            Some(_) => subprocesses.len() < MAX_KEPT_WORKERS,
             None => kept_fit(others.into_iter().chain([bytes])),
         };
         if !fits {

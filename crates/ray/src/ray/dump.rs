@@ -8,14 +8,14 @@
 //!     Condition.wait (threading.py:331)
 //! ```
 
-use super::look::{Frame, Look, MOST_FRAMES, MOST_THREADS, Source, Thread};
+use super::look::{Frame, Look, MAX_FRAMES, MAX_THREADS, Source, Thread};
 use ray_relay_base::wire::text::shortened;
 
 /// The name of Python's main thread.
 const MAIN: &str = "MainThread";
 
 /// Characters of a path or a name.
-const LONGEST: usize = 256;
+const MAX_NAME_CHARS: usize = 256;
 
 /// What `dump` says; `None` where it is none.
 pub fn read(dump: &str) -> Option<Look> {
@@ -38,12 +38,12 @@ pub fn read(dump: &str) -> Option<Look> {
         if let Some(version) = line.strip_prefix("Python v") {
             look.python = text(version.split(' ').next().unwrap_or_default());
         } else if let Some(rest) = line.strip_prefix("Thread ") {
-            match (look.threads.len() < MOST_THREADS, thread(rest, look.pid)) {
+            match (look.threads.len() < MAX_THREADS, thread(rest, look.pid)) {
                 (true, Some(thread)) => look.threads.push(thread),
                 _ => look.threads_cut += 1,
             }
         } else if let (Some(thread), Some(frame)) = (look.threads.last_mut(), frame(line)) {
-            match look.threads_cut == 0 && thread.frames.len() < MOST_FRAMES {
+            match look.threads_cut == 0 && thread.frames.len() < MAX_FRAMES {
                 true => thread.frames.push(frame),
                 false => thread.frames_cut += 1,
             }
@@ -109,7 +109,7 @@ pub fn place(line: &str) -> Option<(&str, &str, u32)> {
 }
 
 fn text(text: &str) -> String {
-    shortened(text, LONGEST)
+    shortened(text, MAX_NAME_CHARS)
 }
 
 #[cfg(test)]

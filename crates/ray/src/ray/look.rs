@@ -11,25 +11,23 @@ use ray_relay_base::wire::text::{escaped, one_line, shortened};
 pub mod py_spy;
 
 /// Bytes of one look as JSON.
-pub const LARGEST: usize = 512 * 1024;
+pub const MAX_INSPECTION_BYTES: usize = 512 * 1024;
 
 /// Threads of one look.
-pub(crate) const MOST_THREADS: usize = 256;
+pub(crate) const MAX_THREADS: usize = 256;
 
 /// Frames of one thread.
-pub const MOST_FRAMES: usize = 128;
+pub const MAX_FRAMES: usize = 128;
 
 /// Variables of one frame.
-pub(crate) const MOST_LOCALS: usize = 128;
+pub(crate) const MAX_LOCALS: usize = 128;
 
 /// Characters of one value.
-pub const LONGEST_VALUE: usize = 1024;
+pub const MAX_VALUE_CHARS: usize = 1024;
 
-/// Characters of a path.
-const LONGEST_PATH: usize = 1024;
+const MAX_PATH_CHARS: usize = 1024;
 
-/// Characters of a name.
-const LONGEST_NAME: usize = 256;
+const MAX_NAME_CHARS: usize = 256;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,9 +160,9 @@ impl Look {
     /// Reads one: lists that are too long are cut and say so, texts are cut and made safe to show.
     ///
     /// # Errors
-    /// [`Unreadable`]: no JSON, more than [`LARGEST`] bytes, a field of the wrong kind or none.
+    /// [`Unreadable`]: no JSON, more than [`MAX_INSPECTION_BYTES`] bytes, a field of the wrong kind or none.
     pub fn read(json: &[u8]) -> Result<Self, Unreadable> {
-        if json.len() > LARGEST {
+        if json.len() > MAX_INSPECTION_BYTES {
             return Err(serde_json::Error::custom("it is too long").into());
         }
         Ok(serde_json::from_slice::<Self>(json)?.bounded())
@@ -172,15 +170,15 @@ impl Look {
 
     /// This look with lists and texts that are as long as they may be, and safe to show.
     fn bounded(mut self) -> Self {
-        tidy(&mut self.python, LONGEST_NAME);
+        tidy(&mut self.python, MAX_NAME_CHARS);
         if let Some(note) = &mut self.note {
             *note = line(note);
         }
-        cut(&mut self.threads, MOST_THREADS, &mut self.threads_cut);
+        cut(&mut self.threads, MAX_THREADS, &mut self.threads_cut);
         for thread in &mut self.threads {
-            tidy(&mut thread.name, LONGEST_NAME);
+            tidy(&mut thread.name, MAX_NAME_CHARS);
             for text in [&mut thread.task, &mut thread.call].into_iter().flatten() {
-                tidy(text, LONGEST_NAME);
+                tidy(text, MAX_NAME_CHARS);
             }
             for raised in [&mut thread.raised, &mut thread.structure]
                 .into_iter()
@@ -188,12 +186,12 @@ impl Look {
             {
                 *raised = line(raised);
             }
-            cut(&mut thread.frames, MOST_FRAMES, &mut thread.frames_cut);
+            cut(&mut thread.frames, MAX_FRAMES, &mut thread.frames_cut);
             for frame in &mut thread.frames {
-                tidy(&mut frame.file, LONGEST_PATH);
-                tidy(&mut frame.function, LONGEST_NAME);
+                tidy(&mut frame.file, MAX_PATH_CHARS);
+                tidy(&mut frame.function, MAX_NAME_CHARS);
                 if let Some(locals) = &mut frame.locals {
-                    cut(locals, MOST_LOCALS, &mut frame.locals_cut);
+                    cut(locals, MAX_LOCALS, &mut frame.locals_cut);
                     locals.iter_mut().for_each(Local::tidy);
                 }
             }
@@ -216,13 +214,13 @@ fn tidy(text: &mut String, most: usize) {
 
 impl Local {
     fn tidy(&mut self) {
-        tidy(&mut self.name, LONGEST_NAME);
-        tidy(&mut self.kind, LONGEST_NAME);
-        self.cut |= self.value.chars().nth(LONGEST_VALUE).is_some();
+        tidy(&mut self.name, MAX_NAME_CHARS);
+        tidy(&mut self.kind, MAX_NAME_CHARS);
+        self.cut |= self.value.chars().nth(MAX_VALUE_CHARS).is_some();
         self.value = line(&self.value);
         if let Some(structure) = &mut self.structure {
-            tidy(&mut structure.name, LONGEST_NAME);
-            tidy(&mut structure.kind, LONGEST_NAME);
+            tidy(&mut structure.name, MAX_NAME_CHARS);
+            tidy(&mut structure.kind, MAX_NAME_CHARS);
             structure.value = line(&structure.value);
         }
     }
@@ -231,7 +229,7 @@ impl Local {
 /// A value in one line, as Python writes invisible characters.
 fn line(value: &str) -> String {
     let line = escaped(value).replace('\n', "\\n").replace('\t', "\\t");
-    shortened(&line, LONGEST_VALUE)
+    shortened(&line, MAX_VALUE_CHARS)
 }
 
 #[cfg(test)]
@@ -263,19 +261,20 @@ mod tests {
     #[test]
     fn lists_are_cut_and_counted() {
         let local = json!({"name": "x", "value": "1"});
-        let frame = json!({"file": "a", "line": 1, "function": "f", "locals": vec![local; MOST_LOCALS + 2]});
+        let frame =
+            json!({"file": "a", "line": 1, "function": "f", "locals": vec![local; MAX_LOCALS + 2]});
         let thread = json!({"id": 1, "frames": [frame]});
         let shallow = json!({"id": 1, "frames": []});
-        let deep = json!({"id": 2, "frames": vec![json!({"file": "a", "line": 1, "function": "f"}); MOST_FRAMES + 3], "frames_cut": 4});
+        let deep = json!({"id": 2, "frames": vec![json!({"file": "a", "line": 1, "function": "f"}); MAX_FRAMES + 3], "frames_cut": 4});
         let mut threads = vec![thread, deep];
-        threads.extend(vec![shallow; MOST_THREADS]);
+        threads.extend(vec![shallow; MAX_THREADS]);
         let json = json!({"pid": 1, "source": "hook", "threads": threads});
         let look = Look::read(json.to_string().as_bytes()).unwrap();
-        assert_eq!((look.threads.len(), look.threads_cut), (MOST_THREADS, 2));
-        assert_eq!(look.threads[1].frames.len(), MOST_FRAMES);
+        assert_eq!((look.threads.len(), look.threads_cut), (MAX_THREADS, 2));
+        assert_eq!(look.threads[1].frames.len(), MAX_FRAMES);
         assert_eq!(look.threads[1].frames_cut, 7);
         let frame = &look.threads[0].frames[0];
-        assert_eq!(frame.locals.as_ref().unwrap().len(), MOST_LOCALS);
+        assert_eq!(frame.locals.as_ref().unwrap().len(), MAX_LOCALS);
         assert_eq!(frame.locals_cut, 2);
     }
 
@@ -291,14 +290,14 @@ mod tests {
         let frame = &thread.frames[0];
         let locals = frame.locals.as_ref().unwrap();
         assert_eq!((&*thread.name, &*frame.function), ("[2Jx", "f"));
-        assert_eq!(frame.file.chars().count(), LONGEST_PATH);
+        assert_eq!(frame.file.chars().count(), MAX_PATH_CHARS);
         assert_eq!(locals[0].value, "a\\nb\\t\\x1bc");
-        assert_eq!(locals[1].value.chars().count(), LONGEST_VALUE);
+        assert_eq!(locals[1].value.chars().count(), MAX_VALUE_CHARS);
     }
 
     #[test]
     fn what_is_too_long_or_no_look_is_not_read() {
-        assert!(Look::read(&vec![b' '; LARGEST + 1]).is_err());
+        assert!(Look::read(&vec![b' '; MAX_INSPECTION_BYTES + 1]).is_err());
         for wrong in [
             "",
             "[]",

@@ -17,7 +17,7 @@ use ray_relay_base::wire::tunnel::messages::{self, FailureId};
 use ray_relay_ray::ray::registry::TaskOf;
 
 /// How long one head may take to say what tasks are called.
-const PATIENCE: Duration = Duration::from_secs(20);
+const NAMES_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Agents {
     /// What `link` says is all that its agent keeps.
@@ -74,7 +74,7 @@ impl Agents {
         }
         let asked = by_cluster.into_iter().map(|(cluster, due)| async move {
             let (ids, tasks): (Vec<_>, Vec<_>) = due.into_iter().unzip();
-            let found = timeout(PATIENCE, self.registry.tasks_of(&cluster, &tasks)).await;
+            let found = timeout(NAMES_TIMEOUT, self.registry.tasks_of(&cluster, &tasks)).await;
             let found = found.unwrap_or_else(|_| {
                 debug!(%cluster, "its head does not say in time what has failed");
                 Vec::new()

@@ -14,11 +14,11 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use ray_relay_base::wire::text::base32;
-use ray_relay_base::wire::tunnel::messages::{FailedTask, FailureId, MOST_FAILED};
+use ray_relay_base::wire::tunnel::messages::{FailedTask, FailureId, MAX_AGENT_FAILURES};
 use ray_relay_ray::ray::registry::{Location, Names, RayNode, Running, TaskOf, What};
 
 /// Of all agents together.
-const MOST: usize = 16_384;
+const MAX_FAILURES: usize = 16_384;
 
 /// After how long Ray is asked what a task is called, and asked again: it lists tasks a second late.
 const ASKED: [Duration; 4] = [
@@ -35,7 +35,7 @@ const AT_A_TIME: usize = 32;
 const NEWS: Duration = Duration::from_secs(60);
 
 /// News that wait for who tells them.
-const WAITING: usize = 256;
+const MAX_QUEUED_FAILURES: usize = 256;
 
 /// A task that has failed.
 #[derive(Debug, Clone)]
@@ -78,7 +78,7 @@ impl Default for Failures {
         Self {
             entries: Mutex::default(),
             unnamed: Notify::new(),
-            news: broadcast::Sender::new(WAITING),
+            news: broadcast::Sender::new(MAX_QUEUED_FAILURES),
         }
     }
 }
@@ -126,12 +126,15 @@ impl Failures {
         let kept: HashSet<FailureId> = told.iter().map(|task| task.id).collect();
         let mut entries = self.entries.lock();
         entries.retain(|id, entry| entry.link != link || kept.contains(id));
-        for task in told.iter().take(MOST_FAILED) {
+        for task in told.iter().take(MAX_AGENT_FAILURES) {
             let Some(node) = nodes.iter().find(|node| *node.node_id == *task.node_id) else {
                 continue;
             };
-            if entries.len() >= MOST {
-                warn!(most = MOST, "more tasks have failed than are listed");
+            if entries.len() >= MAX_FAILURES {
+                warn!(
+                    most = MAX_FAILURES,
+                    "more tasks have failed than are listed"
+                );
                 break;
             }
             let entry = entries.entry(task.id).or_insert_with(|| FailureEntry {

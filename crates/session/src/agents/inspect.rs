@@ -13,7 +13,7 @@ use super::{Agents, NoAgentReason, NoStream, Tunnel};
 use ray_relay_base::wire::tunnel::messages::{
     FailureId, FromRelay, Hooked, Inspect, Inspection, Listening, Refusal, Sentence, read,
 };
-use ray_relay_ray::ray::look::{LARGEST, Look};
+use ray_relay_ray::ray::look::{Look, MAX_INSPECTION_BYTES};
 
 /// How much longer than the agent the relay waits: so that a sentence comes where nothing else does.
 const LONGER: Duration = Duration::from_millis(500);
@@ -192,7 +192,7 @@ impl Agents {
         let _turn = turn.map_err(|_| NotInspected::Late)?;
         let mut tunnel = self.asked(&link, at, what, until).await?;
         let mut answer = Vec::new();
-        let mut reader = (&mut tunnel).take(LARGEST as u64 + 1);
+        let mut reader = (&mut tunnel).take(MAX_INSPECTION_BYTES as u64 + 1);
         match timeout_at(until, reader.read_to_end(&mut answer)).await {
             Ok(Ok(_)) => Ok(answer),
             Ok(Err(_)) => Err(NoStream::LinkLost.into()),

@@ -127,7 +127,7 @@ impl Link {
         {
             let mut state = self.state.lock();
             state.queries.retain(|_, asker| !asker.is_closed());
-            if state.queries.len() >= super::WAITING {
+            if state.queries.len() >= super::MAX_WAITING_STREAMS {
                 return None;
             }
             state.queries.insert(query, found);

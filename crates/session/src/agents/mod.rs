@@ -9,8 +9,9 @@
 //! Relays that are linked with the same agents know through them what each other's sessions hold ([`peers`]), and what
 //! is revoked ([`revoked`]).
 //!
-//! Bounds: links in all (`upstream.max_agents`), those that are not believed yet ([`newcomers`]), [`STREAMS`] and [`WAITING`] for each agent, what it may say in a second
-//! ([`link`](ray_relay_base::wire::link)), one message ([`LARGEST`](ray_relay_base::wire::tunnel::messages::LARGEST)). Where anything is in doubt, no agent speaks for the node.
+//! Bounds: links in all (`upstream.max_agents`), those that are not believed yet ([`newcomers`]), [`STREAMS`] and
+//! [`MAX_WAITING_STREAMS`] for each agent, what it may say in a second ([`link`](ray_relay_base::wire::link)), one message
+//! ([`MAX_MESSAGE_BYTES`](ray_relay_base::wire::tunnel::messages::MAX_MESSAGE_BYTES)). Where anything is in doubt, no agent speaks for the node.
 
 pub mod end;
 mod failed;
@@ -70,7 +71,7 @@ use ray_relay_ray::ray::registry::Registry;
 const STREAMS: usize = 256;
 
 /// Streams that one agent may be waited for at a time.
-pub const WAITING: usize = 64;
+pub const MAX_WAITING_STREAMS: usize = 64;
 
 /// Workers that one agent is asked about at a time.
 pub const INSPECTIONS: usize = 16;

@@ -28,7 +28,7 @@ use ray_relay_ray::ray::registry::RayNode;
 const OF_ONE: usize = 16;
 
 /// Rendezvous in all: an agent is told of them in one message.
-const OF_ALL: usize = messages::MOST_ROWS;
+const OF_ALL: usize = messages::MAX_ROWS;
 
 /// Workers of one rendezvous that wait to be looked at.
 const ARRIVALS: usize = 16;

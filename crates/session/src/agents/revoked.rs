@@ -19,12 +19,12 @@ use super::end::AgentLinkEnd;
 use super::link::Link;
 use ray_relay_access::audit::{Entry, EntryKind};
 use ray_relay_access::identity::revocation::{Revocation, RevocationSeal, RevokeError, time};
-use ray_relay_base::wire::tunnel::messages::{FromRelay, LetRun, MOST_ROWS, Parked, Revocations};
+use ray_relay_base::wire::tunnel::messages::{FromRelay, LetRun, MAX_ROWS, Parked, Revocations};
 use ray_relay_base::wire::tunnel::text::{Hex, Text};
 use ray_relay_ray::hold::{RemoteHold, RemoteHolds};
 
 /// Lines of one message.
-const LINES: usize = MOST_ROWS;
+const LINES: usize = MAX_ROWS;
 
 /// Bytes of the lines of one message.
 const BYTES: usize = 32 * 1024;

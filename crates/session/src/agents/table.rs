@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::end::AgentLinkEnd;
 use super::link::Link;
-use super::{INSPECTIONS, STREAMS, WAITING};
+use super::{INSPECTIONS, MAX_WAITING_STREAMS, STREAMS};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::messages::Name;
 use ray_relay_base::wire::tunnel::text::Hex;
@@ -24,7 +24,7 @@ use ray_relay_ray::ray::registry::RayNode;
 const CONTESTED: Duration = Duration::from_secs(60);
 
 /// Nodes whose agent is gone that are remembered.
-const MOST_LOST: usize = 4096;
+const MAX_LOST_NODES: usize = 4096;
 
 /// Cluster and id of a node.
 pub(super) type NodeKey = (Arc<str>, Arc<str>);
@@ -113,7 +113,7 @@ impl Table {
         self.standings.retain(|_, known| known.strong_count() > 0);
         let standing = Arc::new(AgentProcess {
             streams: Arc::new(Semaphore::new(STREAMS)),
-            waiting: Arc::new(Semaphore::new(WAITING)),
+            waiting: Arc::new(Semaphore::new(MAX_WAITING_STREAMS)),
             inspections: Semaphore::new(INSPECTIONS),
             cut: CancellationToken::new(),
             sessions: Mutex::default(),
@@ -194,7 +194,7 @@ impl Table {
     }
 
     fn lose(&mut self, node: NodeKey, end: &AgentLinkEnd, now: Timestamp) {
-        if self.lost.len() >= MOST_LOST && !self.lost.contains_key(&node) {
+        if self.lost.len() >= MAX_LOST_NODES && !self.lost.contains_key(&node) {
             let oldest = self.lost.iter().min_by_key(|(_, lost)| lost.since);
             if let Some(oldest) = oldest.map(|(node, _)| node.clone()) {
                 self.lost.remove(&oldest);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ray_relay_access::policy::{Access, NodeVoice};
-use ray_relay_base::wire::tunnel::messages::{Announce, MOST_ROWS};
+use ray_relay_base::wire::tunnel::messages::{Announce, MAX_ROWS};
 use ray_relay_ray::ray::registry::RayNode;
 
 /// Of the nodes that are `live` those that the agent stands on, by what it announced, and may speak for: its credential names
@@ -30,7 +30,7 @@ pub(super) fn nodes(
         }
     };
     let mine = live.iter().filter(|node| stands_on(node) && may(node));
-    mine.take(MOST_ROWS).cloned().collect()
+    mine.take(MAX_ROWS).cloned().collect()
 }
 
 /// Why there are none. The same whether there is no such node or the credential is not good for it.

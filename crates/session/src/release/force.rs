@@ -27,7 +27,7 @@ use ray_relay_ray::ray::registry::{Breakpoint, Holder, Kind};
 pub const CLIENT: &str = "ray-relay release --force";
 
 /// The deadline from the submission of the job to its end, which takes 4 to 8 s on Ray 2.9 and 2.60 at rest.
-const PATIENCE: Duration = Duration::from_secs(60);
+const JOB_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause between two questions for the job's state.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long Ray is asked until it says that the worker is gone.
@@ -115,7 +115,7 @@ async fn stop_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> 
 }
 
 async fn by_a_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + JOB_TIMEOUT;
     let entrypoint = entrypoint(breakpoint)
         .ok_or_else(|| NotEnded::NotDone("Ray's list does not name its process".into()))?;
     let id = format!(
@@ -143,7 +143,7 @@ async fn by_a_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> 
             }
             let late = format!(
                 "Ray did not run the job that was to do it ({id}) within {} s; is its node there, and room on it for one more process?",
-                PATIENCE.as_secs()
+                JOB_TIMEOUT.as_secs()
             );
             return Err(NotEnded::NotDone(late));
         }

@@ -23,7 +23,7 @@ use ray_relay_debugger::debugger::let_run::let_run;
 use ray_relay_ray::ray::registry::{Breakpoint, Holder, Kind};
 
 /// How long a legacy prompt may take to accept `continue`.
-const PATIENCE: Duration = Duration::from_secs(15);
+const CONTINUE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What the agent of a task that was to run on has not said in time.
 const UNCONFIRMED: &str = "the agent of its node has not said yet that the task runs on; `ray-relay list` shows when it does";
@@ -44,7 +44,7 @@ pub enum NotReleased {
 
 /// How long a debugger may take to be left after its last answer, so that the list is right when the caller hears of
 /// it.
-const GIVEN_BACK: Duration = Duration::from_secs(3);
+const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Lets the task at the breakpoint of `authorized` run on. `holder` has it meanwhile.
 ///
@@ -85,7 +85,7 @@ pub async fn release(
                 let debugger = upstream::connect(&owned, &permit, owned.config.dap.max_frame);
                 let debugger = debugger.await.map_err(LetRunError::Upstream)?;
                 let ran = let_run(debugger, breakpoint.paused_threads).await;
-                permit.attached().end(GIVEN_BACK).await;
+                permit.attached().end(RETURN_TIMEOUT).await;
                 Ok(ran.map_err(LetRunError::Debugger)?)
             }
             Kind::Pdb => {
@@ -93,7 +93,7 @@ pub async fn release(
                 let entered = entered.await.map_err(LetRunError::Upstream)?;
                 // It may take its time: the task has been told.
                 let going = owned.shutdown.tasks.spawn(entered.leave());
-                let _ = timeout(PATIENCE, going).await;
+                let _ = timeout(CONTINUE_TIMEOUT, going).await;
                 Ok(())
             }
         }

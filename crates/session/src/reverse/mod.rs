@@ -38,7 +38,7 @@ const SESSIONS: usize = 64;
 const OUTBOX: usize = 64;
 
 /// Messages of one second that a command may send.
-const MOST_A_SECOND: u32 = 128;
+const MAX_MESSAGES_PER_SECOND: u32 = 128;
 
 /// How long sessions may take to be put on record when the link is over.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -93,7 +93,7 @@ pub async fn serve(
     let (say, to_say) = mpsc::channel(OUTBOX);
     let mut link = CommandLink {
         ctx,
-        wire: ControlLink::asking(socket, MOST_A_SECOND, MOST_A_SECOND),
+        wire: ControlLink::asking(socket, MAX_MESSAGES_PER_SECOND, MAX_MESSAGES_PER_SECOND),
         person,
         summary,
         name,

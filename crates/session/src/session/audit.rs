@@ -17,7 +17,7 @@ use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 
 /// How long one line may take: meanwhile the session that it is of stands still.
-const PATIENCE: Duration = Duration::from_secs(3);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Tasks of one group that are named in its line.
 const MEMBERS: usize = 256;
@@ -225,6 +225,6 @@ async fn report(audit: &Audit, entry: Entry, otherwise: &str) {
 
 async fn write(audit: &Audit, entry: Entry) -> Result<(), Unavailable> {
     // Apart, so that no session holds the room for a line all the time.
-    let written = timeout(PATIENCE, Box::pin(audit.write(entry))).await;
+    let written = timeout(WRITE_TIMEOUT, Box::pin(audit.write(entry))).await;
     written.unwrap_or_else(|_| Err(Unavailable("it takes too long".to_owned())))
 }

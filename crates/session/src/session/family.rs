@@ -30,7 +30,7 @@ use ray_relay_access::identity::Principal;
 use ray_relay_ray::ray::registry::BreakpointId;
 
 /// How long a family waits for its parent to come again: an editor reconnects within a second or two.
-const RESTART_PATIENCE: Duration = Duration::from_secs(10);
+const RESTART_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All cluster sessions, by the names of their families.
 #[derive(Debug, Default)]
@@ -248,9 +248,9 @@ impl GroupRoot {
         let _ = self.members.wait_for(Members::is_empty).await;
     }
 
-    /// The editor leaves to come again: its sessions stay for [`RESTART_PATIENCE`].
+    /// The editor leaves to come again: its sessions stay for [`RESTART_TIMEOUT`].
     pub fn restarts(&mut self) {
-        self.stay = Some(RESTART_PATIENCE);
+        self.stay = Some(RESTART_TIMEOUT);
     }
 
     /// The editor is lost: its sessions, which may be lost with it or not, stay for so long.

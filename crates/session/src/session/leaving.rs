@@ -21,13 +21,13 @@ const HANDBACK_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// How long a client may take to be found lost, and its session to be parked or over: what it is sent is not taken for
 /// four seconds ([`ray_relay_base::wire::tcp::doubt`]).
-const SHOWN: Duration = Duration::from_secs(6);
+const CLIENT_LOST_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Sessions of one person that are doubted at a time.
-const MOST: usize = 16;
+const MAX_DOUBTED_SESSIONS: usize = 16;
 
 /// First and longest pause between looks whether their clients have taken what they were sent.
-const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+const POLL_DELAYS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
 /// Waits until none of the breakpoints that are `wanted` is held by a session that is over or by a look, here or at another relay,
 /// for six seconds at most: a client that comes right behind one that has gone, or while another user looks at the task, is not told
@@ -65,12 +65,15 @@ pub async fn made_sure(
     let mut lists = registry.watch();
     let held: Vec<_> = {
         let list = lists.borrow();
-        list.held().filter_map(|b| own(b)).take(MOST).collect()
+        list.held()
+            .filter_map(|b| own(b))
+            .take(MAX_DOUBTED_SESSIONS)
+            .collect()
     };
     let doubted = held.iter().filter_map(|id| sessions.doubt(*id));
     let mut doubts: Vec<_> = doubted.collect();
-    let until = Instant::now() + SHOWN;
-    let (mut pause, longest) = LOOKS;
+    let until = Instant::now() + CLIENT_LOST_TIMEOUT;
+    let (mut pause, longest) = POLL_DELAYS;
     let mut look = Instant::now() + pause;
     loop {
         {
@@ -100,9 +103,9 @@ pub async fn subprocesses_made_sure(
 ) {
     let live = sessions.with_subprocesses(id, principal);
     let doubted = live.into_iter().filter_map(|id| sessions.doubt(id));
-    let mut doubts: Vec<_> = doubted.take(MOST).collect();
-    let until = Instant::now() + SHOWN;
-    let (mut pause, longest) = LOOKS;
+    let mut doubts: Vec<_> = doubted.take(MAX_DOUBTED_SESSIONS).collect();
+    let until = Instant::now() + CLIENT_LOST_TIMEOUT;
+    let (mut pause, longest) = POLL_DELAYS;
     while !doubts.is_empty() && Instant::now() < until {
         sleep_until((Instant::now() + pause).min(until)).await;
         pause = (pause * 4).min(longest);

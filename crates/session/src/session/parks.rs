@@ -34,7 +34,7 @@ use ray_relay_ray::hold::NoPlace;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot, State};
 
 /// Workers that are parked at a time: of what each debugger says meanwhile 32 KiB are kept.
-pub const MOST: usize = 1024;
+pub const MAX_PARKS: usize = 1024;
 
 /// Which debugger of a worker is parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -149,9 +149,9 @@ impl Parks {
     /// # Errors
     /// [`NoPlace`].
     pub fn has_room(&self) -> Result<(), NoPlace> {
-        match self.parked.lock().len() < MOST {
+        match self.parked.lock().len() < MAX_PARKS {
             true => Ok(()),
-            false => Err(NoPlace::All(MOST)),
+            false => Err(NoPlace::All(MAX_PARKS)),
         }
     }
 
@@ -172,8 +172,8 @@ impl Parks {
             asks: ask,
         };
         let mut parked = self.parked.lock();
-        if parked.len() >= MOST {
-            return Err(NoPlace::All(MOST));
+        if parked.len() >= MAX_PARKS {
+            return Err(NoPlace::All(MAX_PARKS));
         }
         parked.insert(id, entry);
         drop(parked);

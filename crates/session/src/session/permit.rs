@@ -27,7 +27,7 @@ use ray_relay_ray::ray::task_end::TaskEnd;
 
 /// How long after it has appeared the name of a breakpoint is waited for: a task's row appears up to a second after it stops,
 /// and the registry asks once more where it may have seen the row of an earlier task.
-pub const NAME_PATIENCE: Duration = Duration::from_secs(2);
+pub const NAME_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Leave to open a connection to one worker's debugger. Dropped, it puts the breakpoint back: it waits on as before.
 #[derive(Debug)]
@@ -185,14 +185,14 @@ impl Permit {
     }
 
     /// The same once it is known what the worker runs: who comes in the moment in which it stops is not to be on record with
-    /// something that has no name. It takes no longer than until [`NAME_PATIENCE`] after that moment. Cancel safe.
+    /// something that has no name. It takes no longer than until [`NAME_TIMEOUT`] after that moment. Cancel safe.
     ///
     /// # Errors
     /// What was learned takes the authorisation away.
     pub async fn named(mut self) -> Result<Self, Denied> {
         let breakpoint = self.breakpoint();
         let age = breakpoint.first_seen.until(Timestamp::now());
-        let left = NAME_PATIENCE.saturating_sub(age);
+        let left = NAME_TIMEOUT.saturating_sub(age);
         if let Some(claim) = self.claim()
             && !breakpoint.is_named()
             && left > Duration::ZERO

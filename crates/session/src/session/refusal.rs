@@ -152,13 +152,13 @@ impl SessionRefusal {
 
 /// What waits, as the end of a sentence.
 pub fn inventory(snapshot: &Snapshot) -> String {
-    const SHOWN: usize = 5;
+    const MAX_LISTED_TASKS: usize = 5;
     let waiting: Vec<_> = snapshot
         .paused()
-        .take(SHOWN)
+        .take(MAX_LISTED_TASKS)
         .map(|b| format!("{} ({})", b.id, b.title()))
         .collect();
-    let more = snapshot.paused().count().saturating_sub(SHOWN);
+    let more = snapshot.paused().count().saturating_sub(MAX_LISTED_TASKS);
     let trouble = snapshot.clusters.iter().find_map(|c| c.trouble.as_deref());
     match (waiting.is_empty(), more, trouble) {
         (true, _, Some(trouble)) => format!("the list may be old: {trouble}"),

@@ -42,10 +42,10 @@ use ray_relay_debugger::pdb::console_answer;
 use ray_relay_ray::ray::registry::Holder;
 
 /// How long the head is asked why a worker is gone.
-const WHY: Duration = Duration::from_millis(250);
+const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// How long a worker may take to be left, so that the list is right when the caller hears of it.
-pub const GIVEN_BACK: Duration = Duration::from_secs(3);
+pub const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long an interrupted expression may take to end.
 const INTERRUPTED: Duration = Duration::from_secs(3);
@@ -353,7 +353,13 @@ impl<'a> Park<'a> {
     }
 
     async fn died(&mut self) -> Outcome {
-        if self.live.worker.ask_why_died(WHY).await.is_none() {
+        if self
+            .live
+            .worker
+            .ask_why_died(DEATH_CAUSE_TIMEOUT)
+            .await
+            .is_none()
+        {
             self.live.worker.unexplained();
         }
         let id = self.live.worker.breakpoint().id;
@@ -442,7 +448,7 @@ impl<'a> Park<'a> {
                 .parks
                 .missed(owner, worker.breakpoint());
         }
-        worker.end(GIVEN_BACK).await;
+        worker.end(RETURN_TIMEOUT).await;
         match recorded {
             true => closing.end_recorded(outcome).await,
             false => closing.end(outcome).await,

@@ -19,8 +19,7 @@ use ray_relay_ray::ray::registry::Breakpoint;
 /// The deadline of the first message of a debugger.
 const GREETING: Duration = Duration::from_secs(10);
 
-/// Bytes of one message of it.
-const LARGEST: usize = 1 << 24;
+const MAX_MESSAGE_BYTES: usize = 1 << 24;
 
 /// Has those subprocesses of the worker of `breakpoint` run that no session was opened for, where the session with the worker is
 /// over by an `outcome` that has let that run.
@@ -66,7 +65,7 @@ async fn let_one_run(
 ) -> Result<(), LetRunError> {
     let dialling = Dialling::again(breakpoint, agents).await?;
     let tenant = Tenancy::boxed(None, agents.needed(), tasks);
-    let bounds = (LARGEST, Account::default());
+    let bounds = (MAX_MESSAGE_BYTES, Account::default());
     let debugger = greet(dialling, tenant, GREETING, bounds, tasks).await?;
     Ok(let_subprocess_run(debugger, process).await?)
 }

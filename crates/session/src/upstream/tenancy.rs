@@ -19,20 +19,19 @@ use ray_relay_ray::ray::registry::{Lease, ReleasedWorker, WorkerLocation};
 /// When a task is looked after, counted from the goodbye. It may come to its next stop while the goodbye is on its way, and
 /// then stand still with no client attached and Ray not knowing, in no list (debugpy 1.8.0 to 1.8.22: about 1 in 110 quick
 /// rounds, on a busy machine also seconds later). Ray needs a moment to write down a stop that it does know of.
-const LOOKS: [Duration; 3] = [
+const CHECK_DELAYS: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(3),
     Duration::from_secs(9),
 ];
-/// The number of [`LOOKS`] that a relay that ends has time for: it is to be gone in 5 s, of which a session has 3 s to
-/// go quiet.
-const LOOKS_AT_THE_END: usize = 1;
+/// The number of [`CHECK_DELAYS`] that a relay that ends has time for: it is to be gone in 5 s, of which a session
+/// has 3 s to go quiet.
+const MAX_SHUTDOWN_CHECKS: usize = 1;
 
 /// The deadline of the first message of a debugger that is looked after.
 const GREETING: Duration = Duration::from_secs(10);
 
-/// Bytes of one message of a debugger that is looked after.
-const LARGEST: usize = 1 << 24;
+const MAX_MESSAGE_BYTES: usize = 1 << 24;
 
 /// Why a task was not let run.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +69,7 @@ impl Tenancy {
     /// where it comes to that meanwhile (debugpy 1.8.0, 1.8.14 and 1.8.22, each tried twelve times).
     async fn free(&self, left: &ReleasedWorker) -> Result<(), LetRunError> {
         let dialling = Dialling::again(left.breakpoint(), &self.agents).await?;
-        let bounds = (LARGEST, Account::default());
+        let bounds = (MAX_MESSAGE_BYTES, Account::default());
         let tenant = Self::boxed(None, self.agents.needed(), &self.tasks);
         let debugger = greet(dialling, tenant, GREETING, bounds, &self.tasks).await?;
         Ok(touch(debugger).await?)
@@ -79,9 +78,9 @@ impl Tenancy {
     async fn look_after(self) {
         let Some(left) = &self.left else { return };
         let since = Instant::now();
-        for (done, after) in LOOKS.into_iter().enumerate() {
+        for (done, after) in CHECK_DELAYS.into_iter().enumerate() {
             let ending = async {
-                match done < LOOKS_AT_THE_END {
+                match done < MAX_SHUTDOWN_CHECKS {
                     true => std::future::pending().await,
                     false => self.agents.closed().await,
                 }

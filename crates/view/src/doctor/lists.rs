@@ -24,10 +24,9 @@ const OLD: f64 = 10.0;
 pub(super) const TOLD: usize = 8;
 
 /// Longest sentence of an agent's, in characters.
-const LONGEST_WHY: usize = 300;
+const MAX_REASON_CHARS: usize = 300;
 
-/// Longest name that is shown, in characters.
-const LONGEST: usize = 120;
+const MAX_NAME_CHARS: usize = 120;
 
 /// The first Ray whose `breakpoint()` opens debugpy's port without being told to.
 pub(super) const DEBUGPY_BY_DEFAULT: (u32, u32) = (2, 39);
@@ -77,7 +76,7 @@ fn discovery(list: &Value) -> Vec<Finding> {
     };
     let scope = format!(
         "RayClusters are looked for in {}",
-        shortened(scope, LONGEST)
+        shortened(scope, MAX_NAME_CHARS)
     );
     let troubles = Discovery::read(list).troubles().into_iter().map(|trouble| {
         let (says, next) = said_and_next(&trouble);
@@ -92,7 +91,7 @@ fn discovery(list: &Value) -> Vec<Finding> {
 /// The sentence on a head that answers.
 pub(super) fn answers(cluster: &str, version: Option<&str>) -> String {
     let version = version.map_or("Ray".to_owned(), |v| {
-        format!("Ray {}", shortened(v, LONGEST))
+        format!("Ray {}", shortened(v, MAX_NAME_CHARS))
     });
     format!("the head of cluster {cluster} answers the relay: {version}")
 }
@@ -220,7 +219,7 @@ fn post_mortem(nodes: &Value) -> Vec<Finding> {
         let agent = node.agent;
         let why = match agent.map(|agent| (agent.failures, agent.keeps_no_failures)) {
             None => "it has no agent".to_owned(),
-            Some((_, Some(why))) => shortened(why, LONGEST_WHY),
+            Some((_, Some(why))) => shortened(why, MAX_REASON_CHARS),
             Some((None, None)) => "its agent is older than the relay: update it".to_owned(),
             Some((Some(count), None)) => {
                 (keep, kept) = (keep + 1, kept + count);
@@ -458,7 +457,7 @@ fn holder(row: &RowAnswer<'_>) -> String {
 }
 
 fn text(text: Option<&str>) -> String {
-    shortened(text.unwrap_or("?"), LONGEST)
+    shortened(text.unwrap_or("?"), MAX_NAME_CHARS)
 }
 
 fn have(count: usize, what: &str) -> String {

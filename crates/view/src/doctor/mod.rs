@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use ray_relay_base::wire::text::shortened;
 
 /// Longest sentence from elsewhere that is shown, in characters.
-const LONGEST: usize = 500;
+const MAX_SENTENCE_CHARS: usize = 500;
 
 /// The parts of the chain, in the order in which a client meets them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -153,8 +153,8 @@ impl Finding {
 
     /// The same for a terminal, where it comes from elsewhere.
     pub fn cleaned(mut self) -> Self {
-        self.says = shortened(&self.says, LONGEST);
-        self.next = self.next.map(|next| shortened(&next, LONGEST));
+        self.says = shortened(&self.says, MAX_SENTENCE_CHARS);
+        self.next = self.next.map(|next| shortened(&next, MAX_SENTENCE_CHARS));
         self
     }
 
@@ -175,7 +175,7 @@ pub fn exit_code(findings: &[Finding]) -> u8 {
 
 /// What a sentence from elsewhere says, and the next step that stands in it behind a semicolon or a colon.
 pub fn said_and_next(sentence: &str) -> (String, Option<String>) {
-    let sentence = shortened(sentence, LONGEST);
+    let sentence = shortened(sentence, MAX_SENTENCE_CHARS);
     let parted = sentence.rsplit_once("; ").or_else(|| {
         sentence
             .rsplit_once(": ")

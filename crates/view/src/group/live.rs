@@ -19,7 +19,7 @@ use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptEr
 pub(super) const IN_ORDER: Duration = Duration::from_millis(250);
 
 /// Pieces of output of one task that wait to be kept.
-const WAITING: usize = 64;
+const MAX_QUEUED_PIECES: usize = 64;
 
 /// One of those at the prompt.
 pub struct LivePrompt<S> {
@@ -75,7 +75,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (stream, options) = dialled.await?;
-    let (sender, mut pieces) = mpsc::channel(WAITING);
+    let (sender, mut pieces) = mpsc::channel(MAX_QUEUED_PIECES);
     kept.begin();
     let opening = Prompt::open(stream, &options, sender);
     let opened = kept.of(opening, &mut pieces).await.map_err(|why| {

@@ -9,7 +9,7 @@ use ray_relay_base::wire::json::{typed, typed_at};
 use ray_relay_base::wire::text::shortened;
 
 /// Longest sentence of an agent's, in characters.
-const LONGEST_WHY: usize = 300;
+const MAX_REASON_CHARS: usize = 300;
 
 /// See the module. Several tasks may run in one process, which counts once.
 #[derive(Debug, Default, PartialEq)]
@@ -37,7 +37,10 @@ impl HookCount {
                 Some(false) => count.without += 1,
                 None => {
                     let why: Option<&str> = typed_at(row, "hook_unknown");
-                    let why = shortened(why.unwrap_or("the relay does not say why"), LONGEST_WHY);
+                    let why = shortened(
+                        why.unwrap_or("the relay does not say why"),
+                        MAX_REASON_CHARS,
+                    );
                     *count.unknown.entry(why).or_default() += 1;
                 }
             }

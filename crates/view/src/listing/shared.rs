@@ -31,13 +31,13 @@ const UNUSED: Duration = Duration::from_secs(10);
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// Lists that are kept at most: one for each set of breakpoints that a principal may see or has asked for.
-const MOST_LISTS: usize = 32;
+const MAX_LISTS: usize = 32;
 
 /// Bytes of all these lists. The one that is asked for is kept whatever its size.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 
 /// Events that are kept as texts, for readers that are behind: as many as the registry keeps.
-const MOST_EVENTS: usize = 1024;
+const MAX_EVENTS: usize = 1024;
 
 /// Rows that are kept before those of breakpoints that are no more are looked for.
 const FEW_ROWS: usize = 1024;
@@ -185,9 +185,9 @@ impl SharedRows {
     pub fn event(&self, event: &Event, change: Change) -> Bytes {
         let mut events = self.events.lock();
         if events.is_empty() {
-            events.resize_with(MOST_EVENTS, || None);
+            events.resize_with(MAX_EVENTS, || None);
         }
-        let slot = usize::try_from(event.seq % MOST_EVENTS as u64).unwrap_or_default();
+        let slot = usize::try_from(event.seq % MAX_EVENTS as u64).unwrap_or_default();
         if let Some(Some(told)) = events.get(slot)
             && (told.seq, told.change) == (event.seq, change)
         {
@@ -292,7 +292,7 @@ impl Lists {
         let mut bytes: usize = self.kept.iter().map(|list| list.rows.len()).sum();
         let mut over = 0;
         for list in self.kept.iter().take(self.kept.len().saturating_sub(1)) {
-            if self.kept.len() - over <= MOST_LISTS && bytes <= MOST_BYTES {
+            if self.kept.len() - over <= MAX_LISTS && bytes <= MAX_LIST_BYTES {
                 break;
             }
             bytes -= list.rows.len();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::{DapClient, PATIENCE};
+use super::{DapClient, TEST_TIMEOUT};
 
 impl DapClient {
     /// Sends a request over a connection that may be gone; returns its `seq`.
@@ -91,7 +91,7 @@ impl DapClient {
                 assert!(read > 0, "the connection has ended");
             }
         };
-        tokio::time::timeout(PATIENCE, reading).await.unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, reading).await.unwrap();
     }
 
     /// Asserts that every request was answered at most once, those before the last one exactly once, and that the debugger's

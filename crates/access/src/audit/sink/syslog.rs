@@ -16,7 +16,7 @@ use ray_relay_base::config::SyslogAddress;
 const PRIORITY: u8 = 13 * 8 + 5;
 
 /// The deadline of connecting, and of each write; a waiter's own deadline is `WRITE_TIMEOUT`.
-const PATIENCE: Duration = Duration::from_secs(2);
+const IO_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(in crate::audit) struct Syslog {
     address: SyslogAddress,
@@ -65,7 +65,7 @@ fn connect(address: &SyslogAddress) -> io::Result<SyslogSocket> {
         SyslogAddress::Unix(path) => {
             let socket = UnixDatagram::unbound()?;
             socket.connect(path)?;
-            socket.set_write_timeout(Some(PATIENCE))?;
+            socket.set_write_timeout(Some(IO_TIMEOUT))?;
             Ok(SyslogSocket::Unix(socket))
         }
         SyslogAddress::Udp(address) => {
@@ -80,8 +80,8 @@ fn connect(address: &SyslogAddress) -> io::Result<SyslogSocket> {
             Ok(SyslogSocket::Udp(socket))
         }
         SyslogAddress::Tcp(address) => {
-            let socket = TcpStream::connect_timeout(&first(address)?, PATIENCE)?;
-            socket.set_write_timeout(Some(PATIENCE))?;
+            let socket = TcpStream::connect_timeout(&first(address)?, IO_TIMEOUT)?;
+            socket.set_write_timeout(Some(IO_TIMEOUT))?;
             socket.set_nodelay(true)?;
             Ok(SyslogSocket::Tcp(socket))
         }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::identity::Source;
 
 /// Addresses from which a right credential came that are remembered.
-const MOST_RECOGNISED: usize = 1024;
+const MAX_RECOGNISED_ADDRESSES: usize = 1024;
 
 /// How long such an address is remembered after the credential.
 const RECOGNISED_FOR: Duration = Duration::from_secs(3600);
@@ -310,12 +310,14 @@ impl ConnectionTable {
     }
 
     fn recognise(&mut self, address: Source, now: Instant) {
-        if !self.recognised.contains_key(&address) && self.recognised.len() >= MOST_RECOGNISED {
+        if !self.recognised.contains_key(&address)
+            && self.recognised.len() >= MAX_RECOGNISED_ADDRESSES
+        {
             self.recognised
                 .retain(|_, at| now.duration_since(*at) < RECOGNISED_FOR);
             let oldest = self.recognised.iter().min_by_key(|(_, at)| **at);
             if let Some(oldest) = oldest.map(|(address, _)| *address)
-                && self.recognised.len() >= MOST_RECOGNISED
+                && self.recognised.len() >= MAX_RECOGNISED_ADDRESSES
             {
                 self.recognised.remove(&oldest);
             }

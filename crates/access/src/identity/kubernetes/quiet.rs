@@ -17,7 +17,7 @@ const FEW: usize = 32;
 const HOLDS: Duration = Duration::from_secs(60);
 
 /// The longest that a no holds.
-const LONGEST: Duration = Duration::from_secs(300);
+const MAX_DENIAL_PERIOD: Duration = Duration::from_secs(300);
 
 /// After something was allowed there, a no holds for no time: a binding that is replaced is away for a moment.
 const RECENT: Duration = Duration::from_secs(300);
@@ -26,7 +26,7 @@ const RECENT: Duration = Duration::from_secs(300);
 const PEOPLE: usize = 128;
 
 /// Places that are asked about for the first time in one look: the API server is to answer in time. The others follow.
-pub(super) const MOST: usize = 128;
+pub(super) const MAX_NEW_PLACES: usize = 128;
 
 #[derive(Clone, Copy)]
 enum LastAnswer {
@@ -46,8 +46,8 @@ impl Default for Quiet {
 }
 
 impl Quiet {
-    /// Of `places` those that `user` is to be asked about now, at most [`MOST`] that were not asked about before; the others;
-    /// and whether there are more.
+    /// Of `places` those that `user` is to be asked about now, at most [`MAX_NEW_PLACES`] that were not asked about
+    /// before; the others; and whether there are more.
     pub(super) fn part(
         &self,
         user: &Key,
@@ -64,7 +64,7 @@ impl Quiet {
         let has = asked
             .iter()
             .filter(|place| matches!(of(place), Some(LastAnswer::Allowed(_))));
-        let most = MOST + has.count();
+        let most = MAX_NEW_PLACES + has.count();
         let is_more = asked.len() > most;
         asked.truncate(most);
         (asked, quiet, is_more)
@@ -75,7 +75,7 @@ impl Quiet {
     pub(super) fn learn(&self, user: Key, asked: &[(String, Scopes)], all: usize) {
         let mut last = self.0.lock();
         let now = Instant::now();
-        let longest = (HOLDS * u32::try_from(all / FEW).unwrap_or(u32::MAX)).min(LONGEST);
+        let longest = (HOLDS * u32::try_from(all / FEW).unwrap_or(u32::MAX)).min(MAX_DENIAL_PERIOD);
         let mut after = last.known(&user, now).cloned().unwrap_or_default();
         after.retain(|_, last| match last {
             LastAnswer::Allowed(at) => *at + RECENT > now,
@@ -93,6 +93,6 @@ impl Quiet {
                 }
             }
         }
-        last.learn(user, after, now + 2 * LONGEST, now);
+        last.learn(user, after, now + 2 * MAX_DENIAL_PERIOD, now);
     }
 }

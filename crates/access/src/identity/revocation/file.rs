@@ -15,10 +15,10 @@ use super::{Full, Revocation, RevocationList};
 use ray_relay_base::wire::watched_file::WatchedFile;
 
 /// Longest file: more lines than the list holds.
-const LONGEST: u64 = 32 << 20;
+const MAX_FILE_BYTES: u64 = 32 << 20;
 
 /// Longest wait for another process that appends.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pause between looks at the lock.
 const RETRY: Duration = Duration::from_millis(5);
@@ -67,7 +67,7 @@ impl RevocationFile {
     /// The file at `path`, which need not be there.
     pub fn new(path: PathBuf) -> Self {
         Self {
-            file: WatchedFile::new(path, LONGEST),
+            file: WatchedFile::new(path, MAX_FILE_BYTES),
             present: false,
         }
     }
@@ -172,7 +172,7 @@ fn lock(file: &File) -> io::Result<()> {
     loop {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK) if begun.elapsed() < LONGEST_WAIT => thread::sleep(RETRY),
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < LOCK_TIMEOUT => thread::sleep(RETRY),
             Err(error) => return Err(error.into()),
         }
     }

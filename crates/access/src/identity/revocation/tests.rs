@@ -96,7 +96,7 @@ fn appending_at_the_same_time_loses_nothing() {
 #[test]
 fn a_list_is_bounded() {
     let mut list = RevocationList::default();
-    for i in 0..MOST {
+    for i in 0..MAX_ENTRIES {
         list.add(credential(&i.to_string(), None)).unwrap();
     }
     assert_eq!(list.add(credential("more", None)), Err(Full));

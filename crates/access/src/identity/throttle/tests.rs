@@ -99,7 +99,7 @@ async fn neighbours_in_one_network_are_one_source() {
 #[tokio::test(start_paused = true)]
 async fn what_is_remembered_is_bounded_and_the_oldest_goes() {
     let mut throttle = Throttle::new(FREE);
-    for i in 0..2 * MOST_SOURCES as u32 {
+    for i in 0..2 * MAX_SOURCES as u32 {
         let source = IpAddr::from(0x0a00_0000u32.wrapping_add(i).to_be_bytes());
         for _ in 0..5 {
             throttle.fails(source);
@@ -111,11 +111,13 @@ async fn what_is_remembered_is_bounded_and_the_oldest_goes() {
         for _ in 0..if i % 2 == 0 { TRIALS + 1 } else { 0 } {
             throttle.asks(source, &digest);
         }
-        assert!(throttle.sources.len() <= MOST_SOURCES && throttle.known.len() <= MOST_KNOWN);
-        assert!(throttle.waiting.len() <= MOST_WAITING);
+        assert!(
+            throttle.sources.len() <= MAX_SOURCES && throttle.known.len() <= MAX_KNOWN_CREDENTIALS
+        );
+        assert!(throttle.waiting.len() <= MAX_WAITING_CREDENTIALS);
         tokio::time::advance(Duration::from_millis(1)).await;
     }
-    let newest = IpAddr::from((0x0a00_0000 + 2 * MOST_SOURCES as u32 - 1).to_be_bytes());
+    let newest = IpAddr::from((0x0a00_0000 + 2 * MAX_SOURCES as u32 - 1).to_be_bytes());
     assert_eq!(throttle.asks(newest, &[9; 32]), ThrottleVerdict::Try);
     let oldest = throttle.asks(ip("10.0.0.0"), &[9; 32]);
     assert_eq!(oldest, ThrottleVerdict::Look, "forgotten");

@@ -19,8 +19,7 @@ use ray_relay_base::config::{
     shown,
 };
 
-/// Longest pattern, in bytes.
-const LONGEST_PATTERN: usize = 256;
+const MAX_PATTERN_BYTES: usize = 256;
 
 /// Bounds of `session_limit` and `idle_limit`.
 const LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30 * 86_400));
@@ -261,7 +260,7 @@ fn read_patterns(value: &RawValue) -> Result<Vec<Pattern>, Wrong> {
     let is_name = |name: &&str| {
         !name.is_empty()
             && name.trim() == *name
-            && name.len() <= LONGEST_PATTERN
+            && name.len() <= MAX_PATTERN_BYTES
             && !name.chars().any(char::is_control)
     };
     if !names.iter().all(is_name) {

@@ -1,7 +1,7 @@
 //! What breakpoints hold up, by job: how many tasks, for how long, and which CPUs and GPUs of their nodes meanwhile.
 //!
 //! The registry tells of every change, so that nothing that is short is missed; what goes on is charged when a scrape
-//! looks. Bounded: as many breakpoints as the registry lists, and [`MOST_JOBS`] jobs have series of their own.
+//! looks. Bounded: as many breakpoints as the registry lists, and [`MAX_JOBS`] jobs have series of their own.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::register::register;
 use ray_relay_ray::ray::registry::{Amount, Breakpoint, BreakpointId, Change, Resources, State};
 
 /// Jobs with series of their own, of all clusters together: who runs jobs is not to make series without end.
-const MOST_JOBS: usize = 50;
+const MAX_JOBS: usize = 50;
 
 /// How long a job that holds nothing keeps its series, where another one wants the place. Prometheus has seen the last
 /// of it by then.
@@ -27,8 +27,8 @@ const OTHER: &str = "other";
 /// The job of those of which none is known.
 const UNKNOWN: &str = "unknown";
 
-/// The longest job id in a label, in characters. Ray's have eight.
-const LONGEST: usize = 40;
+/// Those of Ray have eight.
+const MAX_JOB_ID_CHARS: usize = 40;
 
 /// The families, and what they are made from.
 #[derive(Debug)]
@@ -323,7 +323,7 @@ impl Accounts {
         let job: Arc<str> = match breakpoint.names.job_id.as_deref() {
             None => UNKNOWN.into(),
             Some(id) => {
-                let id: Arc<str> = id.chars().take(LONGEST).collect::<String>().into();
+                let id: Arc<str> = id.chars().take(MAX_JOB_ID_CHARS).collect::<String>().into();
                 match self.has_place(families, (Arc::clone(&breakpoint.cluster), id.clone()), now) {
                     true => id,
                     false => OTHER.into(),
@@ -343,7 +343,7 @@ impl Accounts {
 
     /// Whether `job` has series of its own, where need be those of a job that has held nothing for long.
     fn has_place(&mut self, families: &HeldFamilies, job: HeldJob, now: Instant) -> bool {
-        while !self.jobs.contains_key(&job) && self.jobs.len() >= MOST_JOBS {
+        while !self.jobs.contains_key(&job) && self.jobs.len() >= MAX_JOBS {
             let oldest = self.jobs.iter().min_by_key(|(_, used)| **used);
             let Some((oldest, used)) = oldest.map(|(job, used)| (job.clone(), *used)) else {
                 break;
@@ -472,12 +472,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn jobs_without_end_make_no_series_without_end() {
         let (registry, held) = held();
-        for n in 0..=MOST_JOBS as u8 + 5 {
+        for n in 0..=MAX_JOBS as u8 + 5 {
             held.changed(Change::Appeared, &known(n, &format!("{n:08}"), 1.0));
         }
         let text = told(&registry, &held);
         let series = |text: &str| text.lines().filter(|l| l.starts_with("held_gpus{")).count();
-        assert_eq!(series(&text), MOST_JOBS + 1);
+        assert_eq!(series(&text), MAX_JOBS + 1);
         assert!(
             text.contains("held_gpus{kind=\"debugpy\",ray_job=\"other\"} 6\n"),
             "{text}"
@@ -494,6 +494,6 @@ mod tests {
             text.contains("00000201") && !text.contains("00000007"),
             "{text}"
         );
-        assert_eq!(series(&text), MOST_JOBS + 1);
+        assert_eq!(series(&text), MAX_JOBS + 1);
     }
 }

@@ -80,15 +80,15 @@ fn shown(ports: &RangeInclusive<u16>) -> String {
 /// Reads a range of ports, such as `5700-5731`.
 fn ports(value: &RawValue) -> Read<RangeInclusive<u16>> {
     /// More would be more open sockets than a person can tell apart.
-    const MOST: u16 = 1024;
+    const MAX_PORTS: u16 = 1024;
     let text = read::text(value, "").unwrap_or_default();
     let range = text.split_once('-').and_then(|(first, last)| {
         let (first, last): (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        (first > 0 && first <= last && last - first < MOST).then_some(first..=last)
+        (first > 0 && first <= last && last - first < MAX_PORTS).then_some(first..=last)
     });
     let wrong = || {
         Wrong::expected(format!(
-            "a range of at most {MOST} ports, such as \"5700-5731\""
+            "a range of at most {MAX_PORTS} ports, such as \"5700-5731\""
         ))
     };
     match (range, value) {

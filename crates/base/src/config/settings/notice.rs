@@ -15,8 +15,7 @@ use crate::config::units::{DAY, MINUTE, SECOND};
 const USUAL: &str =
     "{name} on {cluster} {event}: stopped {waited} ago at {location}, held by {holder}. {link}";
 
-/// Longest template, in bytes.
-const LONGEST_TEMPLATE: usize = 1000;
+const MAX_TEMPLATE_BYTES: usize = 1000;
 
 settings! {
     /// `[notice]`: a webhook, and what it is told.
@@ -174,11 +173,11 @@ fn template(value: &RawValue) -> Read<Template> {
     let names = || Placeholder::WORDS.iter().map(|(word, _)| *word);
     let known: Vec<String> = names().map(|name| format!("{{{name}}}")).collect();
     let expected = format!(
-        "a text of at most {LONGEST_TEMPLATE} bytes with any of {}",
+        "a text of at most {MAX_TEMPLATE_BYTES} bytes with any of {}",
         known.join(", ")
     );
     let text = read::text(value, &expected)?;
-    if text.len() > LONGEST_TEMPLATE {
+    if text.len() > MAX_TEMPLATE_BYTES {
         return Err(Wrong::expected(expected));
     }
     text.parse().map_err(|UnknownPlaceholder(name)| {
@@ -238,7 +237,7 @@ mod tests {
             }
             assert_eq!(told.hint.as_deref(), hint, "{wrong}");
         }
-        assert!(template(&text(&"x".repeat(LONGEST_TEMPLATE + 1))).is_err());
+        assert!(template(&text(&"x".repeat(MAX_TEMPLATE_BYTES + 1))).is_err());
         assert_eq!(Template::usual().to_string(), USUAL);
     }
 

@@ -8,8 +8,7 @@ use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
 use crate::config::units::{DAY, MINUTE, format_duration, parse_duration};
 
-/// Longest that anything may be set to wait.
-const LONGEST: Duration = DAY.saturating_mul(30);
+const MAX_WAIT_PERIOD: Duration = DAY.saturating_mul(30);
 
 settings! {
     /// `[release]`: when tasks that wait at a breakpoint are released without a person asking.
@@ -17,7 +16,7 @@ settings! {
         /// A breakpoint that has waited for so long is released. Absent: `off`.
         after: Option<Duration> = None, ValueKind::new(off_or_time, shown);
         /// So long before, it is announced in the event stream and the audit log.
-        announce: Duration = 5 * MINUTE, duration(SHORTEST..=LONGEST);
+        announce: Duration = 5 * MINUTE, duration(SHORTEST..=MAX_WAIT_PERIOD);
         /// After so long the collectives (NCCL, Gloo) of a job time out that wait for a stopped task of it. A job says its own
         /// by `RAY_RELAY_COLLECTIVE_TIMEOUT` in its runtime environment. Absent: `off`, and only what jobs say is known.
         collective_timeout: Option<Duration> = None, ValueKind::new(off_or_time, shown);
@@ -58,13 +57,13 @@ impl Release {
 /// Reads what a job says by `RAY_RELAY_COLLECTIVE_TIMEOUT`; nothing where that is no time within the bounds of the key.
 pub fn collective_timeout_of_job(text: &str) -> Option<Duration> {
     let told = parse_duration(text).ok()?;
-    (SHORTEST..=LONGEST).contains(&told).then_some(told)
+    (SHORTEST..=MAX_WAIT_PERIOD).contains(&told).then_some(told)
 }
 
 fn off_or_time(value: &RawValue) -> Read<Option<Duration>> {
     match value {
         RawValue::Text(text) | RawValue::Word(text) if text == "off" => Ok(None),
-        value => match read::duration(value, SHORTEST..=LONGEST) {
+        value => match read::duration(value, SHORTEST..=MAX_WAIT_PERIOD) {
             Ok(after) => Ok(Some(after)),
             Err(wrong) => Err(Wrong {
                 expected: format!("\"off\" or {}", wrong.expected),

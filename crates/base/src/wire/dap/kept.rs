@@ -1,7 +1,8 @@
 //! What a debugger says while no client hears it, as far as the next client has to know.
 //!
 //! Pure. Stops and what ends them are folded, output and the subprocesses that wait to be debugged are kept as they came,
-//! within [`MOST`]; the oldest goes first, and how much went is known. Answers to the client that is gone are dropped.
+//! within [`MAX_KEPT_BYTES`]; the oldest goes first, and how much went is known. Answers to the client that is gone
+//! are dropped.
 
 use std::collections::VecDeque;
 
@@ -11,7 +12,7 @@ use super::peek::{Depth, MessageType, Peek, Walk};
 use super::stands::Stands;
 
 /// Bytes of messages that are kept of one debugger, stops included.
-pub const MOST: usize = 32 * 1024;
+pub const MAX_KEPT_BYTES: usize = 32 * 1024;
 
 /// What is kept of one debugger.
 #[derive(Debug, Default)]
@@ -114,7 +115,7 @@ impl Kept {
     }
 
     fn keep(&mut self, body: &[u8]) {
-        if body.len() > MOST {
+        if body.len() > MAX_KEPT_BYTES {
             self.cut += 1;
             return;
         }
@@ -124,7 +125,7 @@ impl Kept {
     }
 
     fn make_room(&mut self) {
-        while self.size + self.stands.size() > MOST
+        while self.size + self.stands.size() > MAX_KEPT_BYTES
             && let Some(oldest) = self.messages.pop_front()
         {
             self.size -= oldest.len();
@@ -217,11 +218,11 @@ mod tests {
     fn output_comes_in_its_order_and_what_was_cut_is_counted() {
         let mut kept = Kept::default();
         kept.take(&stopped(1, ""));
-        let long = "x".repeat(MOST / 4);
+        let long = "x".repeat(MAX_KEPT_BYTES / 4);
         for n in 0..6 {
             kept.take(&output(&format!("{n} {long}")));
         }
-        kept.take(&output(&"y".repeat(2 * MOST)));
+        kept.take(&output(&"y".repeat(2 * MAX_KEPT_BYTES)));
         let (cut, messages) = kept.messages();
         let texts: Vec<_> = messages
             .map(|one| parse(&one).unwrap()["body"]["output"].to_string())
@@ -275,7 +276,7 @@ mod tests {
                 kept.take(&body);
                 let messages: usize = kept.messages.iter().map(|one| one.len()).sum();
                 prop_assert_eq!(kept.size, messages);
-                prop_assert!(kept.size + kept.stands.size() <= MOST);
+                prop_assert!(kept.size + kept.stands.size() <= MAX_KEPT_BYTES);
             }
         }
     }

@@ -193,12 +193,12 @@ impl Request {
 
     /// A good answer to a request that sets breakpoints where no debugger has taken them: an editor shows them as not set.
     pub fn breakpoints_pending(&self) -> Value {
-        const WHY: &str = "no attached task has this file yet; a breakpoint is set in each task that opens as a session";
+        const PENDING_MESSAGE: &str = "no attached task has this file yet; a breakpoint is set in each task that opens as a session";
         let mut answer = self.breakpoints_taken();
         let all = answer["body"]["breakpoints"].as_array_mut();
         for one in all.into_iter().flatten() {
             put(one, "verified", false);
-            put(one, "message", WHY);
+            put(one, "message", PENDING_MESSAGE);
         }
         answer
     }

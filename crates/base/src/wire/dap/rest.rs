@@ -24,8 +24,7 @@ const ACTED_UPON: [&[u8]; 8] = [
     b"error",
 ];
 
-/// Longest key that is waited for, in bytes.
-const LONGEST_KEY: usize = 256;
+const MAX_KEY_BYTES: usize = 256;
 
 /// The message is not what it said it is, or nothing that can be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,7 +152,7 @@ fn key(bytes: &[u8], level: RestLevel) -> Result<Option<(usize, RestState)>, Amb
         _ => return Err(AmbiguousMessage),
     }
     let Some(length) = memchr2(b'"', b'\\', &bytes[1..]) else {
-        return match bytes.len() > LONGEST_KEY {
+        return match bytes.len() > MAX_KEY_BYTES {
             true => Err(AmbiguousMessage),
             false => Ok(None),
         };

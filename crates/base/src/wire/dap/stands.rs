@@ -12,11 +12,11 @@ use super::message::{self, Incoming, ThreadEvent};
 use super::names::Event;
 use crate::wire::json::into_typed;
 
-/// Threads whose stops are kept: with [`LONGEST_STOP`], half of what is kept of a debugger.
+/// Threads whose stops are kept: with [`MAX_STOP_BYTES`], half of what is kept of a debugger.
 const STOPS: usize = 16;
 
 /// A longer message of a stop is kept without its texts.
-const LONGEST_STOP: usize = 1024;
+const MAX_STOP_BYTES: usize = 1024;
 
 /// The attach argument that has one thread step alone.
 const STEPPING_RESUMES_ALL: &str = "steppingResumesAllThreads";
@@ -82,7 +82,7 @@ impl Stands {
     pub fn stopped(&mut self, body: &[u8]) {
         let stop = thread_event(body);
         let thread = stop.thread_id;
-        let kept: Box<[u8]> = match body.len() > LONGEST_STOP {
+        let kept: Box<[u8]> = match body.len() > MAX_STOP_BYTES {
             true => without_texts(&stop).into(),
             false => body.into(),
         };

@@ -17,7 +17,7 @@ use super::messages::ResumeMessage;
 use super::{DOUBTED, HEARTBEAT, LinkHandle, Phase, SILENCE};
 use crate::wire::text::one_line;
 use crate::wire::tunnel::messages::{read, written};
-use crate::wire::tunnel::{LARGEST_FRAME, close_frame};
+use crate::wire::tunnel::{MAX_FRAME_BYTES, close_frame};
 
 /// Why a transport carries a link no longer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +113,7 @@ where
             of.link().heard();
         }
         let heard = match message {
-            Some(Ok(Message::Binary(bytes))) if bytes.len() <= LARGEST_FRAME => {
+            Some(Ok(Message::Binary(bytes))) if bytes.len() <= MAX_FRAME_BYTES => {
                 of.link().receive(of, &bytes)
             }
             Some(Ok(Message::Text(text))) => match read::<ResumeMessage>(&text) {

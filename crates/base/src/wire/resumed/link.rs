@@ -17,7 +17,7 @@ pub use self::stream::LinkedStream;
 use super::messages::ResumeMessage;
 use super::offsets::{IncomingOffsets, Mismatch, Next, OutgoingOffsets};
 use crate::memory::{Account, MemoryUse, Taken};
-use crate::wire::tunnel::LARGEST_FRAME;
+use crate::wire::tunnel::MAX_FRAME_BYTES;
 
 /// How a link fares.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -278,7 +278,7 @@ impl LinkHandle {
         if let Some(before) = state.incoming.tell(all) {
             return Sent::Said(ResumeMessage::Taken { before });
         }
-        match state.outgoing.send(LARGEST_FRAME) {
+        match state.outgoing.send(MAX_FRAME_BYTES) {
             Some(Next::Bytes(bytes)) => return Sent::Bytes(bytes),
             Some(Next::End) => return Sent::End,
             None => {}
@@ -400,7 +400,7 @@ impl ResumedState {
         if self.taken.resize(held + wanted).is_ok() {
             return wanted;
         }
-        let least = LARGEST_FRAME.saturating_sub(self.outgoing.kept());
+        let least = MAX_FRAME_BYTES.saturating_sub(self.outgoing.kept());
         let least = wanted.min(least);
         self.taken.insist(held + least);
         least

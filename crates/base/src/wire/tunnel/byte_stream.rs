@@ -1,7 +1,7 @@
 //! Bytes in both directions over a WebSocket.
 //!
-//! Each write is a binary message of at most [`LARGEST_FRAME`] bytes, sent at once. An empty one says that nothing more
-//! comes from that side, while the other may go on: a half-close, which the close frame of WebSocket is not. A close
+//! Each write is a binary message of at most [`MAX_FRAME_BYTES`] bytes, sent at once. An empty one says that nothing
+//! more comes from that side, while the other may go on: a half-close, which the close frame of WebSocket is not. A close
 //! frame, and the end of the connection below, end both.
 
 use std::io;
@@ -16,7 +16,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::{Error, ProtocolError};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
-use super::LARGEST_FRAME;
+use super::MAX_FRAME_BYTES;
 
 /// The bytes of a WebSocket's binary messages, as a stream. The WebSocket is to be held as
 /// [`stream_config`](super::stream_config) says: not more than one message in each direction waits here.
@@ -128,7 +128,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
             return Poll::Ready(Ok(()));
         }
         ready!(self.poll_room(cx))?;
-        let frame = bytes.split_to(bytes.len().min(LARGEST_FRAME));
+        let frame = bytes.split_to(bytes.len().min(MAX_FRAME_BYTES));
         Poll::Ready(self.take(cx, Message::Binary(frame)))
     }
 
@@ -286,7 +286,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ByteStream<S> {
             return Poll::Ready(Ok(0));
         }
         ready!(self.poll_room(cx))?;
-        let now = &buf[..buf.len().min(LARGEST_FRAME)];
+        let now = &buf[..buf.len().min(MAX_FRAME_BYTES)];
         let taken = self.take(cx, Message::Binary(Bytes::copy_from_slice(now)));
         Poll::Ready(taken.map(|()| now.len()))
     }

@@ -13,7 +13,7 @@ mod inspect;
 mod kept;
 mod park_terms;
 
-pub use self::failed::{FailedTask, FailureId, Failures, MOST_FAILED, PostMortem};
+pub use self::failed::{FailedTask, FailureId, Failures, MAX_AGENT_FAILURES, PostMortem};
 pub use self::inspect::{Hooked, Inspect, Inspection, Listening};
 pub use self::kept::{Credential, EnteredText, KeptSession, LetRun, ParkTerms, Parked, kept_fit};
 pub use super::text::{Hex, Text};
@@ -23,17 +23,17 @@ pub use crate::wire::debugger::Kind;
 pub const PROTOCOL: u32 = 1;
 
 /// Bytes of one message: 256 held workers have room.
-pub const LARGEST: usize = 256 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 
 /// Rows of one list in a message; also the streams that an agent has at a time.
-pub const MOST_ROWS: usize = 256;
+pub const MAX_ROWS: usize = 256;
 
 /// Workers that an agent keeps at a time, if what is said of them is [short enough](kept_fit): each has one of its streams, and
 /// the rest is for those who go on, and for others.
-pub const MOST_KEPT: usize = MOST_ROWS - 32;
+pub const MAX_KEPT_WORKERS: usize = MAX_ROWS - 32;
 
 /// Bytes of the longest row of a list that says nothing of a worker that is kept, with the comma behind it.
-const LARGEST_ROW: usize = 901;
+const MAX_ROW_BYTES: usize = 901;
 
 /// Names one stream of a link.
 pub type StreamId = Hex<8>;
@@ -60,7 +60,7 @@ pub type ClientName = Text<64>;
 pub type Subject = Text<256>;
 
 /// Relays that one agent tells of.
-pub const MOST_RELAYS: usize = 64;
+pub const MAX_RELAYS: usize = 64;
 
 /// From a relay to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -254,7 +254,7 @@ pub enum FromAgent {
         #[serde(deserialize_with = "few")]
         workers: Vec<HoldRow>,
     },
-    /// The relays that the agent is linked with, this one among them, at most [`MOST_RELAYS`]; comes again whenever they
+    /// The relays that the agent is linked with, this one among them, at most [`MAX_RELAYS`]; comes again whenever they
     /// change.
     Relays {
         /// The relays.
@@ -444,7 +444,7 @@ pub struct Unreadable(#[from] serde_json::Error);
 /// # Errors
 /// [`Unreadable`]: no JSON, a field of the wrong kind or none, a text or a list that is too long.
 pub fn read<'a, M: Deserialize<'a>>(text: &'a str) -> Result<M, Unreadable> {
-    if text.len() > LARGEST {
+    if text.len() > MAX_MESSAGE_BYTES {
         return Err(serde_json::Error::custom("it is too long").into());
     }
     Ok(serde_json::from_str(text)?)
@@ -463,10 +463,10 @@ where
     T: Deserialize<'de>,
 {
     let rows = Vec::deserialize(deserializer)?;
-    match rows.len() <= MOST_ROWS {
+    match rows.len() <= MAX_ROWS {
         true => Ok(rows),
         false => Err(D::Error::custom(format_args!(
-            "a list has more than {MOST_ROWS} rows"
+            "a list has more than {MAX_ROWS} rows"
         ))),
     }
 }

@@ -39,7 +39,7 @@ pub const STREAM_PROTOCOL: &str = "ray-relay-stream.v1";
 pub const SECRET_HEADER: &str = "ray-relay-stream-secret";
 
 /// Bytes of one frame of a stream.
-pub const LARGEST_FRAME: usize = 64 * 1024;
+pub const MAX_FRAME_BYTES: usize = 64 * 1024;
 
 /// Bytes of the reason in a close frame, of which it has room for 123 (RFC 6455 section 5.5).
 const REASON: usize = 120;
@@ -67,21 +67,21 @@ pub(crate) fn close_frame(code: CloseCode, reason: &str) -> CloseFrame {
 /// How a stream's WebSocket is held: every frame is written as it comes, and not more than one waits.
 pub fn stream_config() -> WebSocketConfig {
     WebSocketConfig::default()
-        .max_message_size(Some(LARGEST_FRAME))
-        .max_frame_size(Some(LARGEST_FRAME))
+        .max_message_size(Some(MAX_FRAME_BYTES))
+        .max_frame_size(Some(MAX_FRAME_BYTES))
         .read_buffer_size(STREAM_READ)
         .write_buffer_size(0)
-        .max_write_buffer_size(2 * LARGEST_FRAME)
+        .max_write_buffer_size(2 * MAX_FRAME_BYTES)
 }
 
 /// How a link's WebSocket is held: every message is written as it comes, and few wait.
 pub fn link_config() -> WebSocketConfig {
     WebSocketConfig::default()
-        .max_message_size(Some(messages::LARGEST))
-        .max_frame_size(Some(messages::LARGEST))
+        .max_message_size(Some(messages::MAX_MESSAGE_BYTES))
+        .max_frame_size(Some(messages::MAX_MESSAGE_BYTES))
         .read_buffer_size(LINK_READ)
         .write_buffer_size(0)
-        .max_write_buffer_size(2 * messages::LARGEST)
+        .max_write_buffer_size(2 * messages::MAX_MESSAGE_BYTES)
 }
 
 #[cfg(test)]

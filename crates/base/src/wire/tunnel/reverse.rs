@@ -23,8 +23,7 @@ pub const REVERSE_PROTOCOL: &str = "ray-relay-reverse.v1";
 /// The subprotocol of a stream.
 pub const REVERSE_STREAM_PROTOCOL: &str = "ray-relay-reverse-stream.v1";
 
-/// Characters of a name.
-const LONGEST: usize = 32;
+const MAX_NAME_CHARS: usize = 32;
 
 /// The name of a rendezvous: lower-case letters, digits and `-`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -32,7 +31,7 @@ pub struct RendezvousName(Box<str>);
 
 /// A text is no name of a rendezvous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a name is 1 to {LONGEST} lower-case letters, digits and `-`")]
+#[error("a name is 1 to {MAX_NAME_CHARS} lower-case letters, digits and `-`")]
 pub struct BadName;
 
 impl FromStr for RendezvousName {
@@ -40,7 +39,7 @@ impl FromStr for RendezvousName {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        match (1..=LONGEST).contains(&text.len()) && text.bytes().all(fits) {
+        match (1..=MAX_NAME_CHARS).contains(&text.len()) && text.bytes().all(fits) {
             true => Ok(Self(text.into())),
             false => Err(BadName),
         }

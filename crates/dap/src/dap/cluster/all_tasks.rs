@@ -32,15 +32,14 @@ use ray_relay_session::session::GroupRoot;
 use ray_relay_session::session::audit::SessionAudit;
 use ray_relay_session::session::family::{GroupTask, GroupTasks, Report, Wish};
 
-/// Requests that are answered at a time.
-const MOST: usize = 16;
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 
 /// Values that can be unfolded until something runs on.
 const UNFOLDED: usize = 256;
 
 /// Characters of a value that are told where a person asks once, and where an editor asks at each stop.
-const LONGEST: usize = 10_000;
-const LONGEST_WATCHED: usize = 1000;
+const MAX_VALUE_CHARS: usize = 10_000;
+const MAX_WATCH_CHARS: usize = 1000;
 
 /// How long tasks may take to tell a value, to take a command, and to tell where they stand.
 const EVALUATED: Duration = Duration::from_secs(30);
@@ -206,7 +205,11 @@ impl<'a> AllTasks<'a> {
                 Wish::Evaluate {
                     text: text.into(),
                     statement: by_person,
-                    limit: if by_person { LONGEST } else { LONGEST_WATCHED },
+                    limit: if by_person {
+                        MAX_VALUE_CHARS
+                    } else {
+                        MAX_WATCH_CHARS
+                    },
                     key: ComparisonKey::draw(),
                 }
             }
@@ -233,7 +236,7 @@ impl<'a> AllTasks<'a> {
             let why = "no task stands in a session of its own that this one has opened";
             return RequestOutcome::Answer(refusal(request, why));
         }
-        if self.asking.len() >= MOST {
+        if self.asking.len() >= MAX_CONCURRENT_REQUESTS {
             return RequestOutcome::Answer(refusal(request, BUSY));
         }
         self.moving += usize::from(wish.lets_run());
@@ -247,7 +250,7 @@ impl<'a> AllTasks<'a> {
     /// Has a task that is stopped complete what is typed.
     fn complete(&mut self, request: &Request) -> RequestOutcome {
         let first = self.tasks.all().into_iter().find(|task| task.stands);
-        let (Some(first), true) = (first, self.asking.len() < MOST) else {
+        let (Some(first), true) = (first, self.asking.len() < MAX_CONCURRENT_REQUESTS) else {
             return RequestOutcome::Answer(request.success(json!({"targets": []})));
         };
         let (tasks, request) = (self.tasks.clone(), request.clone());
@@ -267,7 +270,7 @@ impl<'a> AllTasks<'a> {
             let none = json!({"stackFrames": [], "totalFrames": 1});
             return RequestOutcome::Answer(request.success(none));
         }
-        if self.asking.len() >= MOST {
+        if self.asking.len() >= MAX_CONCURRENT_REQUESTS {
             return RequestOutcome::Answer(refusal(request, BUSY));
         }
         let (tasks, request) = (self.tasks.clone(), request.clone());

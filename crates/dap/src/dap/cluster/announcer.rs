@@ -21,7 +21,7 @@ use ray_relay_base::wire::json::put;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, List, Snapshot, State};
 use ray_relay_session::session::GroupRoot;
 use ray_relay_session::session::family::Stop;
-pub(super) use ray_relay_session::session::permit::NAME_PATIENCE;
+pub(super) use ray_relay_session::session::permit::NAME_TIMEOUT;
 
 /// Children at once: each is a session in a person's window.
 pub(super) const MAX_CHILDREN: usize = 32;
@@ -30,7 +30,7 @@ pub(super) const MAX_CHILDREN: usize = 32;
 pub(super) const APART: Duration = Duration::from_millis(500);
 
 /// How long a group waits for the ranks of its processes before its sessions open under pids.
-const RANK_PATIENCE: Duration = Duration::from_secs(4);
+const RANKS_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Those that run the same in one job.
 type GroupKey = (Arc<str>, Option<String>, Option<String>);
@@ -165,8 +165,8 @@ impl Announcer {
                 continue;
             }
             let age = breakpoint.first_seen.until(now);
-            if !breakpoint.is_named() && age < NAME_PATIENCE {
-                let left = NAME_PATIENCE - age;
+            if !breakpoint.is_named() && age < NAME_TIMEOUT {
+                let left = NAME_TIMEOUT - age;
                 again = Some(again.map_or(left, |sooner| sooner.min(left)));
             } else if self.announced.len() >= MAX_CHILDREN {
                 held_back += 1;
@@ -222,7 +222,7 @@ impl Announcer {
             let Some((_, since, false)) = self.ranked.get(&one.id) else {
                 continue;
             };
-            let left = RANK_PATIENCE.saturating_sub(since.until(now));
+            let left = RANKS_TIMEOUT.saturating_sub(since.until(now));
             if !left.is_zero() {
                 unsettled.insert(group_of(one));
                 last = Some(last.map_or(left, |other| other.min(left)));

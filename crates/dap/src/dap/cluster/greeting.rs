@@ -19,7 +19,7 @@ pub(super) fn greeting(snapshot: &Snapshot, mine: bool) -> String {
 
 /// Who has what is not opened, as the list tells it.
 fn holders(snapshot: &Snapshot) -> Option<String> {
-    const SHOWN: usize = 5;
+    const MAX_LISTED_HOLDERS: usize = 5;
     let now = Timestamp::now();
     let has = |b: &Arc<Breakpoint>| {
         let holder = b.holder()?;
@@ -30,9 +30,16 @@ fn holders(snapshot: &Snapshot) -> Option<String> {
         Some(format!("{} ({}) is {held}", b.title(), b.id))
     };
     let all: Vec<_> = snapshot.held().filter(|b| !is_looked_at(b)).collect();
-    let mut told: Vec<_> = all.iter().filter_map(|b| has(b)).take(SHOWN).collect();
-    if all.len() > SHOWN {
-        told.push(format!("and {} more are held", all.len() - SHOWN));
+    let mut told: Vec<_> = all
+        .iter()
+        .filter_map(|b| has(b))
+        .take(MAX_LISTED_HOLDERS)
+        .collect();
+    if all.len() > MAX_LISTED_HOLDERS {
+        told.push(format!(
+            "and {} more are held",
+            all.len() - MAX_LISTED_HOLDERS
+        ));
     }
     (!told.is_empty()).then(|| told.join(", "))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::announcer::{APART, MAX_CHILDREN, NAME_PATIENCE};
+use super::announcer::{APART, MAX_CHILDREN, NAME_TIMEOUT};
 use super::conversation::answer;
 use super::greeting::greeting;
 use super::*;
@@ -228,7 +228,7 @@ fn a_worker_waits_for_its_name_but_not_for_ever() {
     let (messages, again) = announcer.announce(&list, after(Duration::from_millis(500)), no_ticket);
     assert!(messages.is_empty());
     assert_eq!(again, Some(Duration::from_millis(1500)));
-    let (messages, _) = announcer.announce(&list, after(NAME_PATIENCE), no_ticket);
+    let (messages, _) = announcer.announce(&list, after(NAME_TIMEOUT), no_ticket);
     assert_eq!(messages.len(), 1);
 }
 

@@ -20,7 +20,7 @@ use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
 use ray_relay_session::session::family::Stop;
 
 /// Jobs whose others are looked for at a time; more stop as they would without.
-const MOST: usize = 8;
+const MAX_JOINING_JOBS: usize = 8;
 
 /// Between its place in the list and its session a task is in neither.
 const BETWEEN: Duration = Duration::from_secs(5);
@@ -125,7 +125,7 @@ impl<'a> Together<'a> {
         let at = Instant::now();
         self.stand
             .retain(|job, seen| now.contains(job) || *seen + BETWEEN > at);
-        let room = MOST.saturating_sub(self.joining.len());
+        let room = MAX_JOINING_JOBS.saturating_sub(self.joining.len());
         let is_new = |job: &&JobName| !self.stand.contains_key(*job);
         let new: Vec<JobName> = now.iter().filter(is_new).take(room).cloned().collect();
         let known = now.into_iter().filter(|job| self.stand.contains_key(job));

@@ -125,7 +125,7 @@ async fn a_session_takes_its_path_mappings_along_however_it_ends() {
         asked(&mut dap, "disconnect").await;
         let mut seen = Vec::new();
         while let Some(Ok(Ok(message))) = match &mut client {
-            Some(client) => Some(timeout(PATIENCE, client.read()).await),
+            Some(client) => Some(timeout(TEST_TIMEOUT, client.read()).await),
             None => None,
         } {
             seen.push(message);
@@ -165,7 +165,7 @@ async fn a_client_that_leaves_during_attach_is_followed_by_initialized_disconnec
     left(&mut dap).await;
     drop(dap);
     context.shutdown.tasks.close();
-    timeout(PATIENCE, context.shutdown.tasks.wait())
+    timeout(TEST_TIMEOUT, context.shutdown.tasks.wait())
         .await
         .unwrap();
     let waits = context.registry.snapshot().find(id).unwrap().clone();
@@ -244,13 +244,13 @@ async fn a_goodbye_that_is_followed_by_the_end_at_once_is_answered_before_the_wo
         if let Some(stream) = client {
             let mut client = Conversation::new(stream, 1 << 20);
             let answered = async { while client.read().await.unwrap()["request_seq"] != seq {} };
-            timeout(PATIENCE, answered).await.unwrap();
+            timeout(TEST_TIMEOUT, answered).await.unwrap();
         }
         left(&mut dap).await;
         drop(dap);
         let mut list = context.registry.watch();
         let gone = list.wait_for(|list| list.find(id).is_none());
-        timeout(PATIENCE, gone).await.unwrap().unwrap();
+        timeout(TEST_TIMEOUT, gone).await.unwrap().unwrap();
     }
 }
 
@@ -273,7 +273,7 @@ async fn the_relays_end_is_told_and_ends_the_session() {
     initialized(&mut dap).await;
     let_go(&mut dap).await;
     assert!(
-        matches!(timeout(PATIENCE, dap.read()).await, Ok(Err(_))),
+        matches!(timeout(TEST_TIMEOUT, dap.read()).await, Ok(Err(_))),
         "the worker is let go"
     );
 }
@@ -292,7 +292,7 @@ async fn a_session_in_which_nothing_is_done_ends_soon_and_with_a_goodbye_when_th
     drop(dap);
     debugger.event("terminated").await;
     debugger.closed().await;
-    let over = timeout(PATIENCE, context.shutdown.busy.wait()).await;
+    let over = timeout(TEST_TIMEOUT, context.shutdown.busy.wait()).await;
     over.unwrap();
 }
 
@@ -303,7 +303,10 @@ async fn a_worker_that_is_still_greeting_is_not_left() {
     let (debugger, _) = Debugger::attaching(&context, json!({})).await;
     let mut dap = worker.accept().await;
     drop(debugger.dap);
-    timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
+    timeout(TEST_TIMEOUT, debugger.ended)
+        .await
+        .unwrap()
+        .unwrap();
     greet(&mut dap).await;
     // Its thread that accepts connections would end of that.
     nothing_for(&mut dap, Duration::from_millis(300)).await;

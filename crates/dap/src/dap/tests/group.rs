@@ -62,7 +62,7 @@ async fn next_request(asked: &mut mpsc::UnboundedReceiver<Value>) -> Value {
             }
         }
     };
-    timeout(PATIENCE, next).await.expect("asked in time")
+    timeout(TEST_TIMEOUT, next).await.expect("asked in time")
 }
 
 /// Plays the debugger of a task that stands, in which every expression has the value `loss`, with the rank of the process behind an

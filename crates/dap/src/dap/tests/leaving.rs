@@ -40,7 +40,7 @@ async fn a_breakpoint_is_free_at_the_answer_to_the_goodbye_and_dialled_when_its_
     let free = |list: &Arc<ray_relay_ray::ray::registry::Snapshot>| {
         list.find(id).is_some_and(|row| row.is_paused())
     };
-    timeout(PATIENCE, lists.wait_for(free))
+    timeout(TEST_TIMEOUT, lists.wait_for(free))
         .await
         .unwrap()
         .unwrap();
@@ -85,7 +85,7 @@ async fn a_client_that_closed_its_half_has_the_answer_that_comes_behind_that_to_
     tokio::time::sleep(Duration::from_millis(100)).await;
     let answer = threads.success(json!({"threads": []}));
     dap.send(&answer).await.unwrap();
-    let told = timeout(PATIENCE, client.read()).await.unwrap().unwrap();
+    let told = timeout(TEST_TIMEOUT, client.read()).await.unwrap().unwrap();
     assert_eq!(told["request_seq"], asked_for);
 }
 
@@ -99,6 +99,6 @@ async fn a_task_that_was_let_run_and_has_not_stopped_is_given_back_when_ray_can_
     drop(debugger);
     let_go(&mut dap).await;
     let released = lists.wait_for(|list| list.live.is_empty());
-    timeout(PATIENCE, released).await.unwrap().unwrap();
+    timeout(TEST_TIMEOUT, released).await.unwrap().unwrap();
     assert!(began.elapsed() >= WRITTEN_DOWN, "{:?}", began.elapsed());
 }

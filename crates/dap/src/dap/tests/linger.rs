@@ -55,7 +55,7 @@ async fn a_late_goodbye_is_answered_when_the_worker_is_long_given_back() {
                 dap.send(&request.success(Value::Null)).await.unwrap();
             }
         }
-        timeout(PATIENCE, given_back(&context)).await.unwrap();
+        timeout(TEST_TIMEOUT, given_back(&context)).await.unwrap();
         let refused = debugger.ask("threads", Value::Null).await;
         assert_eq!(refused["success"], false, "{refused}");
         assert_eq!(refused["body"]["error"]["showUser"], false, "{refused}");
@@ -77,7 +77,7 @@ async fn a_worker_is_dialled_anew_when_its_debugger_has_had_a_moment_to_end_the_
     let_go(&mut dap).await;
     let closed = Instant::now();
     drop(dap);
-    timeout(PATIENCE, given_back(&context)).await.unwrap();
+    timeout(TEST_TIMEOUT, given_back(&context)).await.unwrap();
     let by_id = json!({"rayRelay": {"breakpoint": worker.breakpoint.id}});
     let _next = Debugger::attaching(&context, by_id).await;
     let _dialled = worker.accept().await;
@@ -102,7 +102,7 @@ async fn who_comes_right_behind_somebody_gets_the_worker_when_it_has_been_left()
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    timeout(PATIENCE, over).await.unwrap();
+    timeout(TEST_TIMEOUT, over).await.unwrap();
     assert!(holder(&context).is_some(), "its debugger is being left");
     let again = json!({"rayRelay": {"breakpoint": id}});
     let asking = Debugger::attaching(&context, again);
@@ -111,7 +111,7 @@ async fn who_comes_right_behind_somebody_gets_the_worker_when_it_has_been_left()
         drop(dap);
         worker.accept().await
     };
-    timeout(PATIENCE, async { tokio::join!(asking, leaving) })
+    timeout(TEST_TIMEOUT, async { tokio::join!(asking, leaving) })
         .await
         .expect("the worker is dialled again");
 }
@@ -137,7 +137,10 @@ async fn a_relay_that_ends_does_not_wait_for_goodbyes() {
     debugger.event("terminated").await;
     context.shutdown.drain.cancel();
     while debugger.read_some().await {}
-    timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
+    timeout(TEST_TIMEOUT, debugger.ended)
+        .await
+        .unwrap()
+        .unwrap();
 }
 
 /// A node that is cut off is noticed by Ray long after, and an editor looks dead until then.

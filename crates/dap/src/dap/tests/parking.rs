@@ -15,7 +15,7 @@ use super::*;
 use ray_relay_access::audit::EntryKind;
 use ray_relay_access::audit::testing::{AuditSpy, spied};
 use ray_relay_access::identity::testing::{authenticator, token_of};
-use ray_relay_base::wire::dap::kept::MOST;
+use ray_relay_base::wire::dap::kept::MAX_KEPT_BYTES;
 use ray_relay_ray::ray::registry::{BreakpointId, Snapshot};
 use ray_relay_session::session::state::SessionState;
 
@@ -113,7 +113,7 @@ async fn until_listed(
 ) {
     let mut lists = context.registry.watch();
     let fits = |list: &Arc<Snapshot>| wanted(list.find(id).map(|row| row.state.word()));
-    timeout(PATIENCE, lists.wait_for(fits))
+    timeout(TEST_TIMEOUT, lists.wait_for(fits))
         .await
         .expect("listed in time")
         .unwrap();
@@ -242,7 +242,7 @@ async fn who_comes_again_finds_the_task_where_it_was_and_what_was_said_meanwhile
         drop(next.dap);
         left(&mut dap).await;
         drop(dap);
-        timeout(PATIENCE, next.ended).await.unwrap().unwrap();
+        timeout(TEST_TIMEOUT, next.ended).await.unwrap().unwrap();
         let ended = |outcome: &str| (EntryKind::SessionEnded, outcome.to_owned());
         let parked = (EntryKind::SessionParked, "parked".to_owned());
         let began = (EntryKind::SessionBegan, "allowed".to_owned());
@@ -296,7 +296,7 @@ async fn an_answer_to_the_lost_client_does_not_come_to_the_next_one() {
     dap.send(&late.success(json!({"scopes": []})))
         .await
         .unwrap();
-    let (_next, told) = timeout(PATIENCE, comes).await.unwrap().unwrap();
+    let (_next, told) = timeout(TEST_TIMEOUT, comes).await.unwrap().unwrap();
     assert!(told.iter().all(|m| m["command"] != "scopes"), "{told:?}");
 }
 
@@ -338,7 +338,7 @@ async fn the_rest_of_a_message_for_the_lost_client_is_thrown_away() {
     assert!(!comes.is_finished(), "the message is not over");
     stream.write_all(rest).await.unwrap();
     dap = Conversation::resume(stream, &[], 1 << 20);
-    let (mut next, told) = timeout(PATIENCE, comes).await.unwrap().unwrap();
+    let (mut next, told) = timeout(TEST_TIMEOUT, comes).await.unwrap().unwrap();
     assert!(told.iter().all(|m| m["event"] != "module"));
     let seq = next.send("scopes", json!({})).await;
     let scopes = got(&mut dap, "scopes").await;
@@ -365,7 +365,7 @@ async fn what_is_kept_is_bounded_and_what_was_cut_is_said() {
         said[1]
     );
     assert!(said.last().unwrap().starts_with("299 "));
-    assert!(said[2..].iter().map(|text| text.len()).sum::<usize>() < MOST);
+    assert!(said[2..].iter().map(|text| text.len()).sum::<usize>() < MAX_KEPT_BYTES);
 }
 
 #[tokio::test]

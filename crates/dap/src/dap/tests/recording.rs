@@ -19,7 +19,9 @@ async fn entries(kept: &AuditSpy, n: usize) -> Vec<AuditLine> {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    timeout(PATIENCE, enough).await.expect("entries in time");
+    timeout(TEST_TIMEOUT, enough)
+        .await
+        .expect("entries in time");
     all
 }
 

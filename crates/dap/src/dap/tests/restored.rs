@@ -85,7 +85,7 @@ async fn until(context: &Context, id: BreakpointId, word: &str) {
     let is_it = |list: &Arc<ray_relay_ray::ray::registry::Snapshot>| {
         list.find(id).map(|row| row.state.word()) == Some(word)
     };
-    let waited = timeout(PATIENCE, lists.wait_for(is_it)).await;
+    let waited = timeout(TEST_TIMEOUT, lists.wait_for(is_it)).await;
     drop(waited.expect("listed in time").unwrap());
 }
 
@@ -110,7 +110,7 @@ async fn a_session_is_parked_once_that_can_be_put_on_record() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, begun).await.unwrap();
+    timeout(TEST_TIMEOUT, begun).await.unwrap();
     let lines = spy.lines();
     let restored = lines.iter().find(|line| line.details["restored"] == true);
     assert_eq!(restored.unwrap().details["resumes"], 41);
@@ -155,7 +155,7 @@ async fn one_whose_time_is_over_or_that_was_not_configured_is_left_in_order() {
         let is_free = |list: &Arc<ray_relay_ray::ray::registry::Snapshot>| {
             list.find(id).is_none_or(|row| row.holder().is_none())
         };
-        timeout(PATIENCE, lists.wait_for(is_free))
+        timeout(TEST_TIMEOUT, lists.wait_for(is_free))
             .await
             .unwrap()
             .unwrap();

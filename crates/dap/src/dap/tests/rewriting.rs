@@ -259,7 +259,7 @@ async fn who_has_the_wrong_folder_open_is_shown_the_workers_files_without_leavin
     let (mut stream, rest) = dap.into_parts();
     assert!(rest.is_empty());
     let mut came = vec![0; format!("Content-Length: {}\r\n\r\n{own}", own.len()).len()];
-    timeout(PATIENCE, stream.read_exact(&mut came))
+    timeout(TEST_TIMEOUT, stream.read_exact(&mut came))
         .await
         .unwrap()
         .unwrap();

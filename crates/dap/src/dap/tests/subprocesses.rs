@@ -16,7 +16,7 @@ async fn refused(mut debugger: Debugger) -> String {
 /// The client leaves, and the process ends.
 async fn gone(client: Debugger, worker: Conversation<TcpStream>) {
     drop((client.dap, worker));
-    let ended = timeout(PATIENCE, client.ended).await;
+    let ended = timeout(TEST_TIMEOUT, client.ended).await;
     ended.expect("its session ended in time").unwrap();
 }
 

@@ -131,10 +131,10 @@ async fn a_session_goes_through_the_agent_and_the_record_says_so() {
             }
         }
     };
-    let said = timeout(PATIENCE, goodbye).await.expect("a goodbye");
+    let said = timeout(TEST_TIMEOUT, goodbye).await.expect("a goodbye");
     assert_eq!(said["arguments"]["terminateDebuggee"], false);
     drop(debugpy);
-    timeout(PATIENCE, passing)
+    timeout(TEST_TIMEOUT, passing)
         .await
         .expect("the stream ends")
         .unwrap();
@@ -178,7 +178,7 @@ async fn without_an_agent_it_is_said_which_is_missing_and_nothing_is_dialled() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, down).await.expect("in time");
+    timeout(TEST_TIMEOUT, down).await.expect("in time");
     refused("the agent of its node has been gone for").await;
     let mut elsewhere = worker.breakpoint.clone();
     elsewhere.node_id = "zz".into();
@@ -211,7 +211,10 @@ async fn known_as_held(scene: &Scene, agent: &mut StandIn, hold: HoldRow) {
     agent.say(&FromAgent::Held { workers }).await;
     let mut lists = scene.context.registry.watch();
     let known = lists.wait_for(|list| list.held().next().is_some());
-    timeout(PATIENCE, known).await.expect("in time").unwrap();
+    timeout(TEST_TIMEOUT, known)
+        .await
+        .expect("in time")
+        .unwrap();
 }
 
 /// A look ends by itself, in seconds: no client is refused because another person looks at a task.
@@ -334,7 +337,7 @@ async fn what_became_of_a_task_is_not_known_while_the_agent_is_away_that_may_kee
         let id = worker.breakpoint.id;
         let mut lists = scene.context.registry.watch();
         let free = lists.wait_for(|list| list.find(id).is_none_or(|b| b.is_free()));
-        drop(timeout(PATIENCE, free).await.unwrap().unwrap());
+        drop(timeout(TEST_TIMEOUT, free).await.unwrap().unwrap());
         // As a poll has it then.
         scene.context.registry.end(id, None);
         let again = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
@@ -374,7 +377,7 @@ async fn what_became_of_a_task_is_not_known_before_its_agent_is_linked() {
 async fn the_end_of_the_agent_is_told_and_is_no_end_of_the_worker() {
     let (scene, agent, worker) = scene().await;
     let (mut debugger, _debugpy) = bereft(&scene, agent, &worker).await;
-    let told = timeout(PATIENCE, async {
+    let told = timeout(TEST_TIMEOUT, async {
         loop {
             let told = debugger.event("output").await;
             if told["body"]["category"] == "important" {
@@ -402,6 +405,6 @@ async fn the_end_of_the_agent_is_told_and_is_no_end_of_the_worker() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let outcome = timeout(PATIENCE, recorded).await.expect("a last line");
+    let outcome = timeout(TEST_TIMEOUT, recorded).await.expect("a last line");
     assert_eq!(outcome, "upstream");
 }

@@ -71,7 +71,7 @@ async fn no_editor_is_asked_to_run_anything_and_the_worker_is_told_so() {
             ] {
                 say(&mut dap, &body).await;
                 let answer = loop {
-                    let told = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
+                    let told = timeout(TEST_TIMEOUT, dap.read()).await.unwrap().unwrap();
                     if told["type"] == "response" {
                         break told;
                     }
@@ -223,7 +223,7 @@ async fn a_long_message_that_turns_out_to_be_a_request_never_ends() {
     };
     let read = async {
         loop {
-            match timeout(PATIENCE, debugger.dap.read()).await.unwrap() {
+            match timeout(TEST_TIMEOUT, debugger.dap.read()).await.unwrap() {
                 Ok(message) => assert_ne!(message["type"], "request"),
                 Err(end) => return end,
             }
@@ -248,7 +248,7 @@ async fn refusals_to_a_worker_that_asks_without_end_are_bounded() {
     debugger.send("threads", json!({})).await;
     let mut refused = 0;
     loop {
-        let told = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
+        let told = timeout(TEST_TIMEOUT, dap.read()).await.unwrap().unwrap();
         if told["command"] == "threads" {
             break;
         }

@@ -18,8 +18,7 @@ const AT_ONCE: u32 = 128;
 /// How soon there may be one more.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Sessions that are held back.
-const WAITING: usize = 1024;
+const MAX_WAITING_SESSIONS: usize = 1024;
 
 /// What becomes of a session that is asked for.
 #[derive(Debug)]
@@ -59,7 +58,7 @@ impl Children {
         if self.waiting.is_empty() && self.take(now) {
             return Turn::Now(child);
         }
-        if self.waiting.len() >= WAITING {
+        if self.waiting.len() >= MAX_WAITING_SESSIONS {
             return Turn::Never(!std::mem::replace(&mut self.told.1, true));
         }
         self.waiting.push_back(child);
@@ -116,7 +115,7 @@ mod tests {
         }
         assert_eq!(children.next(), None);
         assert!(matches!(ask(&mut children, begin), Turn::Later(true)));
-        for _ in 1..WAITING {
+        for _ in 1..MAX_WAITING_SESSIONS {
             assert!(matches!(ask(&mut children, begin), Turn::Later(false)));
         }
         assert!(matches!(ask(&mut children, begin), Turn::Never(true)));

@@ -18,10 +18,10 @@ use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::{BreakpointId, Snapshot};
 
 /// How long behind the goodbye of a subprocess its task may be parked, which takes [`HALF_CLOSED`] from its own.
-const MOMENT: Duration = Duration::from_secs(1);
+const TASK_PARK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The same where a whole window may be closed, which is known after a second.
-const LONGEST: Duration = Duration::from_secs(2);
+const WINDOW_PARK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Resolves when that is known; never where no end has said goodbye. Cancel safe.
 pub(super) async fn decided(client: &mut ClientState) -> bool {
@@ -42,7 +42,11 @@ async fn with_its_task(
         let holder = list.find(id).and_then(|task| task.holder());
         holder.is_some_and(|holder| holder.parked_until.is_some())
     };
-    let parked = timeout(patience.unwrap_or(MOMENT), lists.wait_for(is_parked)).await;
+    let parked = timeout(
+        patience.unwrap_or(TASK_PARK_TIMEOUT),
+        lists.wait_for(is_parked),
+    )
+    .await;
     matches!(parked, Ok(Ok(_)))
 }
 
@@ -80,7 +84,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             (None, member) if !worker.holds() => {
                 let patience = member.as_ref().map(|member| {
                     drop(member.says_goodbye());
-                    LONGEST
+                    WINDOW_PARK_TIMEOUT
                 });
                 let id = worker.breakpoint().id;
                 let parked = with_its_task(self.context.registry.watch(), id, patience);

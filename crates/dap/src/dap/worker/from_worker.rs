@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use tracing::warn;
 
-use super::opening::WHY_PATIENCE;
+use super::opening::DEATH_CAUSE_TIMEOUT;
 use super::phase::WorkerState;
-use super::{ActiveSession, WHY_AT_ONCE};
+use super::{ActiveSession, DEATH_NOTICE_DELAY};
 use crate::dap::linger::gone;
 use crate::dap::message_filter::Action;
 use crate::dap::messages::{FromWorker, OfWorker};
@@ -87,7 +87,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 }
                 self.worker = WorkerState::Terminated;
                 if !self.live.is_leaving() && self.live.worker.holds() {
-                    match self.live.worker.ask_why_died(WHY_AT_ONCE).await {
+                    match self.live.worker.ask_why_died(DEATH_NOTICE_DELAY).await {
                         Some(why) => self.tell_reason(Some(&why)),
                         None => self.tell_unexplained(false),
                     }
@@ -198,7 +198,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// Tells the client why the worker's debugger is gone, as far as that is known.
     async fn tell_worker_gone(&mut self, broken: bool) -> Outcome {
-        let why = self.live.worker.ask_why_died(WHY_AT_ONCE).await;
+        let why = self.live.worker.ask_why_died(DEATH_NOTICE_DELAY).await;
         let id = self.live.worker.breakpoint().id;
         // An agent that is cut off lets its tasks run sooner than that is noticed here: a job that is over by then is
         // not why the session is.
@@ -246,7 +246,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// worker's debugger is gone as well.
     fn tell_unexplained(&mut self, closed: bool) {
         self.unexplained = Some(closed);
-        self.live.ask_why(WHY_PATIENCE);
+        self.live.ask_why(DEATH_CAUSE_TIMEOUT);
         if self.live.worker.holds() {
             self.live.worker.unexplained();
             let told = notice(&unexplained(self.live.worker.breakpoint()), false);

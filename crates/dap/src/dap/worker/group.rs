@@ -26,10 +26,10 @@ use ray_relay_debugger::pdb::{console_answer, console_expression};
 use ray_relay_session::session::family::{Asked, TaskPlace, Wish};
 
 /// Characters of what a breakpoint logs that the lead's client is shown.
-const LONGEST_LOG: usize = 2000;
+const MAX_LOG_CHARS: usize = 2000;
 
 /// Bytes of the name of a file that the lead's client is sent to.
-const LONGEST_PATH: usize = 4096;
+const MAX_PATH_BYTES: usize = 4096;
 
 /// Characters of the value that comes with a rank.
 const RANK_LIMIT: usize = 8;
@@ -343,7 +343,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let plain = plain.to_owned();
         if let Some(member) = &self.member {
             // The session's own client sees it in any case.
-            let _ = member.logs(shortened(&escaped(plain.trim_end()), LONGEST_LOG));
+            let _ = member.logs(shortened(&escaped(plain.trim_end()), MAX_LOG_CHARS));
         }
         *text = plain.into();
     }
@@ -365,7 +365,7 @@ fn place(body: Value) -> Option<String> {
         path: frame.path().to_owned(),
         own: frame.is_of_client(),
     };
-    let fits = (1..=LONGEST_PATH).contains(&place.path.len());
+    let fits = (1..=MAX_PATH_BYTES).contains(&place.path.len());
     fits.then(|| serde_json::to_string(&place).ok())?
 }
 

@@ -29,8 +29,9 @@ use ray_relay_session::session::parks::ParkShare;
 use ray_relay_session::session::{GroupMember, Permit, WorkerEnd};
 use ray_relay_session::upstream::{self, ConnectError, MAX_HANDSHAKE_FRAME};
 
-/// The same where the client knows of the end, or waits for an answer to its `attach`.
-pub(super) const WHY_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the head is asked why a worker died where the client knows of the end, or waits for an answer to its
+/// `attach`.
+pub(super) const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often a debugger that answers too late is tried again.
 const MAX_RETRIES: u32 = 3;
@@ -204,7 +205,7 @@ pub(super) async fn not_reached<S: PeerStream>(
     let summary = begun.session.summary();
     debug!(%why, "worker not reached");
     context.metrics.refused(RefusalKind::Upstream);
-    let answer = match begun.permit.ask_why_died(WHY_PATIENCE).await {
+    let answer = match begun.permit.ask_why_died(DEATH_CAUSE_TIMEOUT).await {
         Some(death) => {
             let list = context.registry.snapshot();
             let sentence = WorkerEnd::explained(&list, &breakpoint, &death).sentence;

@@ -17,7 +17,7 @@ use ray_relay_session::session::family::Answer;
 const NUMBERS: Range<u64> = FIRST_OWN_SEQ - 0x1000_0000..FIRST_OWN_SEQ;
 
 /// Questions whose answers have not come. More are refused: their answers would be taken for the client's own.
-const MOST: usize = 64;
+const MAX_OPEN_QUESTIONS: usize = 64;
 
 /// What was asked, and has not been answered or not been looked at.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ pub(super) enum Then {
 impl Questions {
     /// Whether no more can be asked before something is answered.
     pub(super) fn are_many(&self) -> bool {
-        self.open.len() >= MOST
+        self.open.len() >= MAX_OPEN_QUESTIONS
     }
 
     /// Whether an answer may still come.

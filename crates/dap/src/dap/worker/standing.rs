@@ -13,7 +13,7 @@ use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::Location;
 
 /// Stacks that are looked at behind a stop: the first may be one of another thread.
-const MOST: u8 = 4;
+const MAX_STACKS: u8 = 4;
 
 /// What is to be looked at.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// The program has stopped: where, the next stacks tell. Not on the way out, where the relay waits for an answer of its own.
     pub(super) fn look_for_place(&mut self) {
         if self.live.worker.holds() && !self.live.is_leaving() {
-            self.standing.left = MOST;
+            self.standing.left = MAX_STACKS;
         }
     }
 
@@ -78,7 +78,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 /// The innermost of the program's own `frames`.
 fn place_in(frames: &[StackFrame]) -> Option<Location> {
     let own = frames.iter().filter(|frame| frame.is_own());
-    own.take(MOST_FRAMES).find_map(|frame| {
+    own.take(MAX_FRAMES).find_map(|frame| {
         let function = frame.name.as_deref().unwrap_or_default();
         Location::told(frame.path(), frame.line?.into(), function)
     })
@@ -86,7 +86,7 @@ fn place_in(frames: &[StackFrame]) -> Option<Location> {
 
 /// Whether the program with these `frames` is paused in `ray_relay.breakpoint(group=True)`.
 fn asks_others(frames: &[StackFrame]) -> bool {
-    frames.iter().take(MOST_FRAMES).any(|frame| {
+    frames.iter().take(MAX_FRAMES).any(|frame| {
         frame.name.as_deref() == Some("_stop_with_group")
             && ["/ray_relay/__init__.py", "/ray_relay_hook.py"]
                 .iter()
@@ -95,7 +95,7 @@ fn asks_others(frames: &[StackFrame]) -> bool {
 }
 
 /// Frames of a stack that are looked at: it may be thousands deep.
-const MOST_FRAMES: usize = 64;
+const MAX_FRAMES: usize = 64;
 
 #[cfg(test)]
 mod tests {

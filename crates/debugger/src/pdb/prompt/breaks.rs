@@ -16,7 +16,7 @@ use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::text::escaped;
 
 /// Lines of one `commands` list.
-const MOST_COMMANDS: usize = 200;
+const MAX_COMMANDS: usize = 200;
 
 /// Where a breakpoint is to be set.
 #[derive(Deserialize)]
@@ -287,7 +287,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             left = rest;
             let first = first.trim();
             let ends = first == "end" || (!first.is_empty() && resumes(&parse(first)));
-            if !first.is_empty() && first != "end" && lines.len() < MOST_COMMANDS {
+            if !first.is_empty() && first != "end" && lines.len() < MAX_COMMANDS {
                 lines.push(first.to_owned());
             }
             if ends {

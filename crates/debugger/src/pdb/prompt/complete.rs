@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::Prompt;
 use super::answers::Completions;
-use super::request::PATIENCE;
+use super::request::REQUEST_TIMEOUT;
 use crate::pdb::commands::COMMANDS;
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::json::into_typed;
@@ -37,7 +37,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         {
             let ask =
                 json!({"frameId": frame.id, "text": text, "column": text.chars().count() + 1});
-            if let Ok(Ok(body)) = timeout(PATIENCE / 15, self.ask(Command::Completions, ask)).await
+            if let Ok(Ok(body)) =
+                timeout(REQUEST_TIMEOUT / 15, self.ask(Command::Completions, ask)).await
             {
                 let Completions { targets } = into_typed(body);
                 let labels = targets.into_iter().map(|target| target.label).take(500);

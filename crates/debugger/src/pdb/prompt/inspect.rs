@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::Prompt;
 use super::answers::{RaisedAnswer, ThreadsAnswer};
-use super::request::{PATIENCE, if_any};
+use super::request::{REQUEST_TIMEOUT, if_any};
 use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::grammar::{Span, span};
 use crate::pdb::output::{Piece, cut};
@@ -22,16 +22,16 @@ use ray_relay_base::wire::notebook::{NO_SOURCE, is_cell};
 use ray_relay_base::wire::text::escaped;
 
 /// Longest source that is fetched, in lines, and how many come at a time.
-const LONGEST_SOURCE: usize = 60_000;
+const MAX_SOURCE_LINES: usize = 60_000;
 const CHUNK: usize = 4000;
 /// The largest number of sources that are kept.
-const MOST_SOURCES: usize = 50;
+const MAX_SOURCES: usize = 50;
 /// Longest line of source that is shown, in characters.
 const WIDEST: usize = 2000;
 /// Longest local file that stands in for one that the worker does not show, in bytes.
-const LONGEST_LOCAL: u64 = 4 << 20;
+const MAX_LOCAL_FILE_BYTES: u64 = 4 << 20;
 /// Expressions displayed in one frame.
-const MOST_DISPLAYS: usize = 100;
+const MAX_DISPLAYS: usize = 100;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// The calls that `where` shows, the innermost first: file, line and function of each, as a terminal may show them.
@@ -45,7 +45,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// # Errors
     /// The connection is lost.
     pub async fn rank(&mut self) -> Result<Option<u32>, Lost> {
-        let asked = timeout(PATIENCE, self.probe(&json!({"op": "ranks"}))).await;
+        let asked = timeout(REQUEST_TIMEOUT, self.probe(&json!({"op": "ranks"}))).await;
         let answer: Option<ProbeAnswer> = asked.map_or(Ok(None), if_any)?;
         Ok(answer.and_then(|said| said.rank))
     }
@@ -234,7 +234,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let known = std::fs::metadata(file)
             .ok()
             .filter(|_| self.local_sources)?;
-        if !known.is_file() || known.len() > LONGEST_LOCAL {
+        if !known.is_file() || known.len() > MAX_LOCAL_FILE_BYTES {
             return None;
         }
         let text = String::from_utf8_lossy(&std::fs::read(file).ok()?).into_owned();
@@ -246,11 +246,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if let Some((lines, _)) = self.sources.get(file) {
             return Ok(Arc::clone(lines));
         }
-        if self.sources.len() >= MOST_SOURCES {
+        if self.sources.len() >= MAX_SOURCES {
             self.sources.clear();
         }
         let (mut lines, mut taken) = (Vec::new(), self.wire.account().nothing(MemoryUse::Messages));
-        while lines.len() < LONGEST_SOURCE {
+        while lines.len() < MAX_SOURCE_LINES {
             let ask = json!({"op": "file", "file": file, "from": lines.len(), "count": CHUNK});
             match self.probe(&ask).await {
                 Ok(ProbeAnswer { lines: more, .. }) => {
@@ -302,7 +302,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         };
         let known = self.displays.entry(frame).or_default();
         known.retain(|(expression, _)| expression != text);
-        if known.len() < MOST_DISPLAYS {
+        if known.len() < MAX_DISPLAYS {
             known.push((text.to_owned(), value.clone()));
         }
         self.say(format!("display {}: {value}\n", escaped(text)))

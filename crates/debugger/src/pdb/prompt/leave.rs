@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use super::request::{PATIENCE, program_output};
+use super::request::{REQUEST_TIMEOUT, program_output};
 use super::{Prompt, PromptEnd};
 use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::wire::PromptMessage;
@@ -30,7 +30,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             return Err("this relay keeps no sessions".to_owned());
         }
         let arguments = json!({"restart": false, "suspendDebuggee": true});
-        match timeout(PATIENCE / 6, self.ask(Command::Disconnect, arguments)).await {
+        match timeout(
+            REQUEST_TIMEOUT / 6,
+            self.ask(Command::Disconnect, arguments),
+        )
+        .await
+        {
             Ok(Ok(_)) => self.wire.close().await,
             Ok(Err(PdbError::Refused(sentence))) => return Err(sentence),
             Ok(Err(PdbError::Interrupted)) => return Err("it was interrupted".to_owned()),
@@ -57,7 +62,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// Disconnects; the sentence of a refusal.
     async fn goodbye(&mut self, kill: bool) -> Option<String> {
         let arguments = json!({"restart": false, "terminateDebuggee": kill});
-        let refusal = match timeout(PATIENCE / 6, self.ask(Command::Disconnect, arguments)).await {
+        let refusal = match timeout(
+            REQUEST_TIMEOUT / 6,
+            self.ask(Command::Disconnect, arguments),
+        )
+        .await
+        {
             Ok(Err(PdbError::Refused(sentence))) if kill => Some(sentence),
             _ => None,
         };

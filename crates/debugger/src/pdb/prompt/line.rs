@@ -8,7 +8,7 @@ use crate::pdb::grammar::{self, PdbCommand};
 use crate::pdb::help;
 
 /// Commands that one line or stop may lead to, with `;;`, aliases and breakpoints' own commands.
-const LONGEST_QUEUE: usize = 1000;
+const MAX_QUEUED_COMMANDS: usize = 1000;
 /// The largest number of aliases within aliases.
 const DEEPEST_ALIAS: usize = 20;
 
@@ -84,7 +84,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             };
             // An alias that ends with itself has no end, and may ask the debugger for nothing.
             self.worked += 1;
-            if self.worked > LONGEST_QUEUE {
+            if self.worked > MAX_QUEUED_COMMANDS {
                 self.queue.clear();
                 self.error("too many commands at once").await;
                 break;
@@ -124,7 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
         let (first, rest) = grammar::first(&line);
         if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
-            if self.queue.len() >= LONGEST_QUEUE {
+            if self.queue.len() >= MAX_QUEUED_COMMANDS {
                 self.error("too many commands at once").await;
                 return Ok(None);
             }
@@ -202,7 +202,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 Some(line) => self.say(line).await,
                 None => self.error(&format!("Unknown alias '{name}'")).await,
             },
-            (name, command) if self.aliases.len() < LONGEST_QUEUE => {
+            (name, command) if self.aliases.len() < MAX_QUEUED_COMMANDS => {
                 _ = self.aliases.insert(name.to_owned(), command.to_owned());
             }
             _ => self.error("too many aliases").await,

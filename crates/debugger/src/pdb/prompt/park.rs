@@ -21,7 +21,7 @@ use ray_relay_base::wire::json::into_typed;
 use ray_relay_base::wire::text::escaped;
 
 /// How long a debugger may take to say again where a thread stands.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// Goes on with the debugger at the other end of `stream`, which is attached and configured: as [`Self::go_on`].
@@ -65,9 +65,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             };
             let stop = match kept.stops().last().and_then(body) {
                 Some(stop) => stop,
-                None => match timeout(PATIENCE, self.next_stop()).await {
+                None => match timeout(STOP_TIMEOUT, self.next_stop()).await {
                     Ok(stop) => stop?.ok_or(PromptError::NoStop)?,
-                    Err(_) => return Err(PromptError::Late(PATIENCE)),
+                    Err(_) => return Err(PromptError::Late(STOP_TIMEOUT)),
                 },
             };
             self.arrive(stop).await?;

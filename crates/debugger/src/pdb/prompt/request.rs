@@ -17,15 +17,15 @@ use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::text::escaped;
 
 /// How long the debugger may take for what needs no code of the program to run.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an interrupted expression may take to end. Native code does not notice an interrupt, or in the main thread alone.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Events kept while the debugger is asked something.
-const MOST_EVENTS: usize = 1000;
+const MAX_EVENTS: usize = 1000;
 /// Why an interrupt has not ended an expression.
 const GOES_ON: &str = "the expression goes on in the task, which native code or its own handler keeps from the interrupt; no other command is answered before it ends";
 /// Most of the program's output in one piece, in characters.
-const LONGEST_OUTPUT: usize = 20_000;
+const MAX_OUTPUT_CHARS: usize = 20_000;
 
 /// An answer that can be done without; a lost connection cannot.
 pub(super) fn if_any<T>(answer: Result<T, PdbError>) -> Result<Option<T>, Lost> {
@@ -108,7 +108,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                         ),
                     body,
                 } => {
-                    if self.events.len() >= MOST_EVENTS {
+                    if self.events.len() >= MAX_EVENTS {
                         self.events.pop_front();
                     }
                     self.events.push_back((name, body, self.wire.keep()));
@@ -125,7 +125,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         command: Command,
         arguments: Value,
     ) -> Result<Value, PdbError> {
-        let answer = timeout(PATIENCE, self.ask(command, arguments)).await;
+        let answer = timeout(REQUEST_TIMEOUT, self.ask(command, arguments)).await;
         answer.unwrap_or_else(|_| {
             Err(PdbError::refused(format!(
                 "the debugger does not answer `{}`; it may still evaluate an expression",
@@ -207,7 +207,7 @@ pub(super) fn program_output(body: &Value) -> Option<Piece> {
     let text = body.get("output")?.as_str()?;
     match body.get("category").and_then(Value::as_str) {
         Some("telemetry") => None,
-        Some("stdout" | "stderr") => Some(Piece::Program(cut(&escaped(text), LONGEST_OUTPUT))),
-        _ => Some(Piece::Text(cut(&escaped(text), LONGEST_OUTPUT))),
+        Some("stdout" | "stderr") => Some(Piece::Program(cut(&escaped(text), MAX_OUTPUT_CHARS))),
+        _ => Some(Piece::Text(cut(&escaped(text), MAX_OUTPUT_CHARS))),
     }
 }

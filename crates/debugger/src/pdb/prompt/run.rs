@@ -28,7 +28,7 @@ const RAY_HELPERS: [&str; 4] = [
 /// Most frames that are asked for.
 const DEEPEST: usize = 5000;
 /// Steps that one command may take in the debugger.
-const MOST_STEPS: usize = 10_000;
+const MAX_STEPS: usize = 10_000;
 
 /// Where the program was when it was resumed.
 struct Before {
@@ -124,7 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let depth = self.stack.len() - self.current;
         let mut last = None;
         let mut above = self.current;
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             let there = if above > 0 { Vec::new() } else { lines.clone() };
             let ran = self
                 .run(Command::StepOut, Some((&frame.file, &there)))

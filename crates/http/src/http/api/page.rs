@@ -11,8 +11,8 @@ use ray_relay_base::timestamp::{Timestamp, unix_ms};
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 use ray_relay_view::listing::select::Filter;
 
-/// Rows of a page at most: as many as a head tells of workers.
-const MOST: usize = 10_000;
+/// As many as a head tells of workers.
+const MAX_PAGE_ROWS: usize = 10_000;
 
 /// What of the list is asked for. The default is all that lives.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -55,8 +55,11 @@ impl ListQuery {
                 ("ended", "0" | "false") => wanted.ended = false,
                 ("ended", _) => return Err("ended is 1 or 0".to_owned()),
                 ("limit", text) => {
-                    let limit = text.parse().ok().filter(|limit| (1..=MOST).contains(limit));
-                    let bounds = || format!("limit is a number of rows from 1 to {MOST}");
+                    let limit = text
+                        .parse()
+                        .ok()
+                        .filter(|limit| (1..=MAX_PAGE_ROWS).contains(limit));
+                    let bounds = || format!("limit is a number of rows from 1 to {MAX_PAGE_ROWS}");
                     wanted.limit = Some(limit.ok_or_else(bounds)?);
                 }
                 ("after", text) => wanted.after = Some(Cursor::read(text)?),

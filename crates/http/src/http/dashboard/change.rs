@@ -14,7 +14,7 @@ use ray_relay_base::memory::{Short, Taken};
 use ray_relay_ray::ray::head::HeadBody;
 
 /// How long the head is not read on while there is no memory for what it says.
-const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a head's answer of at most `limit` bytes broke off.
 pub(super) fn broken(error: &(dyn Error + Send + Sync + 'static), limit: usize) -> NotChanged {
@@ -39,7 +39,7 @@ pub(super) async fn next(
 
 /// Has `bytes` of memory, once they are there.
 pub(super) async fn hold(taken: &mut Taken, bytes: usize) -> Result<(), NotChanged> {
-    let held = taken.resize_within(bytes, MEMORY_PATIENCE).await;
+    let held = taken.resize_within(bytes, MEMORY_TIMEOUT).await;
     held.map_err(NotChanged::Short)
 }
 

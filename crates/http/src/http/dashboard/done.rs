@@ -17,13 +17,13 @@ use crate::http::refusal::chain;
 use crate::http::required_access::Described;
 
 /// Largest description of what is run, in bytes. Its files are uploaded by other requests.
-const LARGEST: usize = 4 << 20;
+const MAX_DESCRIPTION_BYTES: usize = 4 << 20;
 
 /// Largest answer to it that is read, by what it says of itself.
-const LARGEST_ANSWER: u64 = 64 << 10;
+const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
 /// How long each may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What of a job's description says what runs; its environment may hold secrets.
 const TOLD: [&str; 3] = ["entrypoint", "submission_id", "job_id"];
@@ -58,9 +58,9 @@ pub(super) async fn description(
                 answer::text(StatusCode::BAD_REQUEST, sentence)
             })?;
             let part = frame.into_data().unwrap_or_default();
-            if text.len() + part.len() > LARGEST {
+            if text.len() + part.len() > MAX_DESCRIPTION_BYTES {
                 let sentence = format!(
-                    "the description of {name} is longer than {LARGEST} bytes, and the relay records the submitted description: put files into the working_dir"
+                    "the description of {name} is longer than {MAX_DESCRIPTION_BYTES} bytes, and the relay records the submitted description: put files into the working_dir"
                 );
                 return Err(answer::text(StatusCode::PAYLOAD_TOO_LARGE, sentence));
             }
@@ -68,7 +68,7 @@ pub(super) async fn description(
         }
         Ok(())
     };
-    match timeout(PATIENCE, read).await {
+    match timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(())) => {
             let text = text.freeze();
             let details = parsed(headers, &text).and_then(|fields| details(what, &fields));
@@ -150,12 +150,12 @@ struct Submitted {
 
 /// The id that the head gave a job, and the answer as it was.
 pub(super) async fn submission(response: Response<Body>) -> (Option<String>, Response<Body>) {
-    let small = |size: u64| size <= LARGEST_ANSWER;
+    let small = |size: u64| size <= MAX_ANSWER_BYTES;
     if !response.body().size_hint().upper().is_some_and(small) {
         return (None, response);
     }
     let (parts, body) = response.into_parts();
-    match timeout(PATIENCE, body.collect()).await {
+    match timeout(BODY_TIMEOUT, body.collect()).await {
         Ok(Ok(whole)) => {
             let text = whole.to_bytes();
             let told: Submitted = serde_json::from_slice(&text).unwrap_or_default();

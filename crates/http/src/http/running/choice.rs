@@ -13,7 +13,7 @@ use ray_relay_view::listing::running::is_called;
 use ray_relay_view::listing::select::Filter;
 
 /// Longest name or pattern, in bytes.
-const LONGEST: usize = 256;
+const MAX_PATTERN_BYTES: usize = 256;
 
 /// Those that are meant; the default is all.
 #[derive(Debug, Default)]
@@ -64,8 +64,8 @@ impl Written {
 impl TaskChoice {
     /// Takes one parameter of a query; whether there is one of that name. An error is a sentence for who sent it.
     pub(super) fn take(&mut self, name: &str, value: &str) -> Result<bool, String> {
-        if value.is_empty() || value.len() > LONGEST {
-            let bounds = format!("{name} has 1 to {LONGEST} bytes");
+        if value.is_empty() || value.len() > MAX_PATTERN_BYTES {
+            let bounds = format!("{name} has 1 to {MAX_PATTERN_BYTES} bytes");
             return Err(bounds);
         }
         match name {

@@ -19,8 +19,7 @@ use ray_relay_session::agents::Failed;
 use ray_relay_session::context::Context;
 use ray_relay_view::listing::running::FailedRow;
 
-/// How long the agent may take.
-const PATIENCE: Duration = Duration::from_secs(8);
+const AGENT_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// What is kept, the latest first, of what `choice` means and `principal` may list.
 pub(super) fn rows(ctx: &Context, principal: &Principal, choice: &TaskChoice) -> Vec<Value> {
@@ -83,7 +82,7 @@ pub(super) async fn look(
     };
     let task = &failed.task;
     on_record(exchange, principal, task, (locals, Some(&failed.id))).await?;
-    let look = ctx.peers.agents.black_box(&failed, PATIENCE).await;
+    let look = ctx.peers.agents.black_box(&failed, AGENT_TIMEOUT).await;
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }

@@ -14,7 +14,7 @@ use ray_relay_ray::ray::registry::Running;
 use ray_relay_session::context::Context;
 
 /// How long one agent may take, and all of them.
-const PATIENCE: Duration = Duration::from_secs(3);
+const AGENT_TIMEOUT: Duration = Duration::from_secs(3);
 const ALL: Duration = Duration::from_secs(10);
 
 /// Agents that are asked at a time.
@@ -52,7 +52,7 @@ async fn ask<'a>(ctx: &Context, running: &[&'a Running]) -> HashMap<(&'a str, &'
     // Boxed where they are made: as a closure of a stream's they would have to be for every lifetime.
     let asked = nodes.into_iter().map(|(cluster, node_id)| {
         async move {
-            let hooked = ctx.peers.agents.hooked(cluster, node_id, PATIENCE);
+            let hooked = ctx.peers.agents.hooked(cluster, node_id, AGENT_TIMEOUT);
             let told = match timeout_at(until, hooked).await {
                 Ok(told) => told.map_err(|why| why.to_string()),
                 Err(_) => Err("there was no time left to ask the agent of its node".to_owned()),

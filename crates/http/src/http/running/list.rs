@@ -26,7 +26,7 @@ use ray_relay_view::listing::standing;
 
 /// Rows of a page, where no number is asked for, and at most.
 const PAGE: usize = 1000;
-const MOST: usize = 10_000;
+const MAX_PAGE_ROWS: usize = 10_000;
 
 const PARAMETERS: &str = "the parameters of /relay/v1/tasks are cluster and name (patterns such as train*), job (its id or \
     submission id), older_than (seconds), filter (as `ray-relay tasks --filter` takes it, again and again), state (running, or \
@@ -53,8 +53,11 @@ impl Wanted {
         for (name, value) in query::pairs(query)? {
             match &*name {
                 "limit" => {
-                    let limit = value.parse().ok().filter(|n| (1..=MOST).contains(n));
-                    let bounds = || format!("limit is a number of rows from 1 to {MOST}");
+                    let limit = value
+                        .parse()
+                        .ok()
+                        .filter(|n| (1..=MAX_PAGE_ROWS).contains(n));
+                    let bounds = || format!("limit is a number of rows from 1 to {MAX_PAGE_ROWS}");
                     wanted.limit = limit.ok_or_else(bounds)?;
                 }
                 "after" => {

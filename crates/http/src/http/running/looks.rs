@@ -30,16 +30,15 @@ use ray_relay_ray::ray::registry::{NoStack, Running};
 use ray_relay_session::agents::{NotInspected, WorkerAt};
 use ray_relay_session::context::Context;
 
-/// Largest body of a request, in bytes.
-const LARGEST: usize = 4096;
+const MAX_BODY_BYTES: usize = 4096;
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"], \"older_than\": SECONDS, \"locals\": false, \"objects\": true}, each of which may be left out; or {\"failed\": \"ID\"} alone, with \"locals\" or without";
 /// Processes that are looked at for one request.
-const MOST: usize = 512;
+const MAX_PROCESSES: usize = 512;
 /// Of these so many at a time.
 const AT_ONCE: usize = 32;
 /// How long one look may take, the part of that which an agent has, and all of a request.
-const PATIENCE: Duration = Duration::from_secs(8);
+const INSPECTION_TIMEOUT: Duration = Duration::from_secs(8);
 const BY_AGENT: Duration = Duration::from_secs(3);
 const ALL: Duration = Duration::from_secs(30);
 /// Bytes of all looks of a request.
@@ -81,7 +80,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
     let malformed = || HttpRefusal::Malformed(WANTED.into());
-    let body: Option<Value> = body::json(post.body, LARGEST).await;
+    let body: Option<Value> = body::json(post.body, MAX_BODY_BYTES).await;
     let body = body.filter(is_of_keys).ok_or_else(malformed)?;
     let alone = !body.as_object().is_some_and(|body| {
         body.keys()
@@ -108,8 +107,8 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     };
     let all = found.iter().flat_map(|one| &one.rows);
     let mut meant = processes(ctx, principal, all, &choice);
-    let left_out = meant.len().saturating_sub(MOST);
-    meant.truncate(MOST);
+    let left_out = meant.len().saturating_sub(MAX_PROCESSES);
+    meant.truncate(MAX_PROCESSES);
     let classes = meant.iter().flat_map(|process| &process.running);
     let classes = classes.map(|one| idle::class(one)).collect();
     let until = Instant::now() + ALL;
@@ -216,8 +215,13 @@ async fn look(
     on_record(exchange, principal, first, (locals, None))
         .await
         .map_err(|why| why.to_string())?;
-    let looked = timeout(PATIENCE, seen(ctx, first)).await;
-    let slow = || format!("it gives no answer within {} s", PATIENCE.as_secs());
+    let looked = timeout(INSPECTION_TIMEOUT, seen(ctx, first)).await;
+    let slow = || {
+        format!(
+            "it gives no answer within {} s",
+            INSPECTION_TIMEOUT.as_secs()
+        )
+    };
     let looked = looked.map_err(|_| slow())??;
     Ok(shown(principal, running, looked, locals))
 }

@@ -28,7 +28,7 @@ use ray_relay_session::context::Context;
 use ray_relay_view::listing::running::RunningRow;
 
 /// How long the heads may take to say what runs, those who asked before included.
-const PATIENCE: Duration = Duration::from_secs(20);
+const HEADS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What is said where they take longer.
 const SLOW: &str = "the Ray heads do not say in time what runs; ask again in a moment, or for one cluster or job alone";
@@ -48,7 +48,9 @@ async fn running(
         on: &on,
         job: choice.job.as_deref(),
     };
-    timeout(PATIENCE, ctx.registry.running(&asked)).await.ok()
+    timeout(HEADS_TIMEOUT, ctx.registry.running(&asked))
+        .await
+        .ok()
 }
 
 /// Whether `principal` may do `scope` with `running`.

@@ -17,13 +17,12 @@ use ray_relay_ray::ray::registry::{ObjectState, OwnedBy, Running, RunningIn};
 use ray_relay_session::context::Context;
 
 /// Objects of one cluster that Ray is asked for: the head asks all of its workers for each.
-const MOST: usize = 4;
+const MAX_CLUSTER_OBJECTS: usize = 4;
 
 /// How long Ray may take for all of a request.
-const PATIENCE: Duration = Duration::from_secs(6);
+const RAY_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// Objects of one process that are told of.
-const MOST_OF_ONE: usize = 4;
+const MAX_PROCESS_OBJECTS: usize = 4;
 
 /// As the hook writes one, with the digits of its id between them.
 const REF: [&str; 2] = ["ObjectRef(", ")"];
@@ -56,7 +55,7 @@ impl Awaits {
                 }
             });
             for id in ids {
-                if !awaits.ids.contains(&id) && awaits.ids.len() < MOST_OF_ONE {
+                if !awaits.ids.contains(&id) && awaits.ids.len() < MAX_PROCESS_OBJECTS {
                     awaits.ids.push(id);
                 }
             }
@@ -93,7 +92,7 @@ pub(in crate::http) async fn told(
     for (cluster, awaits) in awaits {
         let of_cluster = wanted.entry(cluster).or_default();
         for id in &awaits.ids {
-            if !of_cluster.contains(id) && of_cluster.len() < MOST {
+            if !of_cluster.contains(id) && of_cluster.len() < MAX_CLUSTER_OBJECTS {
                 of_cluster.push(id.clone());
             }
         }
@@ -114,7 +113,7 @@ pub(in crate::http) async fn told(
             }
         }
     };
-    let late = match timeout(PATIENCE, asking).await {
+    let late = match timeout(RAY_TIMEOUT, asking).await {
         Ok(()) => "Ray was asked for as many as it is at a time: look at fewer",
         Err(_) => "the Ray head does not tell of its objects in time",
     };

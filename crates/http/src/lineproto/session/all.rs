@@ -26,7 +26,7 @@ use ray_relay_view::listing::json;
 use ray_relay_view::listing::select::{ListSelection, arranged};
 
 /// Tasks that one prompt may be for.
-const MOST: usize = 256;
+const MAX_TASKS: usize = 256;
 
 /// Bytes of the output of one command that are kept of all together, and what it takes to put them together.
 const KEPT: usize = 2 << 20;
@@ -110,11 +110,11 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         let seen = visible(&self.principal, &self.context.registry.snapshot());
         let list = arranged(json::list(&seen), choice);
         let members = MeantTasks::of(&list, &meant).map_err(|why| why.to_string())?;
-        if members.len() > MOST {
+        if members.len() > MAX_TASKS {
             return Err(format!(
-                "{} tasks are too many for one prompt, which has room for {MOST}: `all job=ID` or `all ranks=0-{}` are some",
+                "{} tasks are too many for one prompt, which has room for {MAX_TASKS}: `all job=ID` or `all ranks=0-{}` are some",
                 members.len(),
-                MOST - 1
+                MAX_TASKS - 1
             ));
         }
         let ids: Vec<BreakpointId> = members

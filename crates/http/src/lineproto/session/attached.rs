@@ -28,9 +28,9 @@ use ray_relay_session::upstream;
 use ray_relay_session::upstream::park::{self, ResumeState, Resumed, Stay};
 
 /// How long the head is asked why a worker died.
-const WHY: Duration = Duration::from_secs(2);
+const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the worker is waited for when the session is over.
-const GIVEN_BACK: Duration = Duration::from_secs(3);
+const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What a person is told who leaves a task.
 pub(super) const RUNS_ON: &str = "The task runs on without a debugger.\n";
@@ -124,13 +124,13 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 }
                 drop(line);
                 let (attached, closing) = live.part();
-                attached.end(GIVEN_BACK).await;
+                attached.end(RETURN_TIMEOUT).await;
                 (closing, outcome, next)
             }
             Err(why) => {
                 self.not_reached(&mut begun.permit, &why).await;
                 let (permit, closing) = begun.part();
-                permit.end(GIVEN_BACK).await;
+                permit.end(RETURN_TIMEOUT).await;
                 (closing, Outcome::Refused, NextPrompt::List)
             }
         };
@@ -141,7 +141,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
 
     async fn not_reached(&mut self, permit: &mut Permit, why: &upstream::ConnectError) {
         self.context.metrics.refused(RefusalKind::Upstream);
-        let sentence = match permit.ask_why_died(WHY).await {
+        let sentence = match permit.ask_why_died(DEATH_CAUSE_TIMEOUT).await {
             Some(death) => self.ended(permit.breakpoint(), &death),
             None => format!("cannot reach {}: {why}", permit.breakpoint().title()),
         };
@@ -309,7 +309,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         &self,
         done: WorkerOutcome,
         live: &mut Live<'_>,
-        line: &SessionDebugger,
+        line: &mut SessionDebugger,
         stay: Option<Stay>,
     ) -> (Outcome, NextPrompt) {
         let out = &self.out;
@@ -318,7 +318,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             WorkerOutcome::Prompt(Ok(PromptEnd::TaskEnded)) => "The task has ended.\n",
             WorkerOutcome::Prompt(Ok(PromptEnd::Killed)) => "The worker process is killed.\n",
             WorkerOutcome::Prompt(Ok(end @ (PromptEnd::Terminated | PromptEnd::Lost(_)))) => {
-                let sentence = match live.worker.ask_why_died(WHY).await {
+                let sentence = match live.worker.ask_why_died(DEATH_CAUSE_TIMEOUT).await {
                     Some(why) => self.ended(live.worker.breakpoint(), &why),
                     None => {
                         let is_broken = matches!(end, PromptEnd::Lost(Lost::Broken(_)));
@@ -361,7 +361,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
     async fn tell_agent_lost(
         &self,
         live: &Live<'_>,
-        line: &SessionDebugger,
+        line: &mut SessionDebugger,
         stay: Option<Stay>,
     ) -> bool {
         let told = agent_lost(&self.context.peers.agents, &live.worker).await;

@@ -41,7 +41,7 @@ async fn two(relay: &Relay) -> [Debugpy; 2] {
 async fn until_all(relay: &Relay, state: &str) {
     let mut lists = relay.context.registry.watch();
     let are = |list: &Arc<Snapshot>| list.live.iter().all(|one| one.state.word() == state);
-    let listed = timeout(PATIENCE, lists.wait_for(are)).await;
+    let listed = timeout(TEST_TIMEOUT, lists.wait_for(are)).await;
     listed.expect("in time").unwrap();
 }
 

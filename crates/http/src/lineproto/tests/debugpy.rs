@@ -43,7 +43,7 @@ impl Debugpy {
 
     /// A person did.
     pub(super) async fn entered(&self) -> Worker {
-        let accepted = timeout(PATIENCE, self.listener.accept()).await;
+        let accepted = timeout(TEST_TIMEOUT, self.listener.accept()).await;
         let (mut stream, _) = accepted.expect("the relay dials").unwrap();
         let greeting = frame(&event("output", json!({"category": "telemetry"})));
         stream.write_all(&greeting).await.unwrap();
@@ -128,7 +128,7 @@ impl Worker {
     /// Waits until its client is gone, which lets it run on.
     pub(super) async fn let_go(mut self) {
         let gone = async { while self.commands.recv().await.is_some() {} };
-        timeout(PATIENCE, gone).await.expect("the relay closes");
+        timeout(TEST_TIMEOUT, gone).await.expect("the relay closes");
     }
 
     /// Waits until `wanted` was asked for.

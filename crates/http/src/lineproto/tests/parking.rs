@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::conversation::Conversation;
-use ray_relay_base::wire::dap::kept::MOST;
+use ray_relay_base::wire::dap::kept::MAX_KEPT_BYTES;
 use ray_relay_base::wire::dap::message::{event, request};
 use ray_relay_debugger::debugger::kept::Stored;
 use ray_relay_debugger::keeper::testing::{self, KeeperPlace, KeptRelay};
@@ -23,7 +23,7 @@ use ray_relay_session::session::state::SessionState;
 pub(super) async fn until_listed(context: &Context, id: BreakpointId, word: &str) {
     let mut lists = context.registry.watch();
     let is_so = lists.wait_for(|list| list.find(id).is_some_and(|row| row.state.word() == word));
-    timeout(PATIENCE, is_so).await.expect(word).unwrap();
+    timeout(TEST_TIMEOUT, is_so).await.expect(word).unwrap();
 }
 
 /// Waits until what the debugger parked by `who` has said is read: its answer to a question comes behind that.
@@ -37,7 +37,7 @@ async fn until_heard(relay: &Relay, who: &str, id: BreakpointId) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, heard).await.expect("it answers");
+    timeout(TEST_TIMEOUT, heard).await.expect("it answers");
 }
 
 /// A relay, a debugpy breakpoint, and what `who` sees of it.
@@ -115,7 +115,7 @@ async fn who_comes_again_is_at_the_prompt_as_it_was() {
         "{shown}"
     );
     until_listed(&relay.context, id, "attached").await;
-    timeout(PATIENCE, ann.ended).await.unwrap().unwrap();
+    timeout(TEST_TIMEOUT, ann.ended).await.unwrap().unwrap();
     again.say("alias\n").await;
     assert!(again.until("(Pdb) ").await.contains("pp9 = p 9"));
     again.say("n\n").await;
@@ -240,7 +240,7 @@ async fn what_is_kept_of_the_output_is_bounded_and_what_was_cut_is_said() {
         "{shown}"
     );
     assert!(shown.contains("\n299 x") && !shown.contains("\n9 x"));
-    assert!(shown.len() < 2 * MOST);
+    assert!(shown.len() < 2 * MAX_KEPT_BYTES);
 }
 
 #[tokio::test]
@@ -284,7 +284,7 @@ async fn edits(relay: &Relay, who: &str, id: BreakpointId) -> (Conversation<Dupl
     editor.send(&request(2, "attach", attach)).await.unwrap();
     let mut told = String::new();
     loop {
-        let message = timeout(PATIENCE, editor.read()).await.unwrap().unwrap();
+        let message = timeout(TEST_TIMEOUT, editor.read()).await.unwrap().unwrap();
         told += message["body"]["output"].as_str().unwrap_or_default();
         match message["event"].as_str() {
             Some("initialized") => {
@@ -315,7 +315,7 @@ async fn an_editor_goes_on_with_a_prompt_and_a_prompt_with_an_editor() {
     let next = request(4, "next", json!({"threadId": 1}));
     editor.send(&next).await.unwrap();
     worker.asked("next").await;
-    while timeout(PATIENCE, editor.read()).await.unwrap().unwrap()["event"] != "stopped" {}
+    while timeout(TEST_TIMEOUT, editor.read()).await.unwrap().unwrap()["event"] != "stopped" {}
     drop(editor);
     until_listed(&relay.context, id, "parked").await;
     let mut again = Person::connect(&relay);

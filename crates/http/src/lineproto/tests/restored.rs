@@ -91,7 +91,10 @@ fn standing(pending: &str) -> Value {
 async fn until_gone(relay: &Relay, breakpoint: &Breakpoint) {
     let mut lists = relay.context.registry.watch();
     let gone = lists.wait_for(|list| list.find(breakpoint.id).is_none());
-    timeout(PATIENCE, gone).await.expect("given back").unwrap();
+    timeout(TEST_TIMEOUT, gone)
+        .await
+        .expect("given back")
+        .unwrap();
 }
 
 #[tokio::test]
@@ -112,7 +115,7 @@ async fn it_stands_as_it_did_for_whoever_had_it_once_that_is_on_record() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, parked).await.unwrap();
+    timeout(TEST_TIMEOUT, parked).await.unwrap();
 
     let mut person = Person::connect(&relay);
     person.say(&format!("enter {}\n", breakpoint.id)).await;
@@ -142,7 +145,7 @@ async fn what_had_not_reached_it_does_and_it_can_be_released() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, begun).await.unwrap();
+    timeout(TEST_TIMEOUT, begun).await.unwrap();
     let list = context.registry.snapshot();
     let row = list.find(breakpoint.id).unwrap();
     let may = authorise(&Principal::anonymous(), row, Scope::Terminal).unwrap();
@@ -183,7 +186,7 @@ async fn one_that_is_not_kept_or_was_being_left_runs_on() {
         let mut prompt = given(&relay, &breakpoint, keeps_ms, at).await;
         assert_eq!(until(&mut prompt, "\n").await, "c\n");
         prompt.shutdown().await.unwrap();
-        let rest = timeout(PATIENCE, prompt.read_u8()).await.unwrap();
+        let rest = timeout(TEST_TIMEOUT, prompt.read_u8()).await.unwrap();
         assert!(rest.is_err(), "it is told once");
         until_gone(&relay, &breakpoint).await;
     }
@@ -221,7 +224,7 @@ async fn one_whose_relay_is_killed_as_it_is_entered_is_kept() {
     assert!(early.is_err(), "it is entered before the keeper has it");
     tokio::time::resume();
     let link = KeptRelay::linked(keeper, Vec::new());
-    let dialled = timeout(PATIENCE, dialled).await;
+    let dialled = timeout(TEST_TIMEOUT, dialled).await;
     let _prompt = dialled.expect("the relay dials");
     // All that the relay is to the keeper.
     link.killed().await;
@@ -248,7 +251,7 @@ async fn one_that_was_never_dialled_is_no_session() {
     let socket = TcpSocket::new_v4().unwrap();
     let connection = socket.as_fd().try_clone_to_owned().unwrap();
     let restored = Restored::left(testing::left(connection, &stored)).unwrap();
-    let claimed = timeout(PATIENCE, restored.claim(&relay.context)).await;
+    let claimed = timeout(TEST_TIMEOUT, restored.claim(&relay.context)).await;
     assert!(claimed.unwrap().is_none());
     let list = relay.context.registry.snapshot();
     assert!(list.find(breakpoint.id).unwrap().is_paused(), "it is free");

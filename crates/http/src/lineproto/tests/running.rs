@@ -15,7 +15,7 @@ async fn a_task_that_runs_is_stopped_by_a_session_of_the_relays_own() {
     );
     person.say(&said).await;
     let links = &relay.context.peers.links;
-    let arrived = timeout(PATIENCE, links.arrived()).await;
+    let arrived = timeout(TEST_TIMEOUT, links.arrived()).await;
     let arrived = arrived.expect("a session is opened");
     // Who asks is who is asked of.
     assert_eq!(arrived.principal.subject(), "ed");
@@ -49,12 +49,12 @@ async fn leaving_before_the_stop_closes_that_session() {
     let mut person = Person::connect(&relay);
     person.say("running 1f2e3d4c5b\n").await;
     let links = &relay.context.peers.links;
-    let arrived = timeout(PATIENCE, links.arrived()).await.unwrap();
+    let arrived = timeout(TEST_TIMEOUT, links.arrived()).await.unwrap();
     let mut session = Conversation::new(arrived.stream, 1 << 20);
     assert_eq!(session.read().await.unwrap()["command"], "initialize");
     person.say("quit\n").await;
     person.rest().await;
-    let over = timeout(PATIENCE, session.read()).await;
+    let over = timeout(TEST_TIMEOUT, session.read()).await;
     assert!(over.expect("it is told").is_err());
 }
 

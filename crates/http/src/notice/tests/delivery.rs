@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::counted;
-use crate::notice::delivery::{FIRST, KEPT, LONGEST, Outcome, Post, run};
+use crate::notice::delivery::{FIRST_BACKOFF, KEPT, MAX_BACKOFF, Outcome, Post, run};
 use crate::notice::message::Notice;
-use crate::notice::queue::{MOST, Queue};
+use crate::notice::queue::{MAX_NOTICES, Queue};
 use ray_relay_access::telemetry::Metrics;
 use ray_relay_base::config::NoticeEvent;
 use ray_relay_ray::ray::testing::paused;
@@ -90,7 +90,7 @@ async fn a_notice_is_tried_again_ever_later_and_the_next_waits_for_it() {
         let most = Duration::from_secs(most);
         // Not at the same time as other relays.
         assert!(
-            pause >= most / 2 && pause <= most + FIRST / 10,
+            pause >= most / 2 && pause <= most + FIRST_BACKOFF / 10,
             "{pauses:?}"
         );
     }
@@ -108,7 +108,7 @@ async fn the_webhook_says_when_it_wants_to_be_asked_within_bounds() {
     ];
     let (_, pauses, _) = posted(outcomes, &["a"], KEPT).await;
     let rounded: Vec<_> = pauses.iter().map(Duration::as_secs).collect();
-    assert_eq!(rounded, [FIRST.as_secs(), 7, LONGEST.as_secs()]);
+    assert_eq!(rounded, [FIRST_BACKOFF.as_secs(), 7, MAX_BACKOFF.as_secs()]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,13 +122,13 @@ async fn a_notice_that_is_refused_is_not_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn after_an_hour_a_notice_is_given_up_and_a_dead_webhook_is_asked_no_faster() {
-    let (ids, pauses, metrics) = posted([], &["a", "b", "c"], KEPT + 4 * LONGEST).await;
+    let (ids, pauses, metrics) = posted([], &["a", "b", "c"], KEPT + 4 * MAX_BACKOFF).await;
     assert_eq!(ids.last().unwrap(), "c");
     assert_eq!(ids.iter().filter(|id| *id == "b").count(), 1, "{ids:?}");
     assert!(ids.iter().filter(|id| *id == "a").count() > 12, "{ids:?}");
     let settled = &pauses[10..];
     assert!(
-        settled.iter().all(|pause| *pause >= LONGEST / 2),
+        settled.iter().all(|pause| *pause >= MAX_BACKOFF / 2),
         "{pauses:?}"
     );
     assert!(counted(&metrics, "paused", "failed") >= 2);
@@ -138,10 +138,10 @@ async fn after_an_hour_a_notice_is_given_up_and_a_dead_webhook_is_asked_no_faste
 async fn of_too_many_the_oldest_are_dropped_and_counted() {
     let metrics = Metrics::new().unwrap();
     let queue = Queue::new(metrics.clone());
-    for n in 0..MOST + 44 {
+    for n in 0..MAX_NOTICES + 44 {
         queue.push(notice(&n.to_string()));
     }
-    assert_eq!(queue.len(), MOST);
+    assert_eq!(queue.len(), MAX_NOTICES);
     assert_eq!(queue.next().await.id, "44");
     assert_eq!(counted(&metrics, "paused", "dropped"), 44);
 }

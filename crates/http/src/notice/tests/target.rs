@@ -21,7 +21,7 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::text::hex;
 use ray_relay_ray::ray::testing::paused;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What is secret about the address.
 const PATH: &str = "/services/T0/SECRET?token=HIDDEN";
@@ -90,7 +90,7 @@ async fn answer(listener: &TcpListener, answer: &str) -> (String, Vec<u8>) {
         let head = String::from_utf8(read[..end].to_vec()).unwrap();
         (head, read[end + 4..].to_vec())
     };
-    timeout(PATIENCE, serve).await.unwrap()
+    timeout(TEST_TIMEOUT, serve).await.unwrap()
 }
 
 fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
@@ -226,7 +226,7 @@ async fn nothing_of_the_address_the_key_or_an_answer_is_in_the_log() {
     };
     tokio::select! {
         () = run(&target, target.host(), &queue, &metrics) => {}
-        done = timeout(PATIENCE, answers) => done.unwrap(),
+        done = timeout(TEST_TIMEOUT, answers) => done.unwrap(),
     }
     let logged = log.text();
     for told in ["500", "404", "tried again", "refuses", "127.0.0.1"] {

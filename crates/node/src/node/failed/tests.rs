@@ -128,7 +128,7 @@ async fn what_is_old_is_forgotten() {
 /// As many as there may be, each as long as it may be, are a message.
 #[test]
 fn all_rows_are_one_message() {
-    use ray_relay_base::wire::tunnel::messages::{FromAgent, LARGEST, written};
+    use ray_relay_base::wire::tunnel::messages::{FromAgent, MAX_MESSAGE_BYTES, written};
     let long = "\"".repeat(300);
     let row = FailedTask {
         node_id: long[..64].into(),
@@ -142,10 +142,10 @@ fn all_rows_are_one_message() {
         line: u32::MAX,
         ..task(1, 1)
     };
-    let tasks = vec![row; MOST_FAILED];
+    let tasks = vec![row; MAX_AGENT_FAILURES];
     let trouble = Some(Sentence::new(&"x".repeat(1000)));
     let text = written(&FromAgent::Failed(Failures { tasks, trouble }));
-    assert!(text.len() < LARGEST, "{}", text.len());
+    assert!(text.len() < MAX_MESSAGE_BYTES, "{}", text.len());
 }
 
 proptest! {

@@ -9,11 +9,10 @@ use tokio::time::{Instant, timeout_at};
 use super::connect_in;
 use crate::node::look::TargetVerifier;
 
-/// Workers that are told of.
-const MOST: usize = 4096;
+const MAX_WORKERS: usize = 4096;
 
 /// Names in a folder that are looked at. Workers that were killed leave theirs behind.
-const MOST_NAMES: usize = 1 << 16;
+const MAX_NAMES: usize = 1 << 16;
 
 /// The workers that have one, by the numbers by which they call themselves; `None`: that is not known until then.
 pub(in crate::node) async fn present(look: &TargetVerifier, until: Instant) -> Option<Vec<u32>> {
@@ -26,7 +25,7 @@ async fn all(look: &TargetVerifier) -> Vec<u32> {
         let folder = session.folder.clone();
         let named = tokio::task::spawn_blocking(move || named(&folder)).await;
         for number in named.ok().and_then(Result::ok).unwrap_or_default() {
-            if found.len() >= MOST {
+            if found.len() >= MAX_WORKERS {
                 return found;
             }
             // One that holds Python's lock takes the connection as well: the system does that.
@@ -56,7 +55,7 @@ async fn is_its(look: &TargetVerifier, stream: &UnixStream, number: u32) -> bool
 
 /// The numbers in the names of hooks' sockets, whichever process has them. It blocks.
 fn named(folder: &Path) -> io::Result<Vec<u32>> {
-    let names = std::fs::read_dir(folder)?.flatten().take(MOST_NAMES);
+    let names = std::fs::read_dir(folder)?.flatten().take(MAX_NAMES);
     let number = |name: std::ffi::OsString| {
         let digits = name.to_str()?.strip_prefix("ray-relay-")?;
         digits.parse().ok()

@@ -11,8 +11,7 @@ use tokio::process::Command;
 
 use super::Processes;
 
-/// Bytes of an environment that are read.
-const LONGEST_ENVIRONMENT: u64 = 1 << 20;
+const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
 
 /// The process of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,7 +134,7 @@ impl Processes {
     pub(in crate::node) fn started_with(&self, pid: u32, name: &str) -> Option<String> {
         let mut environment = Vec::new();
         let file = File::open(self.root.join(format!("{pid}/environ"))).ok()?;
-        file.take(LONGEST_ENVIRONMENT)
+        file.take(MAX_ENVIRONMENT_BYTES)
             .read_to_end(&mut environment)
             .ok()?;
         let mut found = String::new();

@@ -25,13 +25,12 @@ pub(super) const LARGE: usize = 128 << 10;
 const AT_ONCE: usize = 2;
 
 /// How long an answer waits for its turn, and for memory.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TURN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a head rests, as a multiple of the time that its last large answer took: it has a third at most.
 const REST: u32 = 2;
 
-/// The longest rest.
-const LONGEST_REST: Duration = Duration::from_secs(10);
+const MAX_REST_PERIOD: Duration = Duration::from_secs(10);
 
 static ALL: Semaphore = Semaphore::const_new(AT_ONCE);
 
@@ -114,7 +113,7 @@ impl Turns {
                 return Err(NotRead::TooLarge);
             }
             if turn.is_none() && read.len() + data.len() > LARGE {
-                let own = timeout(PATIENCE, self.turn()).await;
+                let own = timeout(TURN_TIMEOUT, self.turn()).await;
                 turn = own.ok().flatten();
                 if turn.is_none() {
                     return Err(NotRead::Crowded);
@@ -160,13 +159,13 @@ async fn hold(taken: &mut Taken, bytes: usize) -> Result<(), NotRead> {
     if taken.resize_beyond(2 * LARGE, bytes).is_ok() {
         return Ok(());
     }
-    let held = taken.resize_within(bytes, PATIENCE).await;
+    let held = taken.resize_within(bytes, TURN_TIMEOUT).await;
     held.map_err(|_| NotRead::Crowded)
 }
 
 impl Drop for HeadTurn {
     fn drop(&mut self) {
-        let rest = (self.began.elapsed() * REST).min(LONGEST_REST);
+        let rest = (self.began.elapsed() * REST).min(MAX_REST_PERIOD);
         *self.turns.rested.lock() = Instant::now() + rest;
     }
 }

@@ -44,7 +44,7 @@ pub const JSON: &str = "application/json";
 
 /// How long a proxied request may wait for the head of its answer after the last byte of its own
 /// body went out. Generous: Ray's profiling requests answer only when the profile is done.
-const PROXY_PATIENCE: Duration = Duration::from_secs(120);
+const PROXY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A client for one head. Cheap to clone; connections are pooled.
 #[derive(Clone, Debug)]
@@ -169,8 +169,8 @@ impl HeadClient {
             biased;
             answer = answer.as_mut() => answer.map_err(|error| self.unreachable(&*error)),
             // An upload may take as long as it moves; only standing still counts.
-            () = progress.stalled(PROXY_PATIENCE) => {
-                Err(HeadError::TimedOut { address: self.inner.address.clone(), after: PROXY_PATIENCE })
+            () = progress.stalled(PROXY_TIMEOUT) => {
+                Err(HeadError::TimedOut { address: self.inner.address.clone(), after: PROXY_TIMEOUT })
             }
         }
     }

@@ -202,7 +202,7 @@ async fn a_silent_head_is_given_up() {
         client.send(request).await,
         Err(HeadError::TimedOut { .. })
     ));
-    assert_eq!(began.elapsed().as_secs(), PROXY_PATIENCE.as_secs());
+    assert_eq!(began.elapsed().as_secs(), PROXY_TIMEOUT.as_secs());
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use serde::de::Error as _;
 
 use super::{Frame, Local, Look, Source, Thread, Unreadable};
 
-/// Bytes of it that are read: it says more of each frame than a look has.
-pub const LARGEST: usize = 8 * super::LARGEST;
+/// py-spy says more of each frame than a look has.
+pub const MAX_DUMP_BYTES: usize = 8 * super::MAX_INSPECTION_BYTES;
 
 #[derive(Deserialize)]
 struct Dumped {
@@ -36,9 +36,9 @@ impl Look {
     /// The look that py-spy's `json` of the process `pid` is.
     ///
     /// # Errors
-    /// [`Unreadable`]: it is none, or longer than [`LARGEST`].
+    /// [`Unreadable`]: it is none, or longer than [`MAX_DUMP_BYTES`].
     pub fn of_py_spy(json: &[u8], pid: u32) -> Result<Self, Unreadable> {
-        if json.len() > LARGEST {
+        if json.len() > MAX_DUMP_BYTES {
             return Err(serde_json::Error::custom("it is too long").into());
         }
         let threads: Vec<Dumped> = serde_json::from_slice(json)?;

@@ -20,7 +20,7 @@ const LEAST: usize = 8;
 const NAMED: Duration = Duration::from_secs(3);
 
 /// The whole question to all heads, with the wait for others who ask.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whether `text` can only be a worker id of Ray's, or as much of its beginning as tells one from others.
 pub fn names_worker(text: &str) -> bool {
@@ -40,7 +40,9 @@ impl Registry {
         if !names_worker(&worker) {
             return None;
         }
-        timeout(PATIENCE, self.ask(cluster, &worker)).await.ok()?
+        timeout(LOOKUP_TIMEOUT, self.ask(cluster, &worker))
+            .await
+            .ok()?
     }
 
     async fn ask(&self, cluster: Option<&str>, worker: &str) -> Option<BreakpointId> {

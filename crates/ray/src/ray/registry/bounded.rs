@@ -14,29 +14,29 @@ use serde::de::{
 use serde_json::value::RawValue;
 
 /// Bytes of an id: those of Ray have 56.
-pub(super) const LONGEST_ID: usize = 256;
+pub(super) const MAX_ID_BYTES: usize = 256;
 
 /// Bytes of a text that people read.
-const LONGEST: usize = 2 << 10;
+const MAX_TEXT_BYTES: usize = 2 << 10;
 
 /// Bytes of a text in which something is looked for, such as a traceback.
 const LONG: usize = 64 << 10;
 
 /// Bytes of one row: those of Ray have about one thousand, and what a runtime environment takes.
-pub(super) const LONGEST_ROW: usize = 1 << 20;
+pub(super) const MAX_ROW_BYTES: usize = 1 << 20;
 
 /// Kinds of resources that are read of one task.
 const AMOUNTS: usize = 64;
 
-/// The first `MOST` of a list. One that is no row is passed over.
+/// The first `MAX_ROWS` of a list. One that is no row is passed over.
 #[derive(Debug, Clone)]
-pub(super) struct FirstRows<T, const MOST: usize> {
+pub(super) struct FirstRows<T, const MAX_ROWS: usize> {
     pub(super) read: Vec<T>,
-    /// Those beyond, and those that are longer than [`LONGEST_ROW`].
+    /// Those beyond, and those that are longer than [`MAX_ROW_BYTES`].
     pub(super) left_out: usize,
 }
 
-impl<T, const MOST: usize> Default for FirstRows<T, MOST> {
+impl<T, const MAX_ROWS: usize> Default for FirstRows<T, MAX_ROWS> {
     fn default() -> Self {
         Self {
             read: Vec::new(),
@@ -45,16 +45,16 @@ impl<T, const MOST: usize> Default for FirstRows<T, MOST> {
     }
 }
 
-impl<'de, T: DeserializeOwned, const MOST: usize> Deserialize<'de> for FirstRows<T, MOST> {
+impl<'de, T: DeserializeOwned, const MAX_ROWS: usize> Deserialize<'de> for FirstRows<T, MAX_ROWS> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_seq(RowsVisitor(PhantomData))
     }
 }
 
-struct RowsVisitor<T, const MOST: usize>(PhantomData<T>);
+struct RowsVisitor<T, const MAX_ROWS: usize>(PhantomData<T>);
 
-impl<'de, T: DeserializeOwned, const MOST: usize> Visitor<'de> for RowsVisitor<T, MOST> {
-    type Value = FirstRows<T, MOST>;
+impl<'de, T: DeserializeOwned, const MAX_ROWS: usize> Visitor<'de> for RowsVisitor<T, MAX_ROWS> {
+    type Value = FirstRows<T, MAX_ROWS>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of rows")
@@ -62,12 +62,12 @@ impl<'de, T: DeserializeOwned, const MOST: usize> Visitor<'de> for RowsVisitor<T
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<Self::Value, A::Error> {
         let mut all = FirstRows::default();
-        for _ in 0..MOST {
+        for _ in 0..MAX_ROWS {
             let Some(row) = rows.next_element::<Box<RawValue>>()? else {
                 return Ok(all);
             };
             match row.get().len() {
-                0..=LONGEST_ROW => all.read.extend(serde_json::from_str::<T>(row.get())),
+                0..=MAX_ROW_BYTES => all.read.extend(serde_json::from_str::<T>(row.get())),
                 _ => all.left_out += 1,
             }
         }
@@ -148,9 +148,9 @@ pub(super) fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, 
     Ok(read.filter(|millis| (1..=LAST).contains(millis)))
 }
 
-/// A string of [`LONGEST`] bytes at most; null and everything else is empty.
+/// A string of [`MAX_TEXT_BYTES`] bytes at most; null and everything else is empty.
 pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    string(from, LONGEST)
+    string(from, MAX_TEXT_BYTES)
 }
 
 /// A string of [`LONG`] bytes at most.
@@ -160,16 +160,16 @@ pub(super) fn long<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Erro
 
 /// The last [`LONG`] bytes of a string.
 pub(super) fn end<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let mut text = string(from, LONGEST_ROW)?;
+    let mut text = string(from, MAX_ROW_BYTES)?;
     let from = text.ceil_char_boundary(text.len().saturating_sub(LONG));
     Ok(text.split_off(from))
 }
 
-/// A name that is compared with others, which a part of it must not be: empty where it is longer than [`LONGEST_ID`].
+/// A name that is compared with others, which a part of it must not be: empty where it is longer than [`MAX_ID_BYTES`].
 pub(super) fn id<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     // With room for a character that tells that there is more.
-    let mut id = string(from, LONGEST_ID + 4)?;
-    if id.len() > LONGEST_ID {
+    let mut id = string(from, MAX_ID_BYTES + 4)?;
+    if id.len() > MAX_ID_BYTES {
         id = String::new();
     }
     Ok(id)
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!((ids, list.left_out), (vec!["a", "b"], 2));
         let long = format!(
             r#"[{{"id": "a"}}, {{"text": "{}"}}]"#,
-            "x".repeat(LONGEST_ROW)
+            "x".repeat(MAX_ROW_BYTES)
         );
         let list = rows(&long);
         assert_eq!((list.read.len(), list.left_out), (1, 1));
@@ -299,14 +299,14 @@ mod tests {
     fn names_are_cut_on_arrival_and_ids_are_whole_or_none() {
         let long = "é".repeat(LONG);
         let amounts: BTreeMap<_, _> = (0..1000).map(|n| (format!("r{n}"), 1.0)).collect();
-        let row = serde_json::json!([{"id": "f".repeat(LONGEST_ID + 1), "text": long, "end": format!("a{long}z"),
-            "amounts": amounts}, {"id": "f".repeat(LONGEST_ID), "text": 5, "amounts": {"CPU": "many"}}]);
+        let row = serde_json::json!([{"id": "f".repeat(MAX_ID_BYTES + 1), "text": long, "end": format!("a{long}z"),
+            "amounts": amounts}, {"id": "f".repeat(MAX_ID_BYTES), "text": 5, "amounts": {"CPU": "many"}}]);
         let list = rows(&row.to_string());
         let [first, second] = &list.read[..] else {
             panic!("{list:?}");
         };
-        assert_eq!((first.id.len(), second.id.len()), (0, LONGEST_ID));
-        assert_eq!((first.text.len(), second.text.len()), (LONGEST, 0));
+        assert_eq!((first.id.len(), second.id.len()), (0, MAX_ID_BYTES));
+        assert_eq!((first.text.len(), second.text.len()), (MAX_TEXT_BYTES, 0));
         assert!(first.end.len() <= LONG && first.end.ends_with("éz"));
         assert_eq!(first.amounts.as_ref().unwrap().len(), AMOUNTS);
         assert!(second.amounts.is_none());

@@ -111,7 +111,7 @@ pub struct Location {
 pub const SUBMITTER: &str = "ray_relay_submitter";
 
 /// Longest name of a file or function that a debugger says, in characters.
-const LONGEST_PLACE: usize = 120;
+const MAX_LOCATION_CHARS: usize = 120;
 
 impl Location {
     /// As a debugger says it, without the folder: that may be one of the client's, by its mappings. `None` for Ray's own frames
@@ -124,7 +124,7 @@ impl Location {
         if file.is_empty() || RAY_FRAMES.iter().any(|ray| path.ends_with(ray)) {
             return None;
         }
-        let fit = |text: &str| shortened(&one_line(text), LONGEST_PLACE);
+        let fit = |text: &str| shortened(&one_line(text), MAX_LOCATION_CHARS);
         Some(Self {
             file: fit(file),
             line: u32::try_from(line).ok()?,

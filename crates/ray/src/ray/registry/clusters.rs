@@ -21,7 +21,7 @@ use crate::ray::registry::{BreakpointId, FoundHead};
 
 /// Questions after workers that were left which a head is asked at a time: thousands may be left at once, and each has a
 /// connection while it is asked after.
-const LOOKS: usize = 16;
+const MAX_WORKER_QUERIES: usize = 16;
 
 /// Those who ask a head at a time for all that runs: each answer may have ten thousand rows.
 const RUNNING: usize = 2;
@@ -165,7 +165,7 @@ impl ClusterHandle {
             nodes_now: Notify::new(),
             nodes_asked: watch::Sender::default(),
             suspects: Suspects::default(),
-            looks: Semaphore::new(LOOKS),
+            looks: Semaphore::new(MAX_WORKER_QUERIES),
             listings: Semaphore::new(RUNNING),
             polled: watch::Sender::default(),
             exited: watch::Sender::default(),

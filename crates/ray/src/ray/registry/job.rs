@@ -9,7 +9,7 @@ use crate::ray::registry::{Registry, query};
 use ray_relay_base::wire::text::one_line;
 
 /// How long the head may take to know: the supervisor of a submitted job looks after its driver once a second.
-const PATIENCE: Duration = Duration::from_secs(10);
+const JOB_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pause between two questions for the job.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ impl Registry {
     /// seconds. Cancel safe.
     pub async fn job_end(&self, cluster: &str, job: &str) -> Option<String> {
         let head = self.shared.clusters.named(cluster)?.head.clone()?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + JOB_TIMEOUT;
         loop {
             match query::jobs(&head).await {
                 Ok(rows) => {

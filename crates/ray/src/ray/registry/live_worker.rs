@@ -19,7 +19,7 @@ const NAMED: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The whole look-up.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Registry {
     /// The live worker `worker_id` of `cluster`, as a breakpoint that is in no list and has no port: what rights are judged by.
@@ -62,7 +62,7 @@ impl Registry {
             names.provisional = !settled;
             Some(Arc::new(seen(Arc::clone(&handle.name), target, names)))
         };
-        timeout(PATIENCE, looked).await.ok()?
+        timeout(LOOKUP_TIMEOUT, looked).await.ok()?
     }
 
     /// The same worker as `before`, once Ray has had the time to report what it runs: where that is still the same task, it is

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::ray::head::{HeadClient, HeadError};
-use crate::ray::registry::bounded::{LONGEST_ID, LONGEST_ROW};
+use crate::ray::registry::bounded::{MAX_ID_BYTES, MAX_ROW_BYTES};
 use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::follow::{Follow, PollResult};
 use crate::ray::registry::nodes::Nodes;
@@ -23,7 +23,7 @@ use crate::ray::registry::{Change, PollOutcome, query};
 use ray_relay_base::wire::backoff::Backoff;
 
 /// How long a new breakpoint may wait for its node's state before it is listed without.
-const NODE_PATIENCE: Duration = Duration::from_secs(1);
+const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Least time from the beginning of a poll to the next, however many sessions end.
 const SPACING: Duration = Duration::from_millis(25);
@@ -211,7 +211,7 @@ impl Poller<'_> {
         let cluster = self.cluster;
         if self.shared.with(|state| state.wants_nodes(cluster, &rows)) {
             // Listed first and struck off a moment later, a lost node's workers would flicker.
-            let _ = tokio::time::timeout(NODE_PATIENCE, self.nodes.check()).await;
+            let _ = tokio::time::timeout(NODE_TIMEOUT, self.nodes.check()).await;
         }
         let mut taking = self
             .shared
@@ -292,8 +292,8 @@ impl Lacking {
         let odd = self.left_out + self.nameless;
         if odd > 0 {
             return Some(format!(
-                "the Ray head sent {odd} rows that the relay refuses, so breakpoints may be missing from this list. It takes {LIMIT}, of {} KiB at most and with ids of {LONGEST_ID} characters at most; is it a Ray head that answers at that address?",
-                LONGEST_ROW >> 10
+                "the Ray head sent {odd} rows that the relay refuses, so breakpoints may be missing from this list. It takes {LIMIT}, of {} KiB at most and with ids of {MAX_ID_BYTES} characters at most; is it a Ray head that answers at that address?",
+                MAX_ROW_BYTES >> 10
             ));
         }
         if let Some(total) = self.cut {

@@ -11,10 +11,9 @@ use ray_relay_base::wire::text::one_line;
 const UNIT: f64 = 10_000.0;
 
 /// Kinds of resources that are kept of one task: a cluster may have any number, and names them as it likes.
-const MOST: usize = 16;
+const MAX_RESOURCES: usize = 16;
 
-/// The longest name that is kept, in characters.
-const LONGEST: usize = 60;
+const MAX_NAME_CHARS: usize = 60;
 
 /// An amount of one resource.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,10 +57,10 @@ impl Resources {
         for (name, amount) in required {
             let amount = Amount::read(*amount).filter(|amount| *amount > Amount::default());
             if let (Some(name), Some(amount)) = (of_node(name), amount)
-                && read.len() < MOST
+                && read.len() < MAX_RESOURCES
             {
                 *read
-                    .entry(one_line(name).chars().take(LONGEST).collect())
+                    .entry(one_line(name).chars().take(MAX_NAME_CHARS).collect())
                     .or_default() += amount;
             }
         }
@@ -166,10 +165,10 @@ mod tests {
         let long = format!("{}\n", "x".repeat(500));
         assert_eq!(
             json(&[(&long, 1.0)]),
-            format!("{{\"{}\":1.0}}", "x".repeat(LONGEST))
+            format!("{{\"{}\":1.0}}", "x".repeat(MAX_NAME_CHARS))
         );
         let many: Vec<_> = (0..100).map(|n| n.to_string()).collect();
         let many: Vec<_> = many.iter().map(|name| (&**name, 1.0)).collect();
-        assert_eq!(Resources::of(&many).0.len(), MOST);
+        assert_eq!(Resources::of(&many).0.len(), MAX_RESOURCES);
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct Stopped {
 }
 
 /// Longest name of an exception's type that is shown, in characters.
-const LONGEST_TYPE: usize = 80;
+const MAX_TYPE_CHARS: usize = 80;
 
 /// What a dump of py-spy says: the first thread that waits in Ray's debugger. A post-mortem has
 /// no location here, because the frame that raised is gone from the stack.
@@ -70,7 +70,7 @@ pub(super) fn raised(traceback: &str) -> Option<String> {
     }
     let name = behind?.split(':').next().unwrap_or_default().trim_end();
     let is_name = !name.is_empty()
-        && name.chars().count() <= LONGEST_TYPE
+        && name.chars().count() <= MAX_TYPE_CHARS
         && name
             .chars()
             .all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'));

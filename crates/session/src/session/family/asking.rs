@@ -12,7 +12,7 @@ use ray_relay_debugger::pdb::ComparisonKey;
 use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Questions that wait for one session.
-pub(super) const WAITING: usize = 8;
+pub(super) const MAX_QUESTIONS: usize = 8;
 
 /// What a task is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,10 +13,10 @@ use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Location};
 
 /// How long after the last goodbye of a family another one counts as said with it: VS Code says all within a millisecond,
 /// and a network has its own pace.
-const MOMENT: Duration = Duration::from_millis(200);
+const NEXT_DISCONNECT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// How long all of them may take.
-const LONGEST: Duration = Duration::from_secs(1);
+const ALL_DISCONNECTS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A worker, and which of its stops.
 pub type Stop = (BreakpointId, u64);
@@ -107,7 +107,7 @@ impl Members {
 
     /// Whether all have left by now, none of them long before `began`; and when the last goodbye was said.
     fn left(&self, began: Instant) -> (bool, Instant) {
-        let oldest = began.checked_sub(LONGEST).unwrap_or(began);
+        let oldest = began.checked_sub(ALL_DISCONNECTS_TIMEOUT).unwrap_or(began);
         let mut said = vec![self.parent_left];
         said.extend(self.sessions.values().map(|one| one.left));
         let counts = |left: &Option<Instant>| left.is_some_and(|at| at >= oldest);
@@ -125,7 +125,7 @@ pub(super) async fn all_leave(mut members: watch::Receiver<Members>) -> bool {
         if all {
             return true;
         }
-        let until = (last + MOMENT).min(began + LONGEST);
+        let until = (last + NEXT_DISCONNECT_TIMEOUT).min(began + ALL_DISCONNECTS_TIMEOUT);
         tokio::select! {
             // Closed with the family, which the goodbye of its parent has ended.
             changed = members.changed() => if changed.is_err() {

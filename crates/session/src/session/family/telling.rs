@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::GroupMember;
-use super::asking::{Report, WAITING};
+use super::asking::{MAX_QUESTIONS, Report};
 use super::leaving::{GroupTask, MemberLine, Members, One};
 use ray_relay_ray::ray::registry::{Breakpoint, Location};
 
@@ -22,7 +22,7 @@ impl GroupMember {
 
     /// From now on the lead may ask what it likes of the task that this session holds at `breakpoint`.
     pub fn answers(&mut self, breakpoint: &Arc<Breakpoint>) {
-        let (questions, asked) = mpsc::channel(WAITING);
+        let (questions, asked) = mpsc::channel(MAX_QUESTIONS);
         self.asked = Some(asked);
         let task = GroupTask {
             session: self.session,

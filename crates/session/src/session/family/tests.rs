@@ -64,13 +64,13 @@ async fn a_parent_that_restarts_finds_its_members_again() {
     parent.restarts();
     let name = parent.name().to_owned();
     drop(parent);
-    tokio::time::advance(RESTART_PATIENCE / 2).await;
+    tokio::time::advance(RESTART_TIMEOUT / 2).await;
     assert!(!now(member.next()).await);
     let mut again = founder();
     again.arguments["__sessionId"] = "two".into();
     let parent = families.lead(again);
     assert_eq!((parent.name(), parent.stops()), (&*name, vec![stop(7)]));
-    tokio::time::advance(2 * RESTART_PATIENCE).await;
+    tokio::time::advance(2 * RESTART_TIMEOUT).await;
     assert!(!now(member.next()).await, "it has a parent");
     drop(parent);
     assert!(now(member.next()).await);
@@ -78,7 +78,7 @@ async fn a_parent_that_restarts_finds_its_members_again() {
 
 #[tokio::test(start_paused = true)]
 async fn members_of_a_parent_that_is_lost_stay_for_as_long_as_is_said() {
-    let stay = 10 * RESTART_PATIENCE;
+    let stay = 10 * RESTART_TIMEOUT;
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();
@@ -98,7 +98,7 @@ async fn a_restart_that_does_not_come_ends_them() {
     parent.restarts();
     let name = parent.name().to_owned();
     drop(parent);
-    timeout(RESTART_PATIENCE + Duration::from_secs(1), member.next())
+    timeout(RESTART_TIMEOUT + Duration::from_secs(1), member.next())
         .await
         .unwrap();
     // It is not taken back in while it says goodbye.

@@ -1,6 +1,7 @@
 //! Parks that are over because no client came in time, for the one that comes later: a laptop may have slept for longer.
 //!
-//! Bounds: [`EACH`] of one person, [`MOST`] in all, the oldest of which are forgotten, and each after [`KEPT`].
+//! Bounds: [`EACH`] of one person, [`MAX_EXPIRED_PARKS`] in all, the oldest of which are forgotten, and each after
+//! [`KEPT`].
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 const EACH: usize = 64;
 
 /// Parks of all together that are remembered.
-const MOST: usize = 1024;
+const MAX_EXPIRED_PARKS: usize = 1024;
 
 /// For how long: a night, and the way to work.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
@@ -58,7 +59,7 @@ impl ExpiredParks {
         if too_many && let Some(oldest) = all.iter().position(of_one) {
             all.remove(oldest);
         }
-        if all.len() >= MOST {
+        if all.len() >= MAX_EXPIRED_PARKS {
             all.pop_front();
         }
         all.push_back(ExpiredPark {
@@ -142,9 +143,9 @@ mod tests {
         }
         assert_eq!(late.0.lock().len(), EACH + 1);
         assert_eq!(late.tell(&ben, at(100)).len(), 1);
-        for n in 0..MOST {
+        for n in 0..MAX_EXPIRED_PARKS {
             late.add(&named(&n.to_string()), &paused("square", 1), at(200));
         }
-        assert_eq!(late.0.lock().len(), MOST);
+        assert_eq!(late.0.lock().len(), MAX_EXPIRED_PARKS);
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Subprocesses of one task that are remembered: those beyond would be opened in no window either.
-const MOST: usize = 1024;
+const MAX_SUBPROCESSES: usize = 1024;
 
 /// Those that were named to the client of their task, and that no session was opened for.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Subprocesses {
     pub(super) fn named(&self, id: BreakpointId, process: u32) {
         let mut all = self.unopened.lock();
         let unopened = all.entry(id).or_default();
-        if unopened.len() < MOST {
+        if unopened.len() < MAX_SUBPROCESSES {
             unopened.insert(process);
         }
     }
@@ -34,7 +34,7 @@ impl Subprocesses {
     pub(super) fn kept_at_agent(&self, id: BreakpointId, process: u32) {
         let mut all = self.at_agent.lock();
         let kept = all.entry(id).or_default();
-        if kept.len() < MOST {
+        if kept.len() < MAX_SUBPROCESSES {
             kept.insert(process);
         }
     }
@@ -93,6 +93,6 @@ mod tests {
         for process in 0..2_000 {
             subprocesses.named(one, process);
         }
-        assert_eq!(subprocesses.of(one).len(), MOST);
+        assert_eq!(subprocesses.of(one).len(), MAX_SUBPROCESSES);
     }
 }

@@ -7,7 +7,7 @@ use crate::session::parks::Busy;
 use ray_relay_access::recording::{CaptureTee, Direction};
 
 /// How long a debugger may take to answer: the probe takes 5 s at most.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Who has asked, and until when that one waits.
 pub(super) struct Looking {
@@ -19,7 +19,7 @@ impl Looking {
     pub(super) fn new(answer: oneshot::Sender<Result<Result<String, String>, Busy>>) -> Self {
         Self {
             answer,
-            until: Instant::now() + PATIENCE,
+            until: Instant::now() + PROBE_TIMEOUT,
         }
     }
 

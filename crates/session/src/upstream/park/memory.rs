@@ -18,7 +18,7 @@ use ray_relay_base::wire::tunnel::messages::{Hex, ParkTerms};
 use ray_relay_ray::ray::registry::{Breakpoint, EnteredBreakpoint};
 
 /// Bytes of a debugger's capabilities that are remembered at most: debugpy's have some 1,500.
-const LONGEST_CAPABILITIES: usize = 16 * 1024;
+const MAX_CAPABILITIES_BYTES: usize = 16 * 1024;
 
 /// What a session remembers for the case that its client is lost.
 pub struct ResumeState {
@@ -36,7 +36,7 @@ impl ResumeState {
     /// Of a debugger that has answered `capabilities` and was sent an `attach` with this fingerprint.
     pub fn new(stay: Stay, capabilities: &Value, attach: u64) -> Self {
         let capabilities = capabilities.to_string();
-        let short = capabilities.len() <= LONGEST_CAPABILITIES;
+        let short = capabilities.len() <= MAX_CAPABILITIES_BYTES;
         Self {
             stay,
             capabilities: shared(if short { &capabilities } else { "" }),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 use tracing::{Instrument as _, info};
 
-use super::{GIVEN_BACK, Park, ResumeState, has_task_of, place};
+use super::{Park, RETURN_TIMEOUT, ResumeState, has_task_of, place};
 use crate::context::Context;
 use crate::session::Session;
 use crate::session::live::Begun;
@@ -102,7 +102,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     let Some(place) = place(context, &live, keeps, None).await else {
         let (worker, closing) = live.part();
         drop(debugger);
-        worker.end(GIVEN_BACK).await;
+        worker.end(RETURN_TIMEOUT).await;
         closing.end(Outcome::Limit).await;
         return Outcome::Limit;
     };

@@ -20,8 +20,8 @@ use super::who::Names;
 use ray_relay_base::wire::json::{self, put, typed_at};
 
 /// Differences that people are shown, and of each value so many characters.
-const SHOWN: usize = 40;
-const LONGEST: usize = 160;
+const MAX_DIFFERENCES: usize = 40;
+const MAX_VALUE_CHARS: usize = 160;
 
 /// Values of a variable that is another one everywhere.
 const EXAMPLES: usize = 4;
@@ -360,14 +360,14 @@ impl Comparison {
             ),
             _ => "None is the odd one out.\n".to_owned(),
         };
-        for difference in self.differences.iter().take(SHOWN) {
+        for difference in self.differences.iter().take(MAX_DIFFERENCES) {
             text.push('\n');
             text += &difference.text(names);
         }
-        if differ > SHOWN {
+        if differ > MAX_DIFFERENCES {
             text += &format!(
                 "\n… and {} more differences; --json has all\n",
-                differ - SHOWN
+                differ - MAX_DIFFERENCES
             );
         }
         text + &format!("\n{rest}")
@@ -442,12 +442,12 @@ impl Difference {
             let mut some = self.answers.clone();
             some.same.truncate(EXAMPLES);
             let count = self.answers.same.len();
-            let lines = lines(names, &some, "  ", Some(LONGEST));
+            let lines = lines(names, &some, "  ", Some(MAX_VALUE_CHARS));
             return format!("{head}: another one for each of {count}, such as\n{lines}");
         }
         format!(
             "{head}\n{}",
-            lines(names, &self.answers, "  ", Some(LONGEST))
+            lines(names, &self.answers, "  ", Some(MAX_VALUE_CHARS))
         )
     }
 }

@@ -17,7 +17,7 @@ const WIDEST: usize = 32;
 /// Variables of a place that are shown, of each so many values, and of each value so many characters.
 const VARIABLES: usize = 16;
 const VALUES: usize = 4;
-const LONGEST: usize = 160;
+const MAX_VALUE_CHARS: usize = 160;
 
 /// What is shown.
 #[derive(Debug, Clone, Copy, Default)]
@@ -234,7 +234,7 @@ fn variables(names: &Names<'_>, frames: &[(usize, &Frame)]) -> Vec<String> {
                 order.push(&local.name);
                 BTreeMap::new()
             });
-            let mut value = shortened(&local.value, LONGEST);
+            let mut value = shortened(&local.value, MAX_VALUE_CHARS);
             if local.cut && !value.ends_with('…') {
                 value.push('…');
             }

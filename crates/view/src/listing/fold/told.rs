@@ -9,11 +9,11 @@ use super::who::{Names, Who};
 use crate::listing::text::width;
 
 /// Different answers that people are shown.
-const SHOWN: usize = 32;
+const MAX_ANSWERS: usize = 32;
 
 /// The same in one line, and characters of each.
 const IN_A_LINE: usize = 6;
-const LONGEST_IN_A_LINE: usize = 60;
+const MAX_INLINE_CHARS: usize = 60;
 
 /// Members that are named one by one where their numbers say nothing yet.
 const NAMED: usize = 16;
@@ -69,7 +69,7 @@ pub fn in_one_line<'a>(
         let odd = if same.odd { " ← odd" } else { "" };
         let said = match same.text.trim_end() {
             "" => NOTHING.to_owned(),
-            said => part(&said.replace('\n', "\\n"), 0, LONGEST_IN_A_LINE),
+            said => part(&said.replace('\n', "\\n"), 0, MAX_INLINE_CHARS),
         };
         format!("{}: {said}{odd}", names.of(&same.members))
     });
@@ -94,7 +94,7 @@ pub(super) fn lines(
     indent: &str,
     longest: Option<usize>,
 ) -> String {
-    let shown = &all.same[..all.same.len().min(SHOWN)];
+    let shown = &all.same[..all.same.len().min(MAX_ANSWERS)];
     let called = |same: &Same| format!("{}:", names.of(&same.members));
     let is_long = shown.iter().any(|same| same.text.trim_end().contains('\n'));
     let widths = shown.iter().map(|same| width(&called(same)));
@@ -117,7 +117,7 @@ pub(super) fn lines(
             text += &format!("{indent}{who}{:pad$} {said}{odd}\n", "");
         }
     }
-    if let Some(rest) = all.same.get(SHOWN..).filter(|rest| !rest.is_empty()) {
+    if let Some(rest) = all.same.get(MAX_ANSWERS..).filter(|rest| !rest.is_empty()) {
         let who: BTreeSet<usize> = rest
             .iter()
             .flat_map(|same| &same.members)

@@ -52,7 +52,7 @@ fn sort(nodes: &mut [Node]) {
         let by_number = b.members.len().cmp(&a.members.len());
         by_number.then_with(|| a.call.cmp(&b.call))
     });
-    // As deep as the stacks, which are bounded (`MOST_FRAMES`).
+    // As deep as the stacks, which are bounded (`MAX_FRAMES`).
     for node in nodes {
         sort(&mut node.calls);
     }

@@ -11,7 +11,7 @@ use ray_relay_base::wire::json::typed_list;
 use ray_relay_base::wire::text::{replaced, shortened};
 
 /// Characters of a name, a state or a sentence.
-const LONGEST: usize = 200;
+const MAX_TEXT_CHARS: usize = 200;
 
 /// A line for each object that some of `looks`, each of the member at its place, wait for; empty where none was asked for.
 pub fn text(members: &[Member], looks: &[Value]) -> String {
@@ -58,7 +58,7 @@ struct ProcessAnswer<'a> {
 }
 
 fn sentence(object: &ObjectAnswer<'_>) -> String {
-    let word = |text: Option<&str>| text.map(|text| shortened(&replaced(text), LONGEST));
+    let word = |text: Option<&str>| text.map(|text| shortened(&replaced(text), MAX_TEXT_CHARS));
     let (task, owner) = (
         object.task.unwrap_or_default(),
         object.owner.unwrap_or_default(),

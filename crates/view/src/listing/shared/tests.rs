@@ -86,8 +86,8 @@ async fn what_is_kept_is_bounded() {
         let one = snapshot(vec![paused("square", 1)]);
         whole(&shared, &one);
     }
-    assert_eq!(shared.lists.lock().kept.len(), MOST_LISTS);
-    assert!(shared.rows().by_address.len() <= FEW_ROWS + 2 * MOST_LISTS + 1);
+    assert_eq!(shared.lists.lock().kept.len(), MAX_LISTS);
+    assert!(shared.rows().by_address.len() <= FEW_ROWS + 2 * MAX_LISTS + 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +122,7 @@ async fn an_event_is_serialised_once() {
         change: Change::Named,
         breakpoint: Arc::new(paused("square", 1)),
     };
-    let (first, later) = (event(7), event(7 + MOST_EVENTS as u64));
+    let (first, later) = (event(7), event(7 + MAX_EVENTS as u64));
     let text = shared.event(&first, Change::Named);
     assert!(text.starts_with(b"id: 7\nevent: named\ndata: {\"id\":"));
     assert!(text.ends_with(b"}\n\n"));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::quiet::MOST;
+use super::super::quiet::MAX_NEW_PLACES;
 use super::super::review::User;
 use super::*;
 use crate::policy::Scope;
@@ -229,7 +229,7 @@ async fn of_hundreds_that_somebody_may_not_see_each_look_asks_about_few() {
     let access = found.access().await;
     // One for `east`, all and the two namespaces that are named each, and as many as one look takes.
     let first = found.server.state().access_reviews.len();
-    assert!(first <= 2 * (4 + MOST) + 8 * 3 + 1, "{first}");
+    assert!(first <= 2 * (4 + MAX_NEW_PLACES) + 8 * 3 + 1, "{first}");
     let all = ["n7.train", "n290.train"];
     let sees_all = || {
         all.iter()

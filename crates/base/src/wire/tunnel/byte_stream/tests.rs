@@ -177,7 +177,7 @@ async fn a_text_or_a_frame_that_is_too_large_breaks_the_stream() {
     let near = WebSocketStream::from_raw_socket(near, Role::Client, Some(stream_config())).await;
     let mut near = ByteStream::new(near);
     let mut far = WebSocketStream::from_raw_socket(far, Role::Server, None).await;
-    far.send(Message::Binary(vec![0; LARGEST_FRAME + 1].into()))
+    far.send(Message::Binary(vec![0; MAX_FRAME_BYTES + 1].into()))
         .await
         .unwrap();
     let why = near.read(&mut [0; 8]).await.unwrap_err();

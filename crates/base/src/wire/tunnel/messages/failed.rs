@@ -6,7 +6,7 @@ use super::{Name, Sentence, few};
 use crate::wire::tunnel::text::{Hex, Text};
 
 /// Failed tasks of which an agent keeps something at a time: with their rows a message is not longer than it may be.
-pub const MOST_FAILED: usize = 128;
+pub const MAX_AGENT_FAILURES: usize = 128;
 
 /// Names one black box of an agent's.
 pub type FailureId = Hex<5>;
@@ -14,7 +14,7 @@ pub type FailureId = Hex<5>;
 /// What an agent is to keep of tasks that fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PostMortem {
-    /// Tasks, of [`MOST_FAILED`]; none: nothing is kept.
+    /// Tasks, of [`MAX_AGENT_FAILURES`]; none: nothing is kept.
     pub most: u32,
     /// Bytes of all.
     pub bytes: u64,

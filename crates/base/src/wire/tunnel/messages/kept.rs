@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{HoldRow, LARGEST, LARGEST_ROW, MOST_KEPT, MOST_ROWS, Name, Replica, Subject};
+use super::{
+    HoldRow, MAX_KEPT_WORKERS, MAX_MESSAGE_BYTES, MAX_ROW_BYTES, MAX_ROWS, Name, Replica, Subject,
+};
 use crate::wire::tunnel::text::{Hex, Text};
 
 /// By what a stream is kept when its relay is lost: a text among its bytes, of which the last one counts.
@@ -105,5 +107,5 @@ impl LetRun {
 /// Whether a message has room for rows of kept workers of so many `bytes` each and any others; 64 are around them.
 pub fn kept_fit(bytes: impl Iterator<Item = usize>) -> bool {
     let (rows, bytes) = bytes.fold((0, 0), |(rows, all), of_one| (rows + 1, all + of_one + 1));
-    rows <= MOST_KEPT && bytes + (MOST_ROWS - rows) * LARGEST_ROW <= LARGEST - 64
+    rows <= MAX_KEPT_WORKERS && bytes + (MAX_ROWS - rows) * MAX_ROW_BYTES <= MAX_MESSAGE_BYTES - 64
 }

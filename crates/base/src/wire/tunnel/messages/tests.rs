@@ -75,7 +75,7 @@ fn a_rendezvous_is_spelled_as_the_protocol_says() {
     let arrived = read::<FromAgent>(text).unwrap();
     assert_eq!(written(&arrived), text);
     let row = r#"{"rendezvous":"0101010101010101","port":7771}"#;
-    let many = vec![row; MOST_ROWS + 1].join(",");
+    let many = vec![row; MAX_ROWS + 1].join(",");
     let many = format!(r#"{{"type":"listen","rendezvous":[{many}]}}"#);
     assert!(read::<FromRelay>(&many).is_err());
     // Of an agent that is older.
@@ -119,13 +119,13 @@ fn what_is_too_long_or_of_another_kind_is_not_read() {
         "[]".to_owned(),
         "{}".to_owned(),
         String::new(),
-        " ".repeat(LARGEST + 1) + &locate("1", "ray::f"),
+        " ".repeat(MAX_MESSAGE_BYTES + 1) + &locate("1", "ray::f"),
     ] {
         assert!(read::<FromRelay>(&text).is_err(), "{text}");
     }
     let longest = row();
     assert!(
-        written(&longest).len() < LARGEST_ROW,
+        written(&longest).len() < MAX_ROW_BYTES,
         "{}",
         written(&longest).len()
     );
@@ -138,7 +138,7 @@ fn what_is_too_long_or_of_another_kind_is_not_read() {
         entered: None,
     });
     let bytes = written(&kept).len();
-    let most = (0..=MOST_ROWS).take_while(|rows| kept_fit(std::iter::repeat_n(bytes, *rows)));
+    let most = (0..=MAX_ROWS).take_while(|rows| kept_fit(std::iter::repeat_n(bytes, *rows)));
     let most = most.last().unwrap();
     assert!(most >= 40, "{most}");
     let held = |rows: usize| {
@@ -146,10 +146,10 @@ fn what_is_too_long_or_of_another_kind_is_not_read() {
         workers[..most].fill(kept.clone());
         written(&FromAgent::Held { workers })
     };
-    let most = held(MOST_ROWS);
-    assert!(most.len() <= LARGEST, "{}", most.len());
+    let most = held(MAX_ROWS);
+    assert!(most.len() <= MAX_MESSAGE_BYTES, "{}", most.len());
     assert!(read::<FromAgent>(&most).is_ok());
-    assert!(read::<FromAgent>(&held(MOST_ROWS + 1)).is_err());
+    assert!(read::<FromAgent>(&held(MAX_ROWS + 1)).is_err());
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn what_a_stream_is_kept_by_is_spelled_as_the_protocol_says() {
         entered: Some(Box::new("\"".repeat(4096).as_str().into())),
     };
     let longest = written(&StreamGreeting::Resumed(Box::new(longest)));
-    assert!(longest.len() < crate::wire::tunnel::LARGEST_FRAME);
+    assert!(longest.len() < crate::wire::tunnel::MAX_FRAME_BYTES);
     let let_run = FromRelay::LetRun(LetRun {
         worker_id: "0c".into(),
         port: 1,

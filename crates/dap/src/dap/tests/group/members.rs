@@ -38,7 +38,7 @@ async fn until_parked(context: &Context, worker: &Worker) {
         let holder = row.and_then(|row| row.holder());
         holder.is_some_and(|holder| holder.parked_until.is_some())
     };
-    let listed = timeout(PATIENCE, lists.wait_for(parked)).await;
+    let listed = timeout(TEST_TIMEOUT, lists.wait_for(parked)).await;
     listed.expect("parked in time").unwrap();
 }
 

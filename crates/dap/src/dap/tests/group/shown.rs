@@ -73,7 +73,7 @@ async fn sessions_are_opened_in_the_order_of_ranks_and_are_named_by_them() {
             dap.send(&evaluate.success(body)).await.unwrap();
             // Nothing is left in it, and it was not let run.
             loop {
-                let mut message = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
+                let mut message = timeout(TEST_TIMEOUT, dap.read()).await.unwrap().unwrap();
                 let request = Request::read(&mut message).unwrap();
                 assert_ne!(request.command, "configurationDone");
                 dap.send(&request.success(json!({}))).await.unwrap();
@@ -106,7 +106,7 @@ async fn the_place_of_each_task_is_known_from_its_stop() {
         ids.into_iter().all(has_place)
     };
     let mut lists = scene.context.registry.watch();
-    let known = timeout(PATIENCE, lists.wait_for(is_known)).await;
+    let known = timeout(TEST_TIMEOUT, lists.wait_for(is_known)).await;
     known.expect("known in time").unwrap();
     let each = scene
         .parent

@@ -19,7 +19,7 @@ async fn moved(asked: &mut mpsc::UnboundedReceiver<Value>) -> (String, u64) {
             }
         }
     };
-    timeout(PATIENCE, next).await.expect("asked in time")
+    timeout(TEST_TIMEOUT, next).await.expect("asked in time")
 }
 
 /// The first runs, the second comes to a breakpoint of its own, and the first stops with it.

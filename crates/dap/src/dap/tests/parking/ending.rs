@@ -35,7 +35,10 @@ async fn a_park_ends_with_its_time_a_drain_a_revocation_and_the_worker() {
         let_go(&mut dap).await;
         left(&mut dap).await;
         drop(dap);
-        timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
+        timeout(TEST_TIMEOUT, debugger.ended)
+            .await
+            .unwrap()
+            .unwrap();
         until_listed(&context, id, |word| word.is_none()).await;
         let outcome = match end {
             "time" => "expired",
@@ -158,7 +161,10 @@ async fn nobody_else_goes_on_with_it_and_an_administrator_or_its_owner_releases_
             .map(|row| row.state.word());
         assert_eq!(row, None, "who asked finds the list right");
         let ended = (EntryKind::SessionEnded, "released".to_owned());
-        timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
+        timeout(TEST_TIMEOUT, debugger.ended)
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(outcomes(&spy).last(), Some(&ended));
     }
 }

@@ -286,7 +286,10 @@ async fn a_session_whose_process_ends_is_parked_at_the_next_one() {
             .output("the task stays parked for 15m 00s: attach again")
             .await;
         debugger.event("terminated").await;
-        timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
+        timeout(TEST_TIMEOUT, debugger.ended)
+            .await
+            .unwrap()
+            .unwrap();
         let ended = (EntryKind::SessionEnded, "drained".to_owned());
         assert_eq!(outcomes(&spy).last(), Some(&ended));
         first.killed().await;

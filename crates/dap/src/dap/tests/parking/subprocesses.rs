@@ -27,7 +27,7 @@ pub(super) async fn asked_to_open(client: &mut Debugger) -> Value {
 
 /// The client has answered debugpy's own request.
 async fn answered(dap: &mut Conversation<TcpStream>, seq: u64) {
-    let answer = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
+    let answer = timeout(TEST_TIMEOUT, dap.read()).await.unwrap().unwrap();
     assert_eq!(
         (&answer["type"], &answer["request_seq"]),
         (&json!("response"), &json!(seq))
@@ -76,7 +76,7 @@ pub(super) async fn until_states(context: &Context, wanted: &[SessionState]) {
         let rows = context.sessions.table.rows();
         rows.iter().map(|row| row.state).collect::<Vec<_>>()
     };
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TEST_TIMEOUT;
     while states() != wanted {
         assert!(Instant::now() < until, "{:?}", states());
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -265,7 +265,7 @@ async fn a_subprocess_is_let_run_with_its_task() {
         let_go(&mut childs).await;
         left(&mut childs).await;
         drop(childs);
-        timeout(PATIENCE, child.ended).await.unwrap().unwrap();
+        timeout(TEST_TIMEOUT, child.ended).await.unwrap().unwrap();
         let ended = outcomes(&spy).last().unwrap().1.clone();
         assert!(
             ["released", "expired", "client"].contains(&&*ended),

@@ -115,7 +115,7 @@ async fn a_place_that_is_promised_to_one_is_not_promised_to_another() {
     let one = Worker::listed(&context).await;
     let (asking, _) = Debugger::attaching(&context, park_for("lim", "1h")).await;
     // Its debugger has not said a word yet.
-    let (_unheard, _) = timeout(PATIENCE, one.listener.accept())
+    let (_unheard, _) = timeout(TEST_TIMEOUT, one.listener.accept())
         .await
         .unwrap()
         .unwrap();

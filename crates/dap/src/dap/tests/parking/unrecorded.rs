@@ -14,7 +14,7 @@ async fn until_recorded(spy: &AuditSpy, wanted: &[(EntryKind, &str)]) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let written = timeout(PATIENCE, written).await;
+    let written = timeout(TEST_TIMEOUT, written).await;
     assert!(written.is_ok(), "{:?}", outcomes(spy));
 }
 
@@ -66,7 +66,10 @@ async fn a_park_whose_end_cannot_be_recorded_does_not_end() {
     let_go(&mut dap).await;
     left(&mut dap).await;
     drop(dap);
-    timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
+    timeout(TEST_TIMEOUT, debugger.ended)
+        .await
+        .unwrap()
+        .unwrap();
     let parked = (EntryKind::SessionParked, "parked");
     let ended = (EntryKind::SessionEnded, "expired");
     until_recorded(&spy, &[(EntryKind::SessionBegan, "allowed"), parked, ended]).await;

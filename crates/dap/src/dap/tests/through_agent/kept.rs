@@ -33,7 +33,7 @@ async fn until_parked(scene: &Scene, worker: &Worker) {
         let row = list.find(worker.breakpoint.id);
         row.is_some_and(|row| row.state.word() == "parked")
     });
-    timeout(PATIENCE, is_parked)
+    timeout(TEST_TIMEOUT, is_parked)
         .await
         .expect("in time")
         .unwrap();
@@ -118,7 +118,7 @@ async fn what_an_agent_keeps_is_gone_on_with_by_its_owner_alone() {
     scene.context.shutdown.abort.cancel();
     debugger.output("the task stays parked for").await;
     debugger.event("terminated").await;
-    let rest = timeout(PATIENCE, stream.next()).await.expect("in time");
+    let rest = timeout(TEST_TIMEOUT, stream.next()).await.expect("in time");
     assert!(
         !matches!(rest, Some(Ok(Message::Binary(_) | Message::Close(_)))),
         "{rest:?}"
@@ -180,7 +180,7 @@ async fn told(stream: &mut WebSocketStream<TcpStream>) -> ParkTerms {
             }
         }
     };
-    timeout(PATIENCE, told).await.expect("in time")
+    timeout(TEST_TIMEOUT, told).await.expect("in time")
 }
 
 /// `attach` of the owner, who goes on with what the agent keeps, by `arguments`, and the stream of that.

@@ -110,7 +110,7 @@ impl Scene {
         );
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut answer = String::new();
-        timeout(PATIENCE, stream.read_to_string(&mut answer))
+        timeout(TEST_TIMEOUT, stream.read_to_string(&mut answer))
             .await
             .unwrap()
             .unwrap();
@@ -157,7 +157,10 @@ async fn a_failed_task_is_whose_ray_says_and_what_is_kept_of_it_is_shown_without
         .say(&FromAgent::Failed(Failures { tasks, trouble }))
         .await;
     // Of the second one Ray says that it was another worker's.
-    let named = timeout(PATIENCE, failing.recv()).await.unwrap().unwrap();
+    let named = timeout(TEST_TIMEOUT, failing.recv())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(named.task.names.name.as_deref(), Some("train"));
     let all = scene.failed_for("ann").await;
     assert_eq!(all.len(), 2, "{all:?}");
@@ -233,9 +236,9 @@ async fn a_failed_task_is_whose_ray_says_and_what_is_kept_of_it_is_shown_without
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, listed(1)).await.unwrap();
+    timeout(TEST_TIMEOUT, listed(1)).await.unwrap();
     drop(agent);
-    timeout(PATIENCE, listed(0)).await.unwrap();
+    timeout(TEST_TIMEOUT, listed(0)).await.unwrap();
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use ray_relay_base::wire::tunnel::messages::{Inspect, Inspection, Refusal};
-use ray_relay_ray::ray::look::{LARGEST, Look, Source};
+use ray_relay_ray::ray::look::{Look, MAX_INSPECTION_BYTES, Source};
 use ray_relay_session::agents::WorkerAt;
 use ray_relay_session::agents::inspect::NotInspected;
 
@@ -60,7 +60,7 @@ async fn a_look_comes_from_the_agent_of_the_node() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     for evaluate in [false, true] {
-        let looking = looking(&scene, evaluate, PATIENCE);
+        let looking = looking(&scene, evaluate, TEST_TIMEOUT);
         let asked = asked(&mut agent).await;
         assert_eq!(
             (&*asked.worker_id, &*asked.node_id, asked.pid),
@@ -71,7 +71,7 @@ async fn a_look_comes_from_the_agent_of_the_node() {
             false => Inspection::Look,
         };
         assert_eq!(asked.what, wanted);
-        assert!(Duration::from_millis(asked.patience_ms) < PATIENCE);
+        assert!(Duration::from_millis(asked.patience_ms) < TEST_TIMEOUT);
         told(&scene, &asked, &look("'\u{1b}[2J'")).await;
         let look = looking.await.unwrap().unwrap();
         assert_eq!(look.source, Source::Hook);
@@ -83,11 +83,14 @@ async fn a_look_comes_from_the_agent_of_the_node() {
 #[tokio::test]
 async fn why_there_is_no_look_is_said_in_a_sentence() {
     let scene = Scene::new().await;
-    let why = looking(&scene, false, PATIENCE).await.unwrap().unwrap_err();
+    let why = looking(&scene, false, TEST_TIMEOUT)
+        .await
+        .unwrap()
+        .unwrap_err();
     assert!(why.to_string().contains("ray-relay node"), "{why}");
     let mut agent = scene.linked("agent", "a1", 1).await;
     for kind in [Refusal::Other, Refusal::NotAWorker, Refusal::Forbidden] {
-        let looking = looking(&scene, false, PATIENCE);
+        let looking = looking(&scene, false, TEST_TIMEOUT);
         let stream = asked(&mut agent).await.stream;
         let detail = "the worker has no hook".into();
         let holder = None;
@@ -102,8 +105,11 @@ async fn why_there_is_no_look_is_said_in_a_sentence() {
         let why = looking.await.unwrap().unwrap_err();
         assert_eq!(why.to_string(), "the worker has no hook");
     }
-    for (said, held) in [("[1]", false), (&*look(&"x".repeat(LARGEST)), true)] {
-        let looking = looking(&scene, false, PATIENCE);
+    for (said, held) in [
+        ("[1]", false),
+        (&*look(&"x".repeat(MAX_INSPECTION_BYTES)), true),
+    ] {
+        let looking = looking(&scene, false, TEST_TIMEOUT);
         let asked = asked(&mut agent).await;
         told(&scene, &asked, said).await;
         assert_eq!(
@@ -125,7 +131,10 @@ async fn an_agent_that_is_older_is_not_asked() {
     };
     agent.say(&FromAgent::Announce(older)).await;
     assert!(matches!(agent.hear().await, Ok(FromRelay::Welcome { .. })));
-    let why = looking(&scene, false, PATIENCE).await.unwrap().unwrap_err();
+    let why = looking(&scene, false, TEST_TIMEOUT)
+        .await
+        .unwrap()
+        .unwrap_err();
     assert_eq!(why, NotInspected::Older);
 }
 
@@ -146,7 +155,9 @@ async fn an_agent_that_does_not_answer_is_given_up_in_time_and_told() {
 async fn not_more_workers_are_asked_about_at_a_time_than_leave_room_for_sessions() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let all: Vec<Looking> = (0..64).map(|_| looking(&scene, false, PATIENCE)).collect();
+    let all: Vec<Looking> = (0..64)
+        .map(|_| looking(&scene, false, TEST_TIMEOUT))
+        .collect();
     let mut waiting = Vec::new();
     for _ in 0..ray_relay_session::agents::INSPECTIONS {
         waiting.push(asked(&mut agent).await);
@@ -171,7 +182,7 @@ async fn which_workers_have_the_hook_is_one_question_for_a_node() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let ask = |agents: Arc<ray_relay_session::agents::Agents>| {
-        tokio::spawn(async move { agents.hooked("default", "a1", PATIENCE).await })
+        tokio::spawn(async move { agents.hooked("default", "a1", TEST_TIMEOUT).await })
     };
     for (said, known) in [("{\"pids\":[41,7]}", true), ("[41]", false)] {
         let asking = ask(Arc::clone(&scene.context.peers.agents));
@@ -194,7 +205,7 @@ async fn a_debugger_is_opened_by_the_agent_of_the_node() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let opening = |agents: Arc<ray_relay_session::agents::Agents>| {
-        tokio::spawn(async move { agents.open_debugger(&AT, PATIENCE).await })
+        tokio::spawn(async move { agents.open_debugger(&AT, TEST_TIMEOUT).await })
     };
     let open = opening(Arc::clone(&scene.context.peers.agents));
     let question = asked(&mut agent).await;

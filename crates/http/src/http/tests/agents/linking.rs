@@ -22,7 +22,7 @@ async fn until(scene: &Scene, wanted: impl Fn(&Value) -> bool) -> Value {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, looking).await.expect("in time")
+    timeout(TEST_TIMEOUT, looking).await.expect("in time")
 }
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn there_are_no_more_links_than_there_may_be() {
             }
         }
     };
-    timeout(PATIENCE, last)
+    timeout(TEST_TIMEOUT, last)
         .await
         .expect("a place is given back");
 }
@@ -278,7 +278,9 @@ async fn one_credential_takes_no_places_by_links_that_are_not_believed() {
     }
     drop(silent);
     let again = async { while scene.dial("agent").await.is_err() {} };
-    timeout(PATIENCE, again).await.expect("they are forgotten");
+    timeout(TEST_TIMEOUT, again)
+        .await
+        .expect("they are forgotten");
 }
 
 /// When the relay ends, a link stays for a worker that is being left, and no longer.

@@ -95,7 +95,9 @@ impl Person {
                 }
             }
         };
-        timeout(PATIENCE, next).await.expect("something in time")
+        timeout(TEST_TIMEOUT, next)
+            .await
+            .expect("something in time")
     }
 
     async fn ready(&mut self) -> u16 {
@@ -263,7 +265,7 @@ async fn a_worker_is_taken_to_whoever_waits_and_ends_pass_both_ways() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, recorded).await.expect("on record");
+    timeout(TEST_TIMEOUT, recorded).await.expect("on record");
     assert!(scene.context.sessions.table.is_empty());
     drop(person);
     loop {

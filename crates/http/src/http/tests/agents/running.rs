@@ -118,7 +118,7 @@ async fn debugs<const N: usize>(
             }
         }
     };
-    let asking = timeout(PATIENCE, asking);
+    let asking = timeout(TEST_TIMEOUT, asking);
     tokio::select! {
         answer = asking => answer.unwrap(),
         () = serving => panic!("the session is over without an answer"),

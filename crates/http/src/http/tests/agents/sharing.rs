@@ -33,7 +33,7 @@ async fn is_over(
     // Answered behind what was said before.
     agent.socket.send(Message::Ping("x".into())).await.unwrap();
     loop {
-        let next = timeout(PATIENCE, agent.socket.next()).await;
+        let next = timeout(TEST_TIMEOUT, agent.socket.next()).await;
         if let Message::Pong(_) = next.unwrap().unwrap().unwrap() {
             break;
         }

@@ -49,7 +49,7 @@ fn asking_for(
 async fn bytes_pass_both_ways_and_either_end_ends_the_other() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let asking = asking(&scene, PATIENCE);
+    let asking = asking(&scene, TEST_TIMEOUT);
     let open = agent.asked().await;
     assert_eq!((&*open.node_id, open.port), ("a1", breakpoint().port));
     let mut stream = scene.stream("agent", &open).await.unwrap();
@@ -81,9 +81,9 @@ async fn bytes_pass_both_ways_and_either_end_ends_the_other() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, closed).await.expect("in time");
+    timeout(TEST_TIMEOUT, closed).await.expect("in time");
     // The link is as it was.
-    drop(super::streams::asking(&scene, PATIENCE));
+    drop(super::streams::asking(&scene, TEST_TIMEOUT));
     agent.asked().await;
 }
 
@@ -98,7 +98,7 @@ async fn a_stream_is_broken_whose_worker_the_agent_keeps() {
         client: Default::default(),
         peer: None,
     };
-    let asking = asking_for(&scene, Some(holder), PATIENCE);
+    let asking = asking_for(&scene, Some(holder), TEST_TIMEOUT);
     let mut stream = scene.stream("agent", &agent.asked().await).await.unwrap();
     dialled(&mut stream).await;
     let mut tunnel = asking.await.unwrap().unwrap();
@@ -132,7 +132,9 @@ async fn a_stream_is_broken_whose_worker_the_agent_keeps() {
     assert!(quiet.is_err(), "{quiet:?}");
     let workers = vec![parked("7", own)];
     agent.say(&FromAgent::Held { workers }).await;
-    let broken = timeout(PATIENCE, tunnel.read_u8()).await.expect("in time");
+    let broken = timeout(TEST_TIMEOUT, tunnel.read_u8())
+        .await
+        .expect("in time");
     assert!(broken.is_err());
 }
 
@@ -140,7 +142,7 @@ async fn a_stream_is_broken_whose_worker_the_agent_keeps() {
 async fn only_who_was_asked_gets_a_stream_and_once() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let asking = asking(&scene, PATIENCE);
+    let asking = asking(&scene, TEST_TIMEOUT);
     let open = agent.asked().await;
     let gone = Some(StatusCode::NOT_FOUND);
     // A wrong secret, and one of the right beginning.
@@ -184,7 +186,7 @@ async fn a_refusal_reaches_who_asked_and_one_of_another_link_does_not() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let mut other = scene.linked("local", "c3", 2).await;
-    let asking = asking(&scene, PATIENCE);
+    let asking = asking(&scene, TEST_TIMEOUT);
     let open = agent.asked().await;
     let refused = |kind| FromAgent::Refused {
         stream: open.stream,
@@ -209,7 +211,7 @@ async fn a_debugger_that_is_not_reached_and_an_agent_that_babbles_are_told_apart
         ),
         (r#"{"type":"dance"}"#, false),
     ] {
-        let asking = asking(&scene, PATIENCE);
+        let asking = asking(&scene, TEST_TIMEOUT);
         let open = agent.asked().await;
         let mut stream = scene.stream("agent", &open).await.unwrap();
         stream.send(Message::text(said)).await.unwrap();
@@ -223,7 +225,7 @@ async fn a_debugger_that_is_not_reached_and_an_agent_that_babbles_are_told_apart
 async fn revoking_the_agent_breaks_its_streams_within_a_second() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let asking = asking(&scene, PATIENCE);
+    let asking = asking(&scene, TEST_TIMEOUT);
     let open = agent.asked().await;
     let mut stream = scene.stream("agent", &open).await.unwrap();
     dialled(&mut stream).await;
@@ -234,7 +236,9 @@ async fn revoking_the_agent_breaks_its_streams_within_a_second() {
     assert_eq!(bytes(&mut stream).await.unwrap(), "x");
     let began = tokio::time::Instant::now();
     revoke(&scene.context.auth, "agent").await;
-    let read = timeout(PATIENCE, tunnel.read_u8()).await.expect("in time");
+    let read = timeout(TEST_TIMEOUT, tunnel.read_u8())
+        .await
+        .expect("in time");
     assert!(read.is_err());
     assert!(
         began.elapsed() < Duration::from_secs(1),
@@ -253,7 +257,7 @@ async fn revoking_the_agent_breaks_its_streams_within_a_second() {
 async fn an_agent_in_doubt_loses_its_streams() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let asking = asking(&scene, PATIENCE);
+    let asking = asking(&scene, TEST_TIMEOUT);
     let open = agent.asked().await;
     let mut stream = scene.stream("agent", &open).await.unwrap();
     dialled(&mut stream).await;
@@ -263,7 +267,7 @@ async fn an_agent_in_doubt_loses_its_streams() {
     second.announce("a1", 2).await;
     second.refused().await;
     assert!(
-        timeout(PATIENCE, tunnel.read_u8())
+        timeout(TEST_TIMEOUT, tunnel.read_u8())
             .await
             .expect("in time")
             .is_err()
@@ -276,11 +280,11 @@ async fn no_more_is_asked_of_an_agent_than_it_may_have() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let mut waiting = Vec::new();
-    for _ in 0..ray_relay_session::agents::WAITING {
-        waiting.push(asking(&scene, PATIENCE));
+    for _ in 0..ray_relay_session::agents::MAX_WAITING_STREAMS {
+        waiting.push(asking(&scene, TEST_TIMEOUT));
         agent.asked().await;
     }
-    let busy = asking(&scene, PATIENCE).await.unwrap().unwrap_err();
+    let busy = asking(&scene, TEST_TIMEOUT).await.unwrap().unwrap_err();
     assert_eq!(busy, NoStream::Busy);
     // When the link goes, no session waits for what cannot come.
     drop(agent);
@@ -295,7 +299,7 @@ async fn the_streams_of_an_agent_that_is_silent_break_and_those_of_one_that_left
     for (end, breaks) in [(AgentLinkEnd::Silent, true), (AgentLinkEnd::Left, false)] {
         let scene = Scene::new().await;
         let mut agent = scene.linked("agent", "a1", 1).await;
-        let asking = asking(&scene, PATIENCE);
+        let asking = asking(&scene, TEST_TIMEOUT);
         let open = agent.asked().await;
         let mut stream = scene.stream("agent", &open).await.unwrap();
         dialled(&mut stream).await;

@@ -40,7 +40,7 @@ async fn a_message_that_is_too_large_ends_a_link() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, ended).await.expect("in time");
+    timeout(TEST_TIMEOUT, ended).await.expect("in time");
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn a_flood_ends_a_link_and_no_other() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, flooded).await.expect("in time");
+    timeout(TEST_TIMEOUT, flooded).await.expect("in time");
     other.say(&FromAgent::Held { workers: vec![] }).await;
 }
 

@@ -19,7 +19,7 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::text::one_line;
 
 /// Longest value that is looked at: a traceback is the most of it.
-const LONGEST: usize = 1 << 20;
+const MAX_VALUE_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Deserialize)]
 struct Value {
@@ -46,7 +46,7 @@ pub(in crate::ray::registry) fn read(
     key: &str,
     value: &[u8],
 ) -> Option<Breakpoint> {
-    if value.len() > LONGEST {
+    if value.len() > MAX_VALUE_BYTES {
         return None;
     }
     let value: Value = serde_json::from_slice(value).ok()?;
@@ -112,7 +112,7 @@ pub(super) fn has_exited(value: &[u8]) -> bool {
     struct Exit {
         exit_debugger: bool,
     }
-    value.len() <= LONGEST
+    value.len() <= MAX_VALUE_BYTES
         && serde_json::from_slice::<Exit>(value).is_ok_and(|exit| exit.exit_debugger)
 }
 

@@ -21,7 +21,7 @@ use crate::ray::registry::{Kind, Registry};
 use ray_relay_base::config::{self, Gcs};
 use ray_relay_base::dial::testing::{Authority, Files, Pair, certificate};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Takes clients with certificates of `authority` alone.
 fn mutual(authority: &Authority) -> TlsAcceptor {
@@ -86,16 +86,16 @@ async fn certificates_of_a_secret_are_asked_for_again_when_a_connection_fails() 
         gcs_address: Gcs::At(address.to_string()),
         ..cluster(&format!("http://{}", head.address))
     };
-    let head = HeadClient::new(&watched, PATIENCE, false).unwrap();
+    let head = HeadClient::new(&watched, TEST_TIMEOUT, false).unwrap();
     let given = GivenTls::new();
-    let client = GcsClient::of_found(&watched, Some(given.clone()), &head, PATIENCE).unwrap();
+    let client = GcsClient::of_found(&watched, Some(given.clone()), &head, TEST_TIMEOUT).unwrap();
     // Of yesterday: the GCS does not take it.
     given.give(pems(&authority, other.server()));
     let refused = client.breakpoints().await.unwrap_err().to_string();
     assert!(refused.contains("gcs_ca_file"), "{refused}");
-    timeout(PATIENCE, given.failed()).await.unwrap();
+    timeout(TEST_TIMEOUT, given.failed()).await.unwrap();
     given.give(pems(&authority, authority.server()));
-    let entries = timeout(PATIENCE, async {
+    let entries = timeout(TEST_TIMEOUT, async {
         loop {
             if let Ok(entries) = client.breakpoints().await {
                 break entries;
@@ -115,10 +115,10 @@ async fn a_gcs_of_another_authority_is_told_nothing() {
         gcs_address: Gcs::At(address.to_string()),
         ..cluster(&format!("http://{}", head.address))
     };
-    let head = HeadClient::new(&watched, PATIENCE, false).unwrap();
+    let head = HeadClient::new(&watched, TEST_TIMEOUT, false).unwrap();
     let given = GivenTls::new();
     given.give(pems(&authority, other.server()));
-    let client = GcsClient::of_found(&watched, Some(given), &head, PATIENCE).unwrap();
+    let client = GcsClient::of_found(&watched, Some(given), &head, TEST_TIMEOUT).unwrap();
     let refused = client.breakpoints().await.unwrap_err().to_string();
     assert!(refused.contains("certificate"), "{refused}");
 }
