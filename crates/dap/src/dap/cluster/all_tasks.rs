@@ -19,7 +19,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::folded::Folded;
-use super::rounds::Rounds;
+use super::jobs::JobKeys;
+use super::rounds::{Rounds, job};
 use super::standing::{ALL, Said, places, refusal};
 use super::together::StopsTogether;
 use crate::dap::source_folder::{self, Evaluation};
@@ -317,8 +318,10 @@ impl<'a> AllTasks<'a> {
                 Wish::Evaluate { .. } => EVALUATED,
                 _ => TAKEN,
             };
+            let mut keys = JobKeys::default();
             let each = all.into_iter().map(|task| {
-                let asked = tasks.ask(task.session, wish.clone());
+                let wish = wish.clone().keyed(keys.of(job(&task)));
+                let asked = tasks.ask(task.session, wish);
                 let late = || Err(format!("no answer within {} s", patience.as_secs()));
                 let answer =
                     timeout(patience, asked).map(move |said| said.unwrap_or_else(|_| late()));

@@ -67,7 +67,8 @@ impl<'a> Rounds<'a> {
     }
 }
 
-fn job(task: &GroupTask) -> Option<JobName> {
+/// The job of `task`, where it is known.
+pub(super) fn job(task: &GroupTask) -> Option<JobName> {
     let job = task.breakpoint.names.job_id.clone()?;
     Some((task.breakpoint.cluster.clone(), job))
 }

@@ -57,6 +57,24 @@ impl Wish {
         }
     }
 
+    /// The same, whose answers are compared by checksums of `key`.
+    pub fn keyed(self, key: ComparisonKey) -> Self {
+        match self {
+            Self::Evaluate {
+                text,
+                statement,
+                limit,
+                ..
+            } => Self::Evaluate {
+                text,
+                statement,
+                limit,
+                key,
+            },
+            other => other,
+        }
+    }
+
     /// The request by which the protocol has it; of an evaluation and a place the one that tells.
     pub fn command(&self) -> Command {
         match self {
