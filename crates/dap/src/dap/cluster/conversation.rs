@@ -121,7 +121,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
     /// Goes on until it is over, and how.
     ///
     /// # Errors
-    /// The client is gone, or sent what is no message.
+    /// The client is gone, or sent something that is not a message.
     pub(super) async fn run(mut self) -> Result<Outcome, Closed> {
         let (shutdown, principal) = (&self.context.shutdown, self.principal);
         let mut family = self.parent.tasks();
