@@ -11,7 +11,8 @@
 //!
 //! Bounds: links in all (`upstream.max_agents`), those that are not believed yet ([`newcomers`]), [`STREAMS`] and
 //! [`MAX_WAITING_STREAMS`] for each agent, what it may say in a second ([`link`](ray_relay_base::wire::link)), one message
-//! ([`MAX_MESSAGE_BYTES`](ray_relay_base::wire::tunnel::messages::MAX_MESSAGE_BYTES)). Where anything is in doubt, no agent speaks for the node.
+//! ([`MAX_MESSAGE_BYTES`](ray_relay_base::wire::tunnel::messages::MAX_MESSAGE_BYTES)). Where anything is in
+//! doubt, no agent speaks for the node.
 
 pub mod end;
 mod failed;
