@@ -126,6 +126,8 @@ impl ServerCertVerifier for Pinned {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use ray_relay_base::dial::testing::Authority;
+    use rustls::pki_types::pem::PemObject;
 
     #[test]
     fn a_pin_is_a_hash_with_its_name() {
@@ -141,6 +143,31 @@ mod tests {
             &format!("{text}0"),
         ] {
             assert_eq!(bad.parse::<Pin>(), Err(BadPin), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_trusted_by_its_whole_hash() {
+        let server = Authority::new("test").server();
+        let certificate = CertificateDer::from_pem_slice(server.cert.as_bytes()).unwrap();
+        let trusts = |pin: Pin| {
+            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+            let name = ServerName::try_from("relay").unwrap();
+            let verified = Pinned { pin, provider }.verify_server_cert(
+                &certificate,
+                &[],
+                &name,
+                &[],
+                UnixTime::now(),
+            );
+            verified.is_ok()
+        };
+        let pin = Pin::of(&certificate).unwrap();
+        assert!(trusts(pin));
+        for at in [0, 31] {
+            let mut other = pin;
+            other.0[at] ^= 1;
+            assert!(!trusts(other), "{at}");
         }
     }
 }

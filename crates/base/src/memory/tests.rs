@@ -105,3 +105,15 @@ async fn who_waits_has_it_as_soon_as_it_is_there_and_is_told_where_not() {
     let more = waits.await.unwrap().unwrap();
     assert_eq!(more.bytes(), MIB);
 }
+
+#[test]
+fn an_answer_that_its_reader_has_no_memory_for_costs_the_cluster_nothing() {
+    let memory = Memory::new(128 * MIB);
+    let most = memory.of_one();
+    let ann = memory.account(Some("ann"));
+    let _held = ann.take(MemoryUse::Messages, most).unwrap();
+    let east = memory.cluster("east");
+    let answers = ann.for_answers_of(&east);
+    assert!(answers.take(MemoryUse::Answers, most).is_err());
+    assert!(east.take(MemoryUse::Answers, most).is_ok());
+}

@@ -89,6 +89,32 @@ fn text_is_shown_by_name_or_as_a_whole_where_a_rule_says_so() {
 }
 
 #[test]
+fn where_several_rules_fit_the_shortest_time_holds() {
+    let rule = |times: [&str; 4]| {
+        let keys = ["session_limit", "idle_limit", "park", "park_max"];
+        let times = keys.iter().zip(times);
+        let times: String = times
+            .map(|(key, time)| format!("{key} = \"{time}\"\n"))
+            .collect();
+        format!("[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\n{times}")
+    };
+    let (one, other) = (
+        rule(["8h", "1h", "2h", "9h"]),
+        rule(["4h", "3h", "1h", "16h"]),
+    );
+    let none = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"list\"]\n";
+    for text in [[&*one, &*other, none], [none, &*other, &*one]] {
+        let access = policy(&text.concat()).access("ann", &groups(&[]));
+        let all = access
+            .rights(&breakpoint("default", "01000000", "f"))
+            .obligations;
+        let times = [all.session_limit, all.idle_limit, all.park, all.park_max];
+        let hours = times.map(|time| time.unwrap().as_secs() / 3600);
+        assert_eq!(hours, [4, 1, 1, 9]);
+    }
+}
+
+#[test]
 fn subjects_and_groups_both_have_to_fit() {
     let policy = policy("[[rule]]\nsubjects = [\"a*\"]\ngroups = [\"ml\"]\nscopes = [\"list\"]\n");
     let sees = |subject: &str, of: &[&str]| {

@@ -121,3 +121,19 @@ impl<'de, const N: usize> Deserialize<'de> for Hex<N> {
             .ok_or_else(|| D::Error::custom(format_args!("not {} hexadecimal digits", 2 * N)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_compared_to_its_last_byte() {
+        let secret = Hex([7; 16]);
+        assert!(secret.is_same_secret(&Hex([7; 16])));
+        for at in 0..16 {
+            let mut other = secret;
+            other.0[at] ^= 1;
+            assert!(!secret.is_same_secret(&other), "{at}");
+        }
+    }
+}

@@ -9,7 +9,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 use super::*;
-use ray_relay_access::identity::testing::{principal, revoke, token_of};
+use ray_relay_access::identity::testing::{principal, revoke, token_of, token_until};
 use ray_relay_base::config::UpstreamPath;
 use ray_relay_base::wire::dap::message::RefusalCode;
 use ray_relay_base::wire::tunnel::messages::{

@@ -222,6 +222,20 @@ async fn a_park_at_an_agent_is_no_shorter_for_who_goes_on_with_it() {
 }
 
 #[tokio::test]
+async fn an_agent_keeps_a_worker_no_longer_than_the_token_of_its_owner_lasts() {
+    let (scene, mut agent, worker) = keeping(Duration::from_secs(600)).await;
+    agent.say(&parked(&worker, "person")).await;
+    until_parked(&scene, &worker).await;
+    let token = token_until("person", SystemTime::now() + Duration::from_secs(290));
+    let (debugger, mut stream) = gone_on(&scene, &mut agent, attach(&token)).await;
+    let minutes = |told: &ParkTerms| told.at_most_ms.map(|ms| ms.div_ceil(60_000));
+    assert_eq!(minutes(&told(&mut stream).await), Some(5));
+    // The same where the relay is lost that has parked it.
+    drop(debugger);
+    assert_eq!(minutes(&told(&mut stream).await), Some(5));
+}
+
+#[tokio::test]
 async fn an_agent_is_told_which_sessions_are_of_one_cluster_session() {
     let founder = |principal| ray_relay_session::session::Initiator {
         principal,

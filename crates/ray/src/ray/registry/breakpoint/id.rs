@@ -78,3 +78,19 @@ impl Serialize for BreakpointId {
         to.collect_str(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_that_of_one_worker_of_one_cluster_and_stays() {
+        let id = BreakpointId::derive("east", "01ab");
+        // People have it in their notes, and other replicas give it as well.
+        assert_eq!(id.to_string(), "cgvem00x");
+        for (cluster, worker) in [("west", "01ab"), ("east", "01ac"), ("east0", "1ab")] {
+            let other = BreakpointId::derive(cluster, worker);
+            assert_ne!(id, other, "{cluster} {worker}");
+        }
+    }
+}
