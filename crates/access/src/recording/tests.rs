@@ -112,7 +112,10 @@ async fn a_recording_that_would_grow_too_large_ends_the_session() {
     let why = writer.failed().await.to_string();
     assert!(why.contains("recording.max_size"), "{why}");
     assert!(why.contains("has to be recorded"), "{why}");
-    writer.finish("failed").await;
+    // What its client still sends is not done.
+    let tee = CaptureTee::new(Some(writer));
+    assert!(tee.take(Direction::Up, b"x").is_err());
+    tee.finish("failed").await;
     let size = std::fs::metadata(&given.files()[0]).unwrap().len();
     assert!(size <= 1000);
 }

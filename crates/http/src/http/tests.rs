@@ -14,6 +14,7 @@ mod narrowed_admin;
 mod origins;
 mod page;
 mod park;
+mod pieces;
 mod proxy;
 mod release;
 mod running;

@@ -68,6 +68,8 @@ async fn a_client_that_has_all_its_answers_is_not_waited_for() {
     let answered = Instant::now();
     left(&mut dap).await;
     let took = answered.elapsed();
+    // Its debugger may end the connection first.
+    assert!(took >= CLOSE * 8 / 10, "{took:?}");
     assert!(took < CLOSE * 2, "{took:?}");
     assert_eq!(context.sessions.table.len(), 0);
 }

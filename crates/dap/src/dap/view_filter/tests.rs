@@ -292,6 +292,30 @@ fn variables_are_asked_of_the_probe_by_references_of_the_relays_own() {
 }
 
 #[test]
+fn wherever_a_value_is_shown_the_probe_hides_what_the_policy_hides() {
+    for (unmasked, visible) in [(false, "structure"), (true, "text")] {
+        let rights = Rights {
+            scopes: Scopes::NONE.with(Scope::View),
+            obligations: SessionObligations {
+                unmasked,
+                ..SessionObligations::default()
+            },
+        };
+        let mut filter = ViewFilter::new(&rights, &Principal::anonymous());
+        let scopes = to_client(filter.on_client(ask(1, "scopes", json!({"frameId": 3}))));
+        let locals = &scopes["body"]["scopes"][0]["variablesReference"];
+        let list = json!({ "variablesReference": locals });
+        let hover = json!({"expression": "x", "frameId": 3, "context": "hover"});
+        for (command, arguments) in [("variables", list), ("evaluate", hover)] {
+            let probe = asked(filter.on_client(ask(2, command, arguments)));
+            let expression = probe["arguments"]["expression"].as_str().unwrap();
+            let rendered = format!(r#"\"visible\":\"{visible}\""#);
+            assert!(expression.contains(&rendered), "{command}: {expression}");
+        }
+    }
+}
+
+#[test]
 fn a_name_is_asked_of_the_probe_and_what_it_is_not_is_said() {
     let mut filter = filter();
     let hover = json!({"expression": " _x ", "frameId": 3, "context": "hover"});
