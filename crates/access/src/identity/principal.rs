@@ -381,6 +381,16 @@ mod tests {
         assert_eq!(waiting.await.unwrap(), PrincipalEnded::Revoked);
     }
 
+    #[test]
+    fn a_name_makes_nobody_the_same_person_as_the_unauthenticated() {
+        let anybody = Principal::anonymous();
+        let sender = watch::Sender::default();
+        let who = testing::identity(anybody.subject());
+        let named = Principal::issued(who, Access::default(), sender.subscribe());
+        assert!(named.is_same_person(&named) && anybody.is_same_person(&anybody));
+        assert!(!named.is_same_person(&anybody) && !anybody.is_same_person(&named));
+    }
+
     #[tokio::test]
     async fn a_newer_credential_of_the_same_rights_puts_the_end_off() {
         let soon = SystemTime::now() + Duration::from_millis(50);

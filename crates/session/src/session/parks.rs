@@ -459,3 +459,6 @@ pub fn with_parked(list: Arc<Snapshot>, may: impl Fn(&Breakpoint) -> bool) -> Ar
         ..Snapshot::clone(&list)
     })
 }
+
+#[cfg(test)]
+mod tests;

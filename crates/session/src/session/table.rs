@@ -422,3 +422,26 @@ impl Drop for Session {
         self.table.live.remove(&self.entry.id);
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use ray_relay_access::identity::testing::somebody;
+    use ray_relay_ray::ray::testing::paused;
+
+    #[test]
+    fn a_worker_is_reached_by_who_has_a_session_with_it_and_by_nobody_else() {
+        let revoked = tokio::sync::watch::Sender::default();
+        let [ann, bob] = ["ann", "bob"].map(|name| somebody(name, [], &revoked));
+        let table = Arc::new(SessionTable::new(Metrics::new().unwrap()));
+        let session = table.open(&Summary::new(([127, 0, 0, 1], 1).into()));
+        let breakpoint = Arc::new(paused("step", 1));
+        session.set_principal(ann.clone());
+        session.set_breakpoint(Arc::clone(&breakpoint));
+        assert!(table.reached(breakpoint.id, &ann).is_some());
+        assert!(table.reached(breakpoint.id, &bob).is_none());
+        drop(session);
+        assert!(table.reached(breakpoint.id, &ann).is_none());
+    }
+}

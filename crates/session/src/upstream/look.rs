@@ -101,3 +101,47 @@ impl<'a> Look<'a> {
         self.session.ended(outcome);
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::session::authorise;
+    use ray_relay_access::audit::testing::spied;
+    use ray_relay_access::connection::summary::Summary;
+    use ray_relay_access::identity::{Authenticator, Principal};
+    use ray_relay_base::config::Config;
+    use ray_relay_base::wire::dap::codec::frame;
+    use ray_relay_base::wire::dap::message::event;
+    use ray_relay_ray::ray::testing::{listed, paused};
+
+    #[tokio::test]
+    async fn a_task_is_free_again_when_the_look_at_it_is_over() {
+        let (audit, _) = spied(false);
+        let context = Context::offline(Config::default(), Authenticator::open(), audit);
+        let listener = listed(&context.registry, paused("square", 1)).await;
+        let worker = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let greeting = event("output", json!({"category": "telemetry"}));
+            let welcome = event("debugpySockets", json!({"sockets": []}));
+            let said = [frame(&greeting), frame(&welcome)].concat();
+            stream.write_all(&said).await.unwrap();
+            stream.read_to_end(&mut Vec::new()).await.unwrap()
+        });
+        let summary = Summary::new(([127, 0, 0, 1], 1).into());
+        let session = context.sessions.table.open(&summary);
+        let is_free = || context.registry.snapshot().live[0].is_paused();
+        let task = context.registry.snapshot().live[0].clone();
+        let authorized = authorise(&Principal::anonymous(), &task, Scope::View).unwrap();
+        let begun = Look::begin(&context, &session, authorized, "http").await;
+        let (look, debugger) = begun.unwrap();
+        assert!(!is_free());
+        drop(debugger);
+        look.end(Outcome::Client).await;
+        assert!(is_free());
+        assert_eq!(worker.await.unwrap(), 0, "it was asked for nothing");
+    }
+}
