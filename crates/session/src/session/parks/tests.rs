@@ -16,11 +16,11 @@ fn a_park_that_is_over_gives_its_place_back() {
         process: None,
     };
     let park = |n| parks.park(&anybody, id(n), parks.share(&anybody, Some("all"))?);
-    let mut all: Vec<_> = (0..MOST).map(|n| park(n).unwrap()).collect();
-    assert!(park(MOST).is_err() && parks.has_room().is_err());
+    let mut all: Vec<_> = (0..MAX_PARKS).map(|n| park(n).unwrap()).collect();
+    assert!(park(MAX_PARKS).is_err() && parks.has_room().is_err());
     all.pop();
-    assert!(!parks.has(id(MOST - 1)) && parks.has_room().is_ok());
-    assert!(park(MOST).is_ok());
+    assert!(!parks.has(id(MAX_PARKS - 1)) && parks.has_room().is_ok());
+    assert!(park(MAX_PARKS).is_ok());
 }
 
 #[test]
