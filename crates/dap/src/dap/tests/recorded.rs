@@ -12,7 +12,11 @@ const RECORDED: &str = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\nre
 
 /// A relay that records into `dir`, and a person whose sessions are recorded.
 fn relay(dir: Option<&Path>, max_size: usize) -> Arc<Context> {
-    guarded(authenticator(RECORDED), Audit::off(), |config| {
+    relay_of(RECORDED, dir, max_size)
+}
+
+fn relay_of(policy: &str, dir: Option<&Path>, max_size: usize) -> Arc<Context> {
+    guarded(authenticator(policy), Audit::off(), |config| {
         config.recording.dir = dir.map(Path::to_owned);
         config.recording.max_size = max_size;
     })
@@ -88,6 +92,45 @@ async fn what_the_client_sent_and_saw_is_kept_in_order_and_its_secrets_are_not()
     let ticket = child.pointer("/arguments/configuration/rayRelay/ticket");
     let ticket = ticket.and_then(Value::as_str).expect("a ticket");
     assert!(!all.contains(ticket), "{all}");
+}
+
+/// A recording is no way around what its session shows.
+#[tokio::test]
+async fn of_one_who_may_only_look_no_text_of_the_program_is_kept() {
+    const SECRET: &str = "hunter2";
+    let dir = tempfile::tempdir().unwrap();
+    let policy = RECORDED.replace("\"debug\"", "\"view\"");
+    let context = relay_of(&policy, Some(dir.path()), 1 << 20);
+    let ann = with_token(token_of("ann"));
+    let (_worker, mut debugger, mut dap) = session(&context, ann).await;
+    let frame = json!({"name": "f", "variables": {"x": SECRET}});
+    for category in ["stdout", "stderr", "console", "important", "telemetry"] {
+        let said =
+            json!({"category": category, "output": SECRET, "data": {"x": SECRET, "frame": frame}});
+        dap.send(&message::event("output", said)).await.unwrap();
+    }
+    let stop =
+        json!({"reason": "exception", "threadId": 1, "text": "ValueError", "description": SECRET});
+    dap.send(&message::event("stopped", stop)).await.unwrap();
+    debugger.event("stopped").await;
+    let details = json!({"message": SECRET, "typeName": "ValueError", "stackTrace": SECRET, "innerException": [{"message": SECRET}]});
+    let raised = json!({"exceptionId": "ValueError", "description": SECRET, "breakMode": "always", "details": details});
+    let seq = debugger.send("exceptionInfo", json!({"threadId": 1})).await;
+    let asked = got(&mut dap, "exceptionInfo").await;
+    dap.send(&asked.success(raised)).await.unwrap();
+    let told = debugger.answer(seq).await;
+    assert!(told.to_string().contains("ValueError"), "{told}");
+    assert!(!told.to_string().contains(SECRET), "{told}");
+    debugger.send("disconnect", json!({})).await;
+    got(&mut dap, "disconnect").await;
+    drop(dap);
+    drop(debugger.dap);
+    debugger.ended.await.unwrap();
+
+    let (messages, _) = read(dir.path());
+    let all: String = messages.iter().map(|(_, text)| text.as_str()).collect();
+    assert!(all.contains("str, 7 characters"), "{all}");
+    assert!(!all.contains(SECRET), "{all}");
 }
 
 #[tokio::test]
