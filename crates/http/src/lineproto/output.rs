@@ -197,4 +197,19 @@ mod tests {
         assert_eq!(&*shown(&mut pieces), b"(Pdb) ");
         assert_eq!(memory.taken(MemoryUse::Messages), 0);
     }
+
+    #[tokio::test]
+    async fn a_character_of_a_workers_that_comes_in_two_pieces_stays_one() {
+        let (out, mut pieces) = Out::new();
+        let mut of_worker = WorkerOutput::new(out, CaptureTee::default());
+        let said = "größe".as_bytes();
+        for piece in said.chunks(3) {
+            of_worker.raw(piece).await;
+        }
+        let mut heard = Vec::new();
+        while let Ok(Queued(piece, _)) = pieces.try_recv() {
+            heard.extend_from_slice(&piece);
+        }
+        assert_eq!(heard, said);
+    }
 }
