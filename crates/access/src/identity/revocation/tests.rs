@@ -38,6 +38,30 @@ fn a_subject_is_revoked_with_all_that_it_has_and_not_with_what_it_gets_later() {
     assert!(!list.revokes("bob", "x", None));
 }
 
+/// What is forgotten too early is a revoked credential that counts again.
+#[test]
+fn of_two_revocations_the_one_that_lasts_longer_counts_in_either_order() {
+    let ends = |first: Option<u64>, second: Option<u64>| {
+        let mut list = RevocationList::default();
+        for until in [first, second] {
+            list.add(credential("x", until)).unwrap();
+            let of_subject = Revocation {
+                until: until.map(at),
+                ..subject("ada", 100)
+            };
+            list.add(of_subject).unwrap();
+        }
+        list.iter().map(|one| one.until).collect::<Vec<_>>()
+    };
+    let (later, never) = ([Some(at(200)); 2], [None; 2]);
+    for (first, second) in [(Some(100), Some(200)), (Some(200), Some(100))] {
+        assert_eq!(ends(first, second), later);
+    }
+    for (first, second) in [(Some(100), None), (None, Some(100))] {
+        assert_eq!(ends(first, second), never);
+    }
+}
+
 #[test]
 fn a_file_is_read_when_it_changes_and_lines_of_the_past_are_left_out() {
     let dir = tempfile::tempdir().unwrap();

@@ -122,3 +122,45 @@ impl Folded<Answer> {
         all.collect()
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use ray_relay_ray::ray::testing::{paused, snapshot};
+
+    /// A process says its rank itself: what a name says of it, or the order of the sessions, does not count beside that.
+    #[test]
+    fn an_answer_stands_under_the_rank_that_its_process_says() {
+        let task = |session: u64, rank: Option<u32>| {
+            let mut breakpoint = paused("step", session.try_into().unwrap());
+            breakpoint.pid = 6000 + u32::try_from(session).unwrap();
+            let names = breakpoint.names_mut();
+            (names.group, names.rank) = (Some("Trainer".to_owned()), session.try_into().ok());
+            GroupTask {
+                session,
+                breakpoint: breakpoint.into(),
+                stands: true,
+                arriving: false,
+                stops: 1,
+                breaks: 1,
+                since: session,
+                asks: false,
+                followed: 0,
+                rank,
+                location: None,
+            }
+        };
+        let all = [(1, Some(7)), (2, Some(3)), (3, None)];
+        let all = all.map(|(session, rank)| (task(session, rank), session));
+        let folded = Folded::new(&snapshot(Vec::new()), all.to_vec());
+        let names = folded.names();
+        let told = folded.all.iter().enumerate();
+        let told: Vec<_> = told
+            .map(|(at, (_, session))| (names.of(&[at].into()), *session))
+            .collect();
+        let expected = [("3", 2), ("7", 1), ("pid 6003", 3)];
+        let expected = expected.map(|(name, session)| (name.to_owned(), session));
+        assert_eq!(told, expected);
+    }
+}
