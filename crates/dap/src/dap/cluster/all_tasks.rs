@@ -6,17 +6,19 @@
 
 mod answered;
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt as _, StreamExt as _};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::folded::Folded;
 use super::jobs::JobKeys;
@@ -41,6 +43,9 @@ const UNFOLDED: usize = 256;
 /// Characters of a value that are told where a person asks once, and where an editor asks at each stop.
 const MAX_VALUE_CHARS: usize = 10_000;
 const MAX_WATCH_CHARS: usize = 1000;
+
+/// How long a session may take to have an expression interrupted.
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long tasks may take to tell a value, to take a command, and to tell where they stand.
 const EVALUATED: Duration = Duration::from_secs(30);
@@ -114,6 +119,8 @@ pub(super) struct AllTasks<'a> {
     /// Commands to run on that have not been answered: a stop behind them has to come behind the answer.
     moving: usize,
     asking: FuturesUnordered<Answering<'a>>,
+    /// What ends expressions that have no answer yet, by the numbers of their requests.
+    evaluations: HashMap<u64, CancellationToken>,
     rounds: Rounds<'a>,
     /// What those answer that are asked to stop with another: one round at a time.
     round: Option<Asking<'a>>,
@@ -143,6 +150,7 @@ impl<'a> AllTasks<'a> {
             due: None,
             moving: 0,
             asking: FuturesUnordered::new(),
+            evaluations: HashMap::new(),
             rounds: Rounds::new(stops),
             round: None,
             values: Vec::new(),
@@ -214,8 +222,13 @@ impl<'a> AllTasks<'a> {
                     key: ComparisonKey::draw(),
                 }
             }
-            // What is asked of all tasks has a deadline.
-            Some(Command::Cancel) => return RequestOutcome::Answer(request.success(Value::Null)),
+            Some(Command::Cancel) => {
+                let seq = request.arguments.get("requestId").and_then(Value::as_u64);
+                if let Some(evaluation) = seq.and_then(|seq| self.evaluations.get(&seq)) {
+                    evaluation.cancel();
+                }
+                return RequestOutcome::Answer(request.success(Value::Null));
+            }
             Some(Command::Continue) => Wish::Continue,
             Some(Command::Next) => Wish::Next,
             Some(Command::StepIn) => Wish::StepIn,
@@ -241,7 +254,11 @@ impl<'a> AllTasks<'a> {
             return RequestOutcome::Answer(refusal(request, BUSY));
         }
         self.moving += usize::from(wish.lets_run());
-        let asked = self.put(all, wish.clone());
+        let cancelled = CancellationToken::new();
+        if let (Wish::Evaluate { .. }, Some(seq)) = (&wish, request.seq.as_u64()) {
+            self.evaluations.insert(seq, cancelled.clone());
+        }
+        let asked = self.put(all, wish.clone(), cancelled);
         let request = request.clone();
         let answered = async move { (request, wish, asked.await) };
         self.asking.push(Box::pin(answered));
@@ -298,12 +315,14 @@ impl<'a> AllTasks<'a> {
     fn stop_others(&mut self) {
         if self.round.is_none() {
             let due = self.rounds.due(&self.tasks.all());
-            self.round = (!due.is_empty()).then(|| self.put(due, Wish::Pause));
+            self.round =
+                (!due.is_empty()).then(|| self.put(due, Wish::Pause, CancellationToken::new()));
         }
     }
 
-    /// What `all` answer, once that they are asked is on record. They run on one after the other, as they have stopped.
-    fn put(&self, mut all: Vec<GroupTask>, wish: Wish) -> Asking<'a> {
+    /// What `all` answer, once that they are asked is on record. They run on one after the other, as they have stopped. Expressions
+    /// that have no value in time, or before they are `cancelled`, are ended in the tasks.
+    fn put(&self, mut all: Vec<GroupTask>, wish: Wish, cancelled: CancellationToken) -> Asking<'a> {
         all.sort_by_key(|task| task.since);
         let (tasks, audit) = (self.tasks.clone(), self.audit.clone());
         let client = self.client.clone();
@@ -321,11 +340,21 @@ impl<'a> AllTasks<'a> {
             let mut keys = JobKeys::default();
             let each = all.into_iter().map(|task| {
                 let wish = wish.clone().keyed(keys.of(job(&task)));
-                let asked = tasks.ask(task.session, wish);
-                let late = || Err(format!("no answer within {} s", patience.as_secs()));
-                let answer =
-                    timeout(patience, asked).map(move |said| said.unwrap_or_else(|_| late()));
-                Box::pin(answer.map(|answer| (task, answer)))
+                let (tasks, cancelled) = (tasks.clone(), cancelled.clone());
+                Box::pin(async move {
+                    let evaluates = matches!(wish, Wish::Evaluate { .. });
+                    let why = tokio::select! {
+                        answer = tasks.ask(task.session, wish) => return (task, answer),
+                        () = sleep(patience) => format!("no answer within {} s", patience.as_secs()),
+                        () = cancelled.cancelled() => "cancelled".to_owned(),
+                    };
+                    // A session that does not hear of it is ending, and ends the expression itself.
+                    if evaluates {
+                        let interrupted = tasks.ask(task.session, Wish::Interrupt);
+                        let _ = timeout(INTERRUPT_TIMEOUT, interrupted).await;
+                    }
+                    (task, Err(why))
+                })
             });
             let (mut said, mut late) = (Vec::new(), Vec::new());
             for mut asked in each {
@@ -371,6 +400,9 @@ impl<'a> AllTasks<'a> {
                     }
                 }
                 Some((request, wish, said)) = self.asking.next(), if !self.asking.is_empty() => {
+                    if let Some(seq) = request.seq.as_u64() {
+                        self.evaluations.remove(&seq);
+                    }
                     return self.answered(&request, &wish, said);
                 }
                 // From the first change on: VS Code gives the focus away after 800 ms.

@@ -214,6 +214,29 @@ async fn an_expression_is_answered_by_all_tasks_and_their_own_clients_hear_nothi
     assert!(expression.starts_with("(lambda ask="), "{expression}");
 }
 
+/// One that runs on after its answer was given up would run for ever, in each rank.
+#[tokio::test]
+async fn an_expression_that_is_cancelled_ends_in_the_task_that_still_runs_it() {
+    let mut scene = GroupScene::standing(["0.5", "silence"]).await;
+    let typed = json!({"expression": "loop()", "context": "repl"});
+    let seq = scene.parent.send("evaluate", typed).await;
+    for asked in &mut scene.asked {
+        assert_eq!(next_request(asked).await["command"], "evaluate");
+    }
+    let cancelled = scene.parent.ask("cancel", json!({"requestId": seq})).await;
+    assert_eq!(cancelled["success"], true, "{cancelled}");
+    let interrupt = next_request(&mut scene.asked[1]).await;
+    let expected = ray_relay_debugger::pdb::interrupt();
+    assert_eq!(interrupt["arguments"], expected, "{interrupt}");
+    let answer = scene.parent.answer(seq).await;
+    let result = &answer["body"]["result"];
+    assert_eq!(result, "0: 0.5\n! 1: cancelled", "{answer}");
+    scene.nobody_else_heard().await;
+    // The other one has had its answer, and is asked nothing more.
+    let next = next_request(&mut scene.asked[0]).await;
+    assert_eq!(next["command"], "threads", "{next}");
+}
+
 /// VS Code shows watches of a session that has a thread with a frame, and asks for both.
 #[tokio::test]
 async fn a_watch_on_the_thread_that_stands_for_all_shows_each_rank() {

@@ -54,6 +54,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let refusal = match (&wish, thread) {
             _ if over || self.client.is_leaving() => Some("its session is ending"),
             _ if !can => Some("its session is not ready for that"),
+            (Wish::Interrupt, _) => None,
             _ if self.questions.are_many() => Some("it has not come to what it was asked before"),
             (Wish::Pause, _) => None,
             (Wish::Continue, None) if self.is_to_stop() => None,
@@ -91,6 +92,14 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 let then = Then::Complete(*arguments);
                 let question = Question { answer, then };
                 self.put(Command::StackTrace, stack(thread), question).await;
+            }
+            Wish::Interrupt => {
+                let worker = self.splice.worker();
+                let runs = |number| worker.evaluates_request(number);
+                if self.questions.abandoned().any(runs) {
+                    self.interrupt();
+                }
+                let _ = answer.send(Ok(String::new()));
             }
             Wish::Map(files) => self.map_to(FilesAsker::Lead(answer), Ok(files)),
             Wish::Continue if runs => {
@@ -247,6 +256,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             let told = match then {
                 _ if !message.success => Err(sentence()),
                 Then::Place => Ok(place(message.body).unwrap_or_default()),
+                Then::Evaluate(..) if answer.is_closed() => continue,
                 Then::Evaluate(text, (statement, limit, key)) => match frame(message.body) {
                     Some(frame) => {
                         let (expression, then) = self.evaluates(&text, statement, limit);

@@ -75,6 +75,12 @@ pub(super) enum Then {
 }
 
 impl Questions {
+    /// Numbers of those whose answers nothing waits for any more.
+    pub(super) fn abandoned(&self) -> impl Iterator<Item = u64> {
+        let open = self.open.iter();
+        open.filter_map(|(number, question)| question.answer.is_closed().then_some(*number))
+    }
+
     /// Whether no more can be asked before something is answered.
     pub(super) fn are_many(&self) -> bool {
         self.open.len() >= MAX_OPEN_QUESTIONS

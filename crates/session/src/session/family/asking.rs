@@ -44,6 +44,8 @@ pub enum Wish {
     StepOut,
     /// Stops at its next line.
     Pause,
+    /// Ends the expressions whose answers nothing waits for any more.
+    Interrupt,
 }
 
 impl Wish {
@@ -88,6 +90,7 @@ impl Wish {
             Self::StepIn => Command::StepIn,
             Self::StepOut => Command::StepOut,
             Self::Pause => Command::Pause,
+            Self::Interrupt => Command::Cancel,
         }
     }
 
@@ -99,7 +102,8 @@ impl Wish {
             | Self::Place
             | Self::Complete(_)
             | Self::Map(_)
-            | Self::Pause => false,
+            | Self::Pause
+            | Self::Interrupt => false,
         }
     }
 }
