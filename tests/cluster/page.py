@@ -156,7 +156,7 @@ with sync_playwright() as playwright:
     item = vera.locator("#task > article:visible")
     vera.get_by_role("button", name="Compare").first.click()
     expect(item.locator(".told")).to_contain_text("3 as they stood")
-    expect(item.locator(".tree").first).to_contain_text("tasks 0-2")
+    expect(item.locator(".tree").first).to_contain_text("square ×3")
     expect(item.locator(".frame table").first).to_contain_text("y")
     accessible(vera, "a comparison")
     vera.screenshot(path=f"{SHOTS}/page-real-compare.png", full_page=True)
