@@ -11,7 +11,7 @@ use ray_relay_access::policy::{Rights, Scope, Scopes, SessionObligations};
 use ray_relay_base::wire::dap::codec::{frame, parse, put_frame};
 use ray_relay_base::wire::dap::peek::Depth;
 use ray_relay_base::wire::dap::scanner::{Rules, ScanStep, Scanner};
-use ray_relay_dap::dap::message_filter::{Action, MessageFilter};
+use ray_relay_dap::message_filter::{Action, MessageFilter};
 use serde_json::json;
 
 const ROUNDS: usize = 21;

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use ray_relay_dap::dap::attach::{Pass, RelayEndpoint, child_configuration, for_worker};
-use ray_relay_dap::dap::attach_selector::read_selector;
-use ray_relay_dap::dap::selection::{ChildSessions, Hint, choose};
+use ray_relay_dap::attach::{Pass, RelayEndpoint, child_configuration, for_worker};
+use ray_relay_dap::attach_selector::read_selector;
+use ray_relay_dap::selection::{ChildSessions, Hint, choose};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_fuzz::paused;
 use ray_relay_ray::ray::registry::Snapshot;

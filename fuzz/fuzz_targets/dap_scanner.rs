@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay_dap::dap::messages::{captures_from_client, captures_from_worker};
+use ray_relay_dap::messages::{captures_from_client, captures_from_worker};
 use ray_relay_base::wire::dap::codec::{Frames, put_frame};
 use ray_relay_base::wire::dap::peek::Depth;
 use ray_relay_base::wire::dap::scanner::{Rules, ScanStep, Scanner};

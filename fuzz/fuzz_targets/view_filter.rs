@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ray_relay_dap::dap::message_filter::Action;
-use ray_relay_dap::dap::view_filter::{FIRST_OWN_SEQ, ViewFilter};
+use ray_relay_dap::message_filter::Action;
+use ray_relay_dap::view_filter::{FIRST_OWN_SEQ, ViewFilter};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::{Rights, Scope, Scopes, SessionObligations};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! What several fuzz targets compare with.
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
-use ray_relay_dap::dap::messages::{captures_from_client, captures_from_worker};
+use ray_relay_dap::messages::{captures_from_client, captures_from_worker};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::peek::MessageType;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};

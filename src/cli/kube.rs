@@ -14,7 +14,7 @@ use super::relay_token::RENEWED_BEFORE;
 use super::token_command::Dated;
 use ray_relay_access::identity::unverified_expiry;
 use ray_relay_base::wire::relay_url::RelayUrl;
-use ray_relay_kube::kube::{
+use ray_relay_kube::{
     AccountName, Forwarder, KubeCluster, KubeError, KubeconfigChoice, request_token,
 };
 

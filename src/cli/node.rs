@@ -21,7 +21,7 @@ use ray_relay_base::config::{Flags, Gcs, LogFormat, Sources, words_of};
 use ray_relay_base::wire::relay_url::RelayUrl;
 use ray_relay_base::wire::relay_url::is_this_machine;
 use ray_relay_base::wire::text::replaced;
-use ray_relay_node::node::{self, RelayAccess, Settings};
+use ray_relay_node::{RelayAccess, Settings};
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -112,7 +112,7 @@ pub struct NodeArgs {
         env = "RAY_RELAY_NODE_REVERSE_PORTS",
         hide_env = true
     )]
-    #[arg(value_parser = node::reverse_ports)]
+    #[arg(value_parser = ray_relay_node::reverse_ports)]
     pub reverse_ports: Option<RangeInclusive<u16>>,
     /// File with the agent's token, of the scope `node` [env: RAY_RELAY_TOKEN, the token itself]
     #[arg(
@@ -166,7 +166,7 @@ fn node_id(text: &str) -> Result<String, &'static str> {
     }
 }
 
-impl Fails for node::AgentError {
+impl Fails for ray_relay_node::AgentError {
     fn exit(&self) -> Exit {
         match self {
             Self::Head(_) | Self::Access(_) | Self::Nowhere => Exit::Misconfigured,
@@ -198,7 +198,7 @@ pub(super) async fn run(args: NodeArgs) -> Result<(), Failure> {
             allow_plaintext: args.allow_plaintext,
         }),
     };
-    Ok(Box::pin(node::run(settings)).await?)
+    Ok(Box::pin(ray_relay_node::run(settings)).await?)
 }
 
 /// Of the environment only what is about logs: everything else there is for a relay.

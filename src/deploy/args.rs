@@ -92,7 +92,7 @@ fn relay_url(text: &str) -> Result<String, BadRelayUrl> {
 
 /// As it was written, too.
 fn reverse_ports(text: &str) -> Result<String, String> {
-    ray_relay_node::node::reverse_ports(text).map(|_| text.to_owned())
+    ray_relay_node::reverse_ports(text).map(|_| text.to_owned())
 }
 
 fn name(text: &str) -> Result<String, &'static str> {

@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 use crate::discovery::pace::WATCH;
 use crate::discovery::ray_cluster::{RayCluster, RayClusterObject};
 use ray_relay_base::wire::text::percent_encoded;
-use ray_relay_kube::kube::{ApiServer, KubeAnswer, Unread};
+use ray_relay_kube::{ApiServer, KubeAnswer, Unread};
 use ray_relay_ray::ray::registry::TlsPems;
 
 /// Largest page of RayClusters, and largest change of one: etcd keeps no object of more than 1.5 MiB.

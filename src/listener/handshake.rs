@@ -23,7 +23,6 @@ use ray_relay_access::tls::{Certificate, Tls};
 use ray_relay_base::config::TlsMode;
 use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_base::wire::tcp;
-use ray_relay_dap::dap;
 use ray_relay_http::{http, lineproto};
 use ray_relay_session::connect::ArrivedStream;
 use ray_relay_session::context::Context;
@@ -156,7 +155,7 @@ fn speak(context: Arc<Context>, recognised: DetectedConnection) -> Serving {
         }
         Detection::Dap => {
             let session = context.sessions.table.open(&connection.summary);
-            Box::pin(dap::serve(context, session, stream, connection))
+            Box::pin(ray_relay_dap::serve(context, session, stream, connection))
         }
         // Inside TLS, or a link: once is enough.
         Detection::Tls => Box::pin(async move { unsupported(&context, stream, TLS_ALERT).await }),
@@ -224,7 +223,9 @@ async fn recognise(
         Err(refused) => {
             known_as(context, &connection, clear.first.detection);
             if !connection.encrypted {
-                connection.place.weigh(dap::unknown_weight(context));
+                connection
+                    .place
+                    .weigh(ray_relay_dap::unknown_weight(context));
             }
             let replayed = Prefixed::new(clear.first.bytes.freeze(), clear.wire);
             let (summary, speaks) = (&connection.summary, clear.speaks);
@@ -276,7 +277,7 @@ fn told_apart(
     connection.place.weigh(
         connection.tls_weight()
             + match first.detection {
-                Detection::Dap => dap::unknown_weight(context),
+                Detection::Dap => ray_relay_dap::unknown_weight(context),
                 Detection::Http => http::IDLE_WEIGHT,
                 Detection::Terminal => TERMINAL_WEIGHT,
                 Detection::Tls | Detection::Unknown => 0,

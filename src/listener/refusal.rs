@@ -14,8 +14,8 @@ use ray_relay_access::connection::summary::Summary;
 use ray_relay_access::telemetry::metrics::RefusalKind;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::Request;
-use ray_relay_dap::dap::refusal::refuse as refuse_request;
-use ray_relay_dap::dap::unknown_frame;
+use ray_relay_dap::refusal::refuse as refuse_request;
+use ray_relay_dap::unknown_frame;
 use ray_relay_session::context::Context;
 
 /// How long a refused connection may take to read the answer and close.

@@ -69,7 +69,7 @@ fn no_room_uses_one_above_or_beside_it() {
         };
         seen.insert(room.clone());
         let text = production(&fs::read_to_string(&file).unwrap());
-        for used in rooms_used(&text) {
+        for used in rooms_used(&room, &text) {
             if used == room {
                 continue;
             }
@@ -191,7 +191,7 @@ fn paths_are_read_off_every_form_of_an_import() {
         #[cfg(test)]
         mod tests { use crate::also_only_in_tests::Thing; }
     ";
-    let used: Vec<_> = rooms_used(&production(text)).into_iter().collect();
+    let used: Vec<_> = rooms_used("app", &production(text)).into_iter().collect();
     assert_eq!(
         used,
         ["audit", "config", "hold", "registry", "timestamp", "wire"]
@@ -207,11 +207,22 @@ fn roots() -> Vec<PathBuf> {
     all
 }
 
-/// `ray/registry/mod.rs` of `crates/ray/src/ray/registry/mod.rs`.
+/// Crates that are one room: it has the crate's name, and its files are in `src` itself.
+const ONE_ROOM: [&str; 3] = ["dap", "kube", "node"];
+
+/// `ray/registry/mod.rs` of `crates/ray/src/ray/registry/mod.rs`, `dap/mod.rs` of `crates/dap/src/lib.rs`.
 fn inside(file: &Path) -> PathBuf {
     let roots = roots();
-    let mut stripped = roots.iter().filter_map(|root| file.strip_prefix(root).ok());
-    stripped.next().unwrap().to_path_buf()
+    let mut stripped = roots.iter().filter_map(|root| {
+        let path = file.strip_prefix(root).ok()?;
+        let of_crate = root.parent()?.file_name()?.to_str()?;
+        Some(match (ONE_ROOM.contains(&of_crate), path.to_str()) {
+            (true, Some("lib.rs")) => Path::new(of_crate).join("mod.rs"),
+            (true, _) => Path::new(of_crate).join(path),
+            (false, _) => path.to_path_buf(),
+        })
+    });
+    stripped.next().unwrap()
 }
 
 /// The folder or file `path` of a room, in whichever crate it is.
@@ -280,18 +291,30 @@ fn production(text: &str) -> String {
     kept
 }
 
-/// First segments of all paths that begin with `crate::` or the name of a crate of the workspace.
-fn rooms_used(text: &str) -> BTreeSet<String> {
+/// The rooms that `text`, a part of `room`, names: of each path that begins with `crate::` or the name of a crate of the workspace
+/// the first segment, or the crate itself where that is one room.
+fn rooms_used(room: &str, text: &str) -> BTreeSet<String> {
     let mut used = BTreeSet::new();
-    let own = text
-        .match_indices("crate::")
-        .map(|(at, start)| at + start.len());
-    let others = text.match_indices("ray_relay_").filter_map(|(at, _)| {
-        let name = word(&text[at..])?;
+    let mut groups = Vec::new();
+    if !ONE_ROOM.contains(&room) {
+        let own = text.match_indices("crate::");
+        groups.extend(own.map(|(at, start)| at + start.len()));
+    }
+    for (at, prefix) in text.match_indices("ray_relay_") {
+        let Some(name) = word(&text[at..]) else {
+            continue;
+        };
         let behind = at + name.len();
-        text[behind..].starts_with("::").then_some(behind + 2)
-    });
-    for at in own.chain(others) {
+        let of_crate = &name[prefix.len()..];
+        match text[behind..].starts_with("::") {
+            true if ONE_ROOM.contains(&of_crate) => {
+                used.insert(of_crate.to_owned());
+            }
+            true => groups.push(behind + 2),
+            false => {}
+        }
+    }
+    for at in groups {
         let rest = &text[at..];
         match rest.strip_prefix('{') {
             Some(group) => used.extend(first_segments(group)),

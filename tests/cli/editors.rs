@@ -110,7 +110,7 @@ fn passing(paths: &[String]) -> Vec<String> {
     let frames: Vec<Value> = paths.iter().map(frame).collect();
     let mut stack = json!({"seq": 1, "type": "response", "request_seq": 1, "success": true, "command": "stackTrace",
         "body": {"stackFrames": frames, "totalFrames": paths.len()}});
-    ray_relay_dap::dap::wall::clean(&mut stack);
+    ray_relay_dap::wall::clean(&mut stack);
     let frames = stack["body"]["stackFrames"].as_array().unwrap().iter();
     let path = |frame: &Value| frame["source"]["path"].as_str().map(str::to_owned);
     frames.filter_map(path).collect()

@@ -6,7 +6,7 @@ use ray_relay_base::memory::Account;
 use ray_relay_base::wire::dap::peek::Depth;
 use ray_relay_base::wire::dap::scanner::Rules;
 use ray_relay_base::wire::dap::splice::Splice;
-use ray_relay_dap::dap::messages::{captures_from_client, captures_from_worker};
+use ray_relay_dap::messages::{captures_from_client, captures_from_worker};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

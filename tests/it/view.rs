@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::{Rights, Scope, Scopes, SessionObligations};
-use ray_relay_dap::dap::message_filter::MessageFilter;
+use ray_relay_dap::message_filter::MessageFilter;
 use serde_json::{Value, json};
 use tokio::process::Command;
 

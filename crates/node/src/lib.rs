@@ -1,4 +1,10 @@
-//! The agent of a Ray node: it dials out to relays, and opens the node's debuggers to them.
+//! The agent, `ray-relay node`: one process beside the workers of a Ray node, through which relays reach their debuggers.
+//!
+//! It dials out to every relay and has no port of its own. `relays` keeps a link with each, `link` is one of them, `stream`
+//! one debugger's connection. What a relay asks for is looked at by `look` with the agent's own eyes before anything is
+//! dialled, `held` tells all relays who has what, `keeping` has workers whose relay is lost wait for who had them, and `board` what they say to each other. `reverse` is the other way
+//! round: workers that dial a debugger. What workers do that wait at no breakpoint is told by `inspect`, and `failed` keeps what
+//! they leave at the `door` when a task fails.
 //!
 //! For `ray-relay node`. It must not know what a relay does with a debugger, and who its clients are.
 #![forbid(unsafe_code)]
@@ -8,4 +14,166 @@
     reason = "inside the workspace a name and a type often say all"
 )]
 
-pub mod node;
+mod agent;
+mod connect;
+mod door;
+mod failed;
+mod gossip;
+mod held;
+mod hook;
+mod injection;
+mod inspect;
+mod keeping;
+mod link;
+mod look;
+mod machine;
+mod processes;
+mod pump;
+mod py_spy;
+mod relays;
+mod reverse;
+mod settings;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, debug, error_span, info, warn};
+
+use self::agent::Agent;
+use self::connect::Relay;
+use self::link::LinkEnded;
+use self::relays::LinkAttempt;
+pub use self::reverse::reverse_ports;
+pub use self::settings::{AgentError, RelayAccess, Settings};
+use ray_relay_base::shutdown::Signals;
+use ray_relay_base::wire::relay_url::RelayUrl;
+
+/// The deadline of one look-up of a name.
+const LOOKUP: Duration = Duration::from_secs(5);
+
+/// How long debuggers may take to be left when the agent ends.
+const LEFT: Duration = Duration::from_secs(20);
+
+impl Agent {
+    /// Keeps links with all addresses of `url`, or the one that a proxy finds, until the agent ends.
+    async fn follow(self: Arc<Self>, url: RelayUrl, access: Arc<dyn RelayAccess>) {
+        let lookup = || async {
+            let to = url.uri("/").ok_or(std::io::ErrorKind::InvalidInput)?;
+            let looked_up = timeout(LOOKUP, self.proxies.routes(&to)).await;
+            looked_up.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+        };
+        let link = |route, retired| {
+            let relay = Relay {
+                url: url.clone(),
+                route,
+                proxies: self.proxies.clone(),
+                access: Arc::clone(&access),
+            };
+            let span = error_span!("link", relay = %url, address = %route);
+            Arc::clone(&self).keep(relay, retired).instrument(span)
+        };
+        relays::follow(lookup, link, self.ending.clone()).await;
+    }
+
+    /// Keeps a link by one way to a relay.
+    async fn keep(self: Arc<Self>, relay: Relay, retired: CancellationToken) {
+        // Said once for each cause: a relay may be away for hours.
+        let said = Mutex::new(String::new());
+        let attempt = || async {
+            let (ended, linked) = Box::pin(link::run(Arc::clone(&self), relay.clone())).await;
+            let why = ended.to_string();
+            match ended {
+                LinkEnded::Ending => return LinkAttempt::Linked,
+                LinkEnded::Duplicate => {
+                    debug!(why, "not linked");
+                    return LinkAttempt::Needless;
+                }
+                _ if linked => warn!(why, "the link is lost, and made again"),
+                _ if *said.lock() != why => warn!(why, "not linked; tried again until it is"),
+                _ => debug!(why, "not linked"),
+            }
+            *said.lock() = if linked { String::new() } else { why };
+            match linked {
+                true => LinkAttempt::Linked,
+                false => LinkAttempt::Failed,
+            }
+        };
+        relays::again(attempt, retired, self.ending.clone()).await;
+    }
+}
+
+/// Runs an agent until SIGTERM or Ctrl-C, leaves its debuggers in order, and ends at once at the second one.
+///
+/// # Errors
+/// [`AgentError`]: what would not change by waiting. A relay that is away is waited for.
+pub async fn run(settings: Settings) -> Result<(), AgentError> {
+    let mut signals = Signals::new().map_err(AgentError::Signal)?;
+    for relay in &settings.relays {
+        check(&*settings.access, relay).map_err(AgentError::Access)?;
+    }
+    let agent = Agent::new(&settings, Path::new("/proc"))?;
+    for relay in &settings.relays {
+        agent.check_proxy(relay).await.map_err(AgentError::Access)?;
+    }
+    info!(
+        head = settings.cluster.ray_address,
+        node_id = agent.look.place().node_id,
+        addresses = ?agent.look.place().addresses(),
+        "this agent's node"
+    );
+    agent.tasks.spawn(door::keep(Arc::clone(&agent)));
+    agent.tasks.spawn(door::attribute(Arc::clone(&agent)));
+    for relay in settings.relays {
+        let following = Arc::clone(&agent).follow(relay, Arc::clone(&settings.access));
+        agent.tasks.spawn(following);
+    }
+    signals.next().await;
+    info!("leaves its debuggers, and ends");
+    tokio::select! {
+        () = agent.end() => {}
+        () = signals.next() => warn!("ends at once: debuggers that were not left may keep their tasks"),
+    }
+    Ok(())
+}
+
+impl Agent {
+    /// Says by which proxy `relay` is reached, if by one.
+    async fn check_proxy(&self, relay: &RelayUrl) -> Result<(), String> {
+        let Some(to) = relay.uri("/") else {
+            return Ok(());
+        };
+        match self.proxies.towards(&to).await {
+            Ok(None) => {}
+            Ok(Some(proxy)) => {
+                info!(%relay, %proxy, by = proxy.variable(), "this relay is reached by a proxy");
+            }
+            Err(why) => return Err(format!("{relay} cannot be reached: {why}; {}", why.hint())),
+        }
+        Ok(())
+    }
+
+    /// Takes no more questions, leaves every debugger, and closes the links.
+    async fn end(&self) {
+        self.ending.cancel();
+        self.tasks.close();
+        if timeout(LEFT, self.tasks.wait()).await.is_err() {
+            warn!(
+                "a worker's debugger did not answer the detach: its task may need `release --force`"
+            );
+        }
+    }
+}
+
+fn check(access: &dyn RelayAccess, relay: &RelayUrl) -> Result<(), String> {
+    if relay.is_https() {
+        access.tls(relay)?;
+    }
+    access.authorization(relay).map(drop)
+}

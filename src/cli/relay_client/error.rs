@@ -8,7 +8,7 @@ use crate::cli::relay_token::RelayTokenError;
 use ray_relay_base::dial::{DialError, ProxyError, tls_error};
 use ray_relay_base::wire::relay_url::RelayUrl;
 use ray_relay_base::wire::text::innermost_cause;
-use ray_relay_kube::kube::KubeError;
+use ray_relay_kube::KubeError;
 
 /// Why a relay gave no usable answer.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ray_relay_base::wire::dap::conversation::Conversation;
-use ray_relay_dap::dap::message_filter::{Action, MessageFilter};
+use ray_relay_dap::message_filter::{Action, MessageFilter};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;

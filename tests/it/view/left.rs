@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_base::wire::dap::mappings;
-use ray_relay_dap::dap::message_filter::MessageFilter;
+use ray_relay_dap::message_filter::MessageFilter;
 use serde_json::{Value, json};
 
 use super::client::{Client, attach_arguments};

@@ -17,7 +17,7 @@ use crate::identity::authorities::{read_authorities, read_bounded};
 use ray_relay_base::config;
 use ray_relay_base::dial::Proxies;
 use ray_relay_base::wire::text::one_line;
-use ray_relay_kube::kube::{ApiServer, KubeAnswer, KubeconfigChoice, Unread, address, found};
+use ray_relay_kube::{ApiServer, KubeAnswer, KubeconfigChoice, Unread, address, found};
 
 /// Largest answer. A review with thousands of groups stays far below.
 const MAX_ANSWER: usize = 256 * 1024;

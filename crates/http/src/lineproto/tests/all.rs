@@ -21,7 +21,7 @@ fn serves_itself(relay: &Relay) {
                     linked: true,
                     ..ConnectionInfo::of(summary)
                 };
-                ray_relay_dap::dap::serve(context, session, arrived.stream, connection).await;
+                ray_relay_dap::serve(context, session, arrived.stream, connection).await;
             });
         }
     });

@@ -271,7 +271,7 @@ async fn edits(relay: &Relay, who: &str, id: BreakpointId) -> (Conversation<Dupl
     let context = relay.context.clone();
     tokio::spawn(async move {
         let session = context.sessions.table.open(&connection.summary);
-        ray_relay_dap::dap::serve(context, session, accepted, connection).await;
+        ray_relay_dap::serve(context, session, accepted, connection).await;
     });
     let mut editor = Conversation::new(stream, 1 << 20);
     let initialize = json!({"clientID": "nvim", "adapterID": "debugpy"});

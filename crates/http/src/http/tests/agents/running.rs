@@ -102,7 +102,7 @@ async fn debugs<const N: usize>(
     let session = scene.context.sessions.table.open(&Summary::new(peer));
     let served = Arc::clone(&scene.context);
     let serving = async move {
-        ray_relay_dap::dap::serve(served, session, accepted, ConnectionInfo::plain(peer)).await;
+        ray_relay_dap::serve(served, session, accepted, ConnectionInfo::plain(peer)).await;
     };
     let mut dap = Conversation::new(client.unwrap(), 1 << 20);
     let asking = async {

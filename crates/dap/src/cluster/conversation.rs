@@ -1,0 +1,343 @@
+//! A cluster session's conversation with its client, until either ends it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::all_tasks::{AllTasks, RequestOutcome};
+use super::announcer::Announcer;
+use super::greeting::greeting;
+use super::jobs::AskedJobs;
+use super::ranks::RankQueries;
+use super::together::{Joined, Together};
+use crate::attach_selector::OnClose;
+use crate::rewrite::is_set;
+use crate::source_folder;
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
+use ray_relay_access::telemetry::metrics::Outcome;
+use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
+use ray_relay_base::wire::dap::mappings::ClientFiles;
+use ray_relay_base::wire::dap::message::{Request, event, notice};
+use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::text::shortened;
+use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
+use ray_relay_session::context::Context;
+use ray_relay_session::session::audit::SessionAudit;
+use ray_relay_session::session::parks::{is_own, with_parked};
+use ray_relay_session::session::{GroupRoot, within};
+
+/// How long the client may take to configure before children are announced all the same.
+const CONFIGURE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How far the client is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// It sets its breakpoints, and no child is announced.
+    Configuring,
+    /// Children are announced.
+    Open,
+    /// The relay is being shut down: no child is announced any more.
+    Draining,
+}
+
+/// What a request of the client's leads to.
+enum AfterRequest {
+    Nothing,
+    Announce,
+    /// The client has left.
+    End,
+}
+
+/// What becomes of the children when the client leaves.
+#[derive(Clone, Copy)]
+pub(super) struct Leaving {
+    pub(super) on_close: Option<OnClose>,
+    /// For how long sessions without a client are kept.
+    pub(super) kept: Duration,
+}
+
+/// For whom the conversation is.
+#[derive(Clone, Copy)]
+pub(super) struct Asker<'a> {
+    pub(super) principal: &'a Principal,
+    pub(super) summary: &'a Summary,
+    pub(super) audit: &'a SessionAudit<'a>,
+}
+
+/// The conversation of one cluster session.
+pub(super) struct ClusterConversation<'a, 'c, S> {
+    context: &'a Context,
+    client: &'c mut Conversation<S>,
+    principal: &'a Principal,
+    announcer: Announcer,
+    all: AllTasks<'a>,
+    together: Together<'a>,
+    parent: &'c mut GroupRoot,
+    leaving: Leaving,
+    jobs: AskedJobs,
+    ranks: RankQueries<'a>,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+    phase: Phase,
+    look_again: Option<Instant>,
+}
+
+impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
+    pub(super) fn new(
+        context: &'a Context,
+        client: &'c mut Conversation<S>,
+        (announcer, all, together): (Announcer, AllTasks<'a>, Together<'a>),
+        (parent, leaving): (&'c mut GroupRoot, Leaving),
+        asker: Asker<'a>,
+    ) -> Self {
+        let Asker {
+            principal,
+            summary,
+            audit,
+        } = asker;
+        Self {
+            context,
+            client,
+            principal,
+            announcer,
+            all,
+            together,
+            parent,
+            leaving,
+            jobs: AskedJobs::new(context.registry.clone()),
+            ranks: RankQueries::new(context, principal, summary, audit.clone()),
+            snapshots: context.registry.watch(),
+            phase: Phase::Configuring,
+            look_again: Some(Instant::now() + CONFIGURE_TIMEOUT),
+        }
+    }
+
+    /// Goes on until it is over, and how.
+    ///
+    /// # Errors
+    /// The client is gone, or sent something that is not a message.
+    pub(super) async fn run(mut self) -> Result<Outcome, Closed> {
+        let (shutdown, principal) = (&self.context.shutdown, self.principal);
+        let mut family = self.parent.tasks();
+        self.tell(&event(Event::Initialized, Value::Null)).await?;
+        loop {
+            let again = self.look_again.unwrap_or_else(Instant::now);
+            let is_draining = self.phase == Phase::Draining;
+            tokio::select! {
+                message = self.client.read() => {
+                    let mut message = message?;
+                    let Some(request) = Request::read(&mut message) else { continue };
+                    match self.on_request(&request).await? {
+                        AfterRequest::Nothing => continue,
+                        AfterRequest::Announce => {}
+                        AfterRequest::End => return Ok(Outcome::Client),
+                    }
+                }
+                changed = self.snapshots.changed() => {
+                    if changed.is_err() {
+                        return Ok(Outcome::Drained);
+                    }
+                }
+                () = tokio::time::sleep_until(again), if self.look_again.is_some() => {
+                    self.open().await?;
+                }
+                told = self.all.next() => {
+                    self.all.taken.drain(..).for_each(|id| self.announcer.taken(id));
+                    self.parent.leads(self.all.lead(self.announcer.announced()));
+                    for message in &told {
+                        self.tell(message).await?;
+                    }
+                    continue;
+                }
+                () = family.changed() => {}
+                joined = self.together.next() => {
+                    self.on_joined(joined).await?;
+                    continue;
+                }
+                stop = self.ranks.next() => self.announcer.was_asked(stop),
+                end = self.jobs.ended() => {
+                    self.tell(&notice(&end, false)).await?;
+                    continue;
+                }
+                ended = principal.ended() => {
+                    self.tell(&notice(&format!("this session ends, because {ended}"), true)).await?;
+                    self.tell(&event(Event::Terminated, Value::Null)).await?;
+                    return Ok(Outcome::Revoked);
+                }
+                () = shutdown.drain.cancelled(), if !is_draining => {
+                    self.phase = Phase::Draining;
+                    self.tell(&notice("the relay is being shut down", true)).await?;
+                }
+                // An editor would lose sight of the sessions that still have time.
+                () = self.parent.childless(), if is_draining => return self.drained().await,
+                () = shutdown.abort.cancelled() => return self.drained().await,
+            }
+            if self.phase == Phase::Open {
+                self.announce().await?;
+            }
+        }
+    }
+
+    async fn tell(&mut self, message: &Value) -> Result<(), Closed> {
+        self.client.send(message).await
+    }
+
+    async fn on_request(&mut self, request: &Request) -> Result<AfterRequest, Closed> {
+        let leaves = request.leaves();
+        if leaves && is_set(&request.arguments, "suspendDebuggee") && self.leaving.kept.is_zero() {
+            let refusal = request.failure("the tasks cannot be parked, because neither the policy nor `[park] for` nor `rayRelay.onClose` turns parking on; the session goes on");
+            self.tell(&refusal).await?;
+            return Ok(AfterRequest::Nothing);
+        }
+        if leaves && let Some(text) = leave(request, self.parent, self.leaving) {
+            self.tell(&notice(&text, false)).await?;
+        }
+        if let Some(Ok(ClientFiles::Below(folder))) = evaluated_folder(request) {
+            self.announcer.map_to(&folder);
+        }
+        match self.all.take(request) {
+            RequestOutcome::Answer(answer) => self.tell(&answer).await?,
+            RequestOutcome::Later => {}
+            RequestOutcome::Not => self.tell(&answer(request)).await?,
+        }
+        match request.known() {
+            _ if leaves => return Ok(AfterRequest::End),
+            // What no editor has opened is announced once more.
+            Some(Command::Restart) => self.announcer.again(self.parent),
+            Some(Command::ConfigurationDone) if self.phase == Phase::Configuring => {
+                self.open().await?;
+                let list = offered(self.principal, &self.snapshots.borrow());
+                let greeting = greeting(&list, self.announcer.mine());
+                self.tell(&notice(&greeting, false)).await?;
+                for late in self.context.sessions.parks.all_too_late(self.principal) {
+                    self.tell(&notice(&late, false)).await?;
+                }
+            }
+            _ => return Ok(AfterRequest::Nothing),
+        }
+        Ok(AfterRequest::Announce)
+    }
+
+    /// The client has configured, or has had its time for that.
+    async fn open(&mut self) -> Result<(), Closed> {
+        if self.phase == Phase::Configuring {
+            self.phase = Phase::Open;
+            self.tell(&self.announcer.attached()).await?;
+        }
+        Ok(())
+    }
+
+    async fn on_joined(&mut self, joined: Joined) -> Result<(), Closed> {
+        match joined {
+            Joined::Told(text) => self.tell(&notice(&text, false)).await,
+            Joined::Opened(opened) => {
+                let ticket = self.context.auth.issue_ticket(self.principal, &opened);
+                match self.announcer.stopping(&opened, ticket.as_ref()) {
+                    Some(child) => self.tell(&child).await,
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Has the client open sessions for what waits, and asks what has to be known before.
+    async fn announce(&mut self) -> Result<(), Closed> {
+        let (context, principal) = (self.context, self.principal);
+        // What narrows the principal's rights may have become known since the last time.
+        let list = offered(principal, &self.snapshots.borrow_and_update());
+        let ticket = |breakpoint: &Breakpoint| context.auth.issue_ticket(principal, breakpoint);
+        let (messages, again) = self.announcer.announce(&list, Timestamp::now(), ticket);
+        self.parent.leads(self.all.lead(self.announcer.announced()));
+        for message in &messages {
+            self.tell(message).await?;
+        }
+        let (held, asking) = (self.parent.stops(), self.parent.asking());
+        let room = self.announcer.room();
+        self.together.stopped(&list, (&held, &asking), room);
+        self.announcer
+            .jobs
+            .drain(..)
+            .for_each(|job| self.jobs.ask(job));
+        self.announcer
+            .unranked
+            .drain(..)
+            .for_each(|one| self.ranks.ask(one));
+        self.look_again = again.map(|after| Instant::now() + after);
+        Ok(())
+    }
+
+    async fn drained(&mut self) -> Result<Outcome, Closed> {
+        self.tell(&event(Event::Terminated, Value::Null)).await?;
+        Ok(Outcome::Drained)
+    }
+}
+
+/// What of `list` the sessions of `principal` may be opened for; what it has parked itself waits for it.
+fn offered(principal: &Principal, list: &Arc<Snapshot>) -> Arc<Snapshot> {
+    let list = within(principal, Scope::View, list);
+    with_parked(list, |held| is_own(principal, held))
+}
+
+/// What becomes of the sessions that the client opened, when it leaves with `goodbye`; a sentence for it, where there are any.
+fn leave(
+    goodbye: &Request,
+    parent: &mut GroupRoot,
+    Leaving { on_close, kept }: Leaving,
+) -> Option<String> {
+    let restarts = is_set(&goodbye.arguments, "restart");
+    let suspends = is_set(&goodbye.arguments, "suspendDebuggee");
+    let parks = !kept.is_zero() && (suspends || on_close == Some(OnClose::Park));
+    let all = parent.stops().len();
+    if restarts {
+        parent.restarts();
+    } else if parks {
+        parent.parks(kept);
+    } else if on_close.is_none() && !kept.is_zero() {
+        parent.says_goodbye();
+    }
+    Some(match (all, restarts, parks) {
+        (0, _, _) => return None,
+        (1, true, _) => "1 session stays, for the restart of this one".to_owned(),
+        (n, true, _) => format!("{n} sessions stay, for the restart of this one"),
+        (1, false, true) => "1 session is parked with this one".to_owned(),
+        (n, false, true) => format!("{n} sessions are parked with this one"),
+        (1, false, false) => "1 session ends with this one; its task runs on".to_owned(),
+        (n, false, false) => format!("{n} sessions end with this one; their tasks run on"),
+    })
+}
+
+/// The folder that `request` has the relay take for the job's files, in all sessions that open from now on.
+fn evaluated_folder(request: &Request) -> Option<Result<ClientFiles, &'static str>> {
+    let evaluates = request.known() == Some(Command::Evaluate);
+    evaluates.then(|| source_folder::typed(&request.arguments))?
+}
+
+pub(super) fn answer(request: &Request) -> Value {
+    match request.known() {
+        Some(Command::SetExceptionBreakpoints) => request.breakpoints_taken(),
+        Some(
+            Command::SetBreakpoints
+            | Command::SetFunctionBreakpoints
+            | Command::SetDataBreakpoints
+            | Command::SetInstructionBreakpoints,
+        ) => request.breakpoints_pending(),
+        Some(
+            Command::ConfigurationDone
+            | Command::Disconnect
+            | Command::Terminate
+            | Command::Restart,
+        ) => request.success(Value::Null),
+        Some(Command::Modules) => request.success(json!({"modules": [], "totalModules": 0})),
+        Some(Command::LoadedSources) => request.success(json!({"sources": []})),
+        _ => request.failure(&format!(
+            "`{}` has no meaning in the cluster session: select the session of a task",
+            shortened(&request.command, 40)
+        )),
+    }
+}

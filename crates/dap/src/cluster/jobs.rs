@@ -1,0 +1,94 @@
+//! How the jobs of announced workers ended, for the console of the cluster session.
+
+use std::collections::{HashMap, HashSet};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use ray_relay_debugger::pdb::ComparisonKey;
+use ray_relay_ray::ray::registry::Registry;
+
+/// Jobs that are asked after at once, and jobs that are remembered.
+const MAX: (usize, usize) = (8, 1_000);
+
+/// A cluster and one of its jobs.
+pub(crate) type JobName = (Arc<str>, String);
+
+/// The keys by which the answers to one request are compared: a job's tasks could guess at the values of another's with a key in
+/// common.
+#[derive(Default)]
+pub(super) struct JobKeys(HashMap<JobName, ComparisonKey>);
+
+impl JobKeys {
+    /// That of `job`; where none is known, one of its own each time.
+    pub(super) fn of(&mut self, job: Option<JobName>) -> ComparisonKey {
+        match job {
+            Some(job) => *self.0.entry(job).or_insert_with(ComparisonKey::draw),
+            None => ComparisonKey::draw(),
+        }
+    }
+}
+
+type JobQuery = Pin<Box<dyn Future<Output = (JobName, Option<String>)> + Send>>;
+
+/// Asks after each job once. Lives in the task of its session.
+pub(super) struct AskedJobs {
+    registry: Registry,
+    /// Told, or asked after now.
+    known: HashSet<JobName>,
+    asking: FuturesUnordered<JobQuery>,
+}
+
+impl AskedJobs {
+    pub(super) fn new(registry: Registry) -> Self {
+        Self {
+            registry,
+            known: HashSet::new(),
+            asking: FuturesUnordered::new(),
+        }
+    }
+
+    /// A worker of `job` is gone: has it ended?
+    pub(super) fn ask(&mut self, job: JobName) {
+        if self.asking.len() >= MAX.0 || self.known.len() >= MAX.1 || self.known.contains(&job) {
+            return;
+        }
+        self.known.insert(job.clone());
+        let registry = self.registry.clone();
+        self.asking.push(Box::pin(async move {
+            let end = registry.job_end(&job.0, &job.1).await;
+            (job, end)
+        }));
+    }
+
+    /// Resolves with a sentence for each job that has ended, never where none is asked after. Cancel safe.
+    pub(super) async fn ended(&mut self) -> String {
+        loop {
+            match self.asking.next().await {
+                Some((_, Some(end))) => return end,
+                // It runs on without that worker.
+                Some((job, None)) => _ = self.known.remove(&job),
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_job_has_a_key_of_its_own() {
+        let job = |cluster: &str, id: &str| Some((Arc::from(cluster), id.to_owned()));
+        let mut keys = JobKeys::default();
+        let key = keys.of(job("a", "01000000"));
+        assert!(key == keys.of(job("a", "01000000")));
+        for other in [job("a", "02000000"), job("b", "01000000"), None] {
+            assert!(key != keys.of(other));
+        }
+        assert!(keys.of(None) != keys.of(None));
+    }
+}

@@ -1,0 +1,176 @@
+//! Those of a job that are open and run, when another of it stops by itself: which of them are asked to stop with it, and that once.
+//!
+//! A stop that was asked for, by the relay or a person, and one at the end of a step ask nothing of the others. Pure.
+
+use std::collections::{HashMap, HashSet};
+
+use super::jobs::JobName;
+use super::together::StopsTogether;
+use ray_relay_session::session::family::GroupTask;
+
+/// See the module.
+pub(super) struct Rounds<'a> {
+    stops: StopsTogether<'a>,
+    /// How often the task of each session had stopped by itself when the others were asked.
+    seen: HashMap<u64, u64>,
+    /// How often the task of each session had stopped when it was asked: until it does again, it is not asked once more.
+    asked: HashMap<u64, u64>,
+}
+
+impl<'a> Rounds<'a> {
+    pub(super) fn new(stops: StopsTogether<'a>) -> Self {
+        Self {
+            stops,
+            seen: HashMap::new(),
+            asked: HashMap::new(),
+        }
+    }
+
+    /// Whether `all` are several, or others stop with the one that there is.
+    pub(super) fn are_for_several(&self, all: &[GroupTask]) -> bool {
+        let others = |task: &GroupTask| self.stops.with(&task.breakpoint);
+        all.len() > 1 || self.stops.are_wished() || all.iter().any(others)
+    }
+
+    /// Whether `task` runs and is to stop with another; not any more from now on.
+    pub(super) fn take_back(&mut self, task: &GroupTask) -> bool {
+        let asked = self.asked.get(&task.session) == Some(&task.stops);
+        if asked {
+            self.asked.remove(&task.session);
+        }
+        !task.stands && (asked || task.arriving)
+    }
+
+    /// Those of `all` that are to be asked now.
+    pub(super) fn due(&mut self, all: &[GroupTask]) -> Vec<GroupTask> {
+        let known: HashSet<u64> = all.iter().map(|task| task.session).collect();
+        self.seen.retain(|session, _| known.contains(session));
+        self.asked.retain(|session, _| known.contains(session));
+        let (mut jobs, mut stopped) = (HashSet::new(), HashSet::new());
+        for task in all {
+            let seen = self.seen.get(&task.session).copied().unwrap_or_default();
+            if task.breaks > seen && (task.asks || self.stops.with(&task.breakpoint)) {
+                self.seen.insert(task.session, task.breaks);
+                stopped.insert(task.session);
+                jobs.extend(job(task));
+            }
+        }
+        let asked = |task: &GroupTask| self.asked.get(&task.session) == Some(&task.stops);
+        let is_due = |task: &&GroupTask| {
+            let runs = !task.stands && !task.arriving && !stopped.contains(&task.session);
+            runs && !asked(task) && job(task).is_some_and(|job| jobs.contains(&job))
+        };
+        let due: Vec<GroupTask> = all.iter().filter(is_due).cloned().collect();
+        let now = due.iter().map(|task| (task.session, task.stops));
+        self.asked.extend(now);
+        due
+    }
+}
+
+/// The job of `task`, where it is known.
+pub(super) fn job(task: &GroupTask) -> Option<JobName> {
+    let job = task.breakpoint.names.job_id.clone()?;
+    Some((task.breakpoint.cluster.clone(), job))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::attach_selector::read_selector;
+    use ray_relay_access::identity::Principal;
+    use ray_relay_ray::ray::testing::paused;
+
+    /// The task of session `session` in `job`, which has stopped so often, and so often by itself.
+    fn task(session: u64, job: &str, stands: bool, (stops, breaks): (u64, u64)) -> GroupTask {
+        let mut breakpoint = paused("step", session.try_into().unwrap());
+        breakpoint.names_mut().job_id = Some(job.to_owned());
+        GroupTask {
+            session,
+            breakpoint: breakpoint.into(),
+            stands,
+            arriving: false,
+            stops,
+            breaks,
+            since: stops,
+            asks: false,
+            followed: 0,
+            rank: None,
+            location: None,
+        }
+    }
+
+    fn due(rounds: &mut Rounds<'_>, all: &[GroupTask]) -> Vec<u64> {
+        let due = rounds.due(all);
+        due.iter().map(|task| task.session).collect()
+    }
+
+    fn rounds<'a>(principal: &'a Principal, block: &serde_json::Value) -> Rounds<'a> {
+        let selector = read_selector(&json!({ "rayRelay": block })).unwrap();
+        Rounds::new(StopsTogether::new(&selector, principal))
+    }
+
+    #[test]
+    fn those_that_run_are_asked_once_when_another_of_their_job_stops_by_itself() {
+        let anonymous = Principal::anonymous();
+        let mut rounds = rounds(&anonymous, &json!({"group": "job"}));
+        let mut other = task(4, "02000000", false, (1, 0));
+        let runs = |session| task(session, "01000000", false, (1, 0));
+        // One that has come to stand at the relay's own wish, or by a step, asks nothing of the others.
+        let all = [
+            task(1, "01000000", true, (1, 0)),
+            runs(2),
+            runs(3),
+            other.clone(),
+        ];
+        assert_eq!(due(&mut rounds, &all), [0; 0]);
+        let all = [
+            task(1, "01000000", true, (2, 1)),
+            runs(2),
+            runs(3),
+            other.clone(),
+        ];
+        assert_eq!(due(&mut rounds, &all), [2, 3]);
+        assert_eq!(due(&mut rounds, &all), [0; 0]);
+        // One that has a session since a moment ago comes to stop by that.
+        other = task(5, "01000000", false, (0, 0));
+        other.arriving = true;
+        // The second stops as it was asked, the third by itself before that: both once, and neither starts a round of those asked.
+        let all = [
+            task(1, "01000000", false, (2, 1)),
+            task(2, "01000000", true, (2, 0)),
+            task(3, "01000000", true, (2, 1)),
+            other.clone(),
+        ];
+        assert_eq!(due(&mut rounds, &all), [1]);
+        // It has been let run since, and one that has only just stopped is not asked.
+        let all = [
+            task(1, "01000000", false, (3, 2)),
+            task(2, "01000000", false, (2, 0)),
+            task(3, "01000000", true, (2, 1)),
+            other,
+        ];
+        assert_eq!(due(&mut rounds, &all), [2]);
+        // One that has not come to stop yet, as in a collective, is not asked again.
+        let all = [
+            task(1, "01000000", true, (4, 2)),
+            task(2, "01000000", false, (2, 0)),
+            task(3, "01000000", true, (3, 2)),
+        ];
+        assert_eq!(due(&mut rounds, &all), [0; 0]);
+    }
+
+    #[test]
+    fn without_the_wish_none_is_asked_but_by_a_task_that_asks() {
+        let anonymous = Principal::anonymous();
+        let mut rounds = rounds(&anonymous, &json!({"all": true}));
+        let runs = task(2, "01000000", false, (1, 0));
+        let mut stands = task(1, "01000000", true, (1, 1));
+        assert_eq!(due(&mut rounds, &[stands.clone(), runs.clone()]), [0; 0]);
+        // Its client has seen the stack a moment later.
+        stands.asks = true;
+        assert_eq!(due(&mut rounds, &[stands, runs]), [2]);
+    }
+}

@@ -1,0 +1,142 @@
+//! Where the tasks of a cluster session stand, and the frame that its client is shown for all of them.
+//!
+//! Pure.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use serde_json::{Value, json};
+
+use super::folded::{Folded, latest};
+use crate::source_folder::Evaluation;
+use ray_relay_base::wire::dap::message::{Request, show_dialog};
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::json::typed;
+use ray_relay_base::wire::notebook::{is_cell, place_in_cell};
+use ray_relay_base::wire::text::escaped;
+use ray_relay_ray::ray::registry::Snapshot;
+use ray_relay_session::session::family::{Answer, GroupTask, TaskPlace};
+
+/// The thread that stands for all, its one frame, and the list of where each stands.
+pub(super) const ALL: u64 = 1;
+
+/// Tasks, and what each has said.
+pub(super) type Said = Vec<(GroupTask, Answer)>;
+
+/// The frame of the thread, where tasks have `said` their own frames: by a line where they stand, and with the file of most.
+pub(super) fn frame(list: &Snapshot, said: Said) -> Value {
+    let frames: Vec<Option<TaskPlace>> = said
+        .iter()
+        .map(|(_, frame)| serde_json::from_str(frame.as_deref().ok()?).ok())
+        .collect();
+    let known = places(list, said.into_iter().map(|(task, _)| task).collect());
+    let places: Said = known
+        .into_iter()
+        .zip(&frames)
+        .map(|((task, known), frame)| {
+            (task, frame.as_ref().map_or(known, |frame| Ok(place(frame))))
+        })
+        .collect();
+    let alike = |at: &usize| {
+        places
+            .iter()
+            .filter(|(_, place)| *place == places[*at].1)
+            .count()
+    };
+    let most = (0..places.len())
+        .rev()
+        .max_by_key(|at| (frames[*at].is_some(), alike(at)));
+    let frame = most.and_then(|most| frames[most].as_ref());
+    let name = Folded::new(list, places).in_one_line();
+    let mut told = json!({"id": ALL, "name": name, "line": 1, "column": 1});
+    match frame {
+        Some(TaskPlace {
+            line,
+            path,
+            own: true,
+        }) => {
+            told["line"] = (*line).into();
+            told["source"] = json!({"name": file(path), "path": path});
+        }
+        Some(_) => {
+            let reference = reference(&told["name"]);
+            told["source"] = json!({"name": "all tasks", "sourceReference": reference});
+        }
+        // None has told it: all are about to be gone.
+        None => {}
+    }
+    told
+}
+
+/// The reference of the list of places that this line sums up. An editor asks once for what a reference stands for.
+fn reference(line: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    line.as_str().hash(&mut hasher);
+    1 + hasher.finish() % u64::from(u32::MAX >> 2)
+}
+
+/// The place of a task that has told this frame.
+fn place(frame: &TaskPlace) -> String {
+    match is_cell(&frame.path) {
+        true => place_in_cell(Some(frame.line.into())),
+        false => escaped(&format!("{}:{}", file(&frame.path), frame.line)),
+    }
+}
+
+/// The name of the file at that path.
+fn file(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
+}
+
+/// Where each of `all` stands.
+pub(super) fn places(list: &Snapshot, all: Vec<GroupTask>) -> Said {
+    let place = |task: &GroupTask| {
+        if !task.stands {
+            return "runs".to_owned();
+        }
+        let location = task.location.clone();
+        let location = location.or_else(|| latest(list, task).location.clone());
+        location.map_or_else(
+            || "is stopped".to_owned(),
+            |at| match is_cell(&at.file) {
+                true => place_in_cell(Some(at.line.into())),
+                false => at.to_string(),
+            },
+        )
+    };
+    all.into_iter()
+        .map(|task| {
+            let place = place(&task);
+            (task, Ok(place))
+        })
+        .collect()
+}
+
+/// A refusal, for a person or, where an editor asks by itself, for its own display.
+pub(super) fn refusal(request: &Request, why: &str) -> Value {
+    let in_passing = match request.known() {
+        Some(Command::Evaluate) => typed::<Evaluation>(&request.arguments).context != Some("repl"),
+        known => known == Some(Command::Variables),
+    };
+    let mut refusal = request.failure(why);
+    show_dialog(&mut refusal, !in_passing);
+    refusal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_told_as_in_the_list() {
+        let told = |path: &str| {
+            place(&TaskPlace {
+                line: 4,
+                path: path.to_owned(),
+                own: true,
+            })
+        };
+        assert_eq!(told("/app/train.py"), "train.py:4");
+        let cell = told("/tmp/ipykernel_81/3529638017.py");
+        assert_eq!(cell, "a notebook's cell, line 4");
+    }
+}

@@ -1,0 +1,268 @@
+//! Stop the world: when a task of a job stops, its others do as well, so that the other side of a collective is still there when a
+//! person looks.
+//!
+//! Only where the attach arguments ask for it (`rayRelay.group`), a rule of the policy, or the task itself
+//! (`ray_relay.breakpoint(group=True)`). The others become sessions of the same client: who attaches to them, and that they run on
+//! when their sessions end, is as with every other session. Those that are open already are asked to stop ([`super::rounds`]).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::{BoxStream, SelectAll};
+use tokio::time::Instant;
+
+use super::jobs::JobName;
+use crate::attach_selector::{AttachSelector, fits};
+use ray_relay_access::identity::Principal;
+use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
+use ray_relay_session::session::family::Stop;
+
+/// Jobs whose others are looked for at a time; more stop as they would without.
+const MAX_JOINING_JOBS: usize = 8;
+
+/// Between its place in the list and its session a task is in neither.
+const BETWEEN: Duration = Duration::from_secs(5);
+
+/// What comes of a task that is to stop with others.
+pub(crate) enum Joined {
+    /// Its debugger listens: a session is to be opened that has it stop.
+    Opened(Arc<Breakpoint>),
+    /// A sentence for the client.
+    Told(String),
+}
+
+/// Whether the others of a job stop with one of its tasks: as the attach arguments say, or else as the policy does.
+#[derive(Clone, Copy)]
+pub(crate) struct StopsTogether<'a> {
+    said: Option<bool>,
+    principal: &'a Principal,
+}
+
+impl<'a> StopsTogether<'a> {
+    pub(crate) fn new(selector: &AttachSelector, principal: &'a Principal) -> Self {
+        Self {
+            said: selector.together,
+            principal,
+        }
+    }
+
+    /// Whether the attach arguments ask for it.
+    pub(super) fn are_wished(&self) -> bool {
+        self.said == Some(true)
+    }
+
+    /// With the task at `breakpoint`.
+    pub(crate) fn with(&self, breakpoint: &Breakpoint) -> bool {
+        let by_rule = || {
+            self.principal
+                .access()
+                .rights(breakpoint)
+                .obligations
+                .together
+        };
+        self.said.unwrap_or_else(by_rule)
+    }
+}
+
+/// Has the tasks of a job that run join those that stand, so many of them at most.
+type StopOthers<'a> = Box<dyn Fn(JobName, usize) -> BoxStream<'a, Joined> + Send + Sync + 'a>;
+
+/// Which jobs stand, and whose others are being stopped.
+pub(crate) struct Together<'a> {
+    selector: AttachSelector,
+    pub(super) stops: StopsTogether<'a>,
+    stop_others: StopOthers<'a>,
+    /// Those of which a task stands, and whose others were asked to; when that was last seen.
+    stand: HashMap<JobName, Instant>,
+    joining: SelectAll<BoxStream<'a, Joined>>,
+}
+
+impl<'a> Together<'a> {
+    pub(crate) fn new(
+        selector: &AttachSelector,
+        principal: &'a Principal,
+        stop_others: StopOthers<'a>,
+    ) -> Self {
+        Self {
+            selector: selector.clone(),
+            stops: StopsTogether::new(selector, principal),
+            stop_others,
+            stand: HashMap::new(),
+            joining: SelectAll::new(),
+        }
+    }
+
+    /// Has the others of each job in `list` stop of which a task has, `room` of them at most. Of what sessions of this client
+    /// `held`, those `asking` do so by their tasks' own words.
+    pub(super) fn stopped(
+        &mut self,
+        list: &Snapshot,
+        (held, asking): (&[Stop], &[Stop]),
+        room: usize,
+    ) {
+        for job in self.new_jobs(list, held, asking) {
+            let joining = (self.stop_others)(job, room);
+            self.joining.push(joining);
+        }
+    }
+
+    /// The jobs of `list` of which a task stands since just now.
+    fn new_jobs(&mut self, list: &Snapshot, held: &[Stop], asking: &[Stop]) -> Vec<JobName> {
+        let among = |all: &[Stop]| all.iter().copied().collect::<HashMap<_, _>>();
+        let (held, asking) = (among(held), among(asking));
+        let is_of = |all: &HashMap<_, _>, one: &Breakpoint| all.get(&one.id) == Some(&one.stop);
+        let stands = |one: &&Arc<Breakpoint>| {
+            let waits = || one.is_paused() && one.is_named() && fits(&self.selector, one);
+            is_of(&asking, one) || ((is_of(&held, one) || waits()) && self.stops.with(one))
+        };
+        let job = |one: &Arc<Breakpoint>| {
+            let job = one.names.job_id.clone()?;
+            Some((Arc::clone(&one.cluster), job))
+        };
+        let now: HashSet<JobName> = list.live.iter().filter(stands).filter_map(job).collect();
+        let at = Instant::now();
+        self.stand
+            .retain(|job, seen| now.contains(job) || *seen + BETWEEN > at);
+        let room = MAX_JOINING_JOBS.saturating_sub(self.joining.len());
+        let is_new = |job: &&JobName| !self.stand.contains_key(*job);
+        let new: Vec<JobName> = now.iter().filter(is_new).take(room).cloned().collect();
+        let known = now.into_iter().filter(|job| self.stand.contains_key(job));
+        let all: Vec<JobName> = known.chain(new.iter().cloned()).collect();
+        self.stand.extend(all.into_iter().map(|job| (job, at)));
+        new
+    }
+
+    /// What has come of the others, never where there are none. Cancel safe.
+    pub(super) async fn next(&mut self) -> Joined {
+        match self.joining.next().await {
+            Some(joined) => joined,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use futures_util::stream;
+    use serde_json::json;
+
+    use super::*;
+    use crate::attach_selector::read_selector;
+    use ray_relay_access::identity::testing::{authenticator, principal};
+    use ray_relay_ray::ray::testing::{paused, snapshot};
+
+    const NONE: (&[Stop], &[Stop]) = (&[], &[]);
+
+    fn rank(n: u8, job: &str) -> Breakpoint {
+        let mut rank = paused("step", n);
+        rank.names_mut().job_id = Some(job.to_owned());
+        rank
+    }
+
+    fn by(principal: &'static Principal, block: &serde_json::Value) -> Together<'static> {
+        let selector = read_selector(&json!({ "rayRelay": block })).unwrap();
+        let told = |job: JobName, room: usize| {
+            let text = Joined::Told(format!("{} {room}", job.1));
+            stream::iter([text]).boxed()
+        };
+        Together::new(&selector, principal, Box::new(told))
+    }
+
+    fn together(block: &serde_json::Value) -> Together<'static> {
+        by(Box::leak(Box::new(Principal::anonymous())), block)
+    }
+
+    /// What a policy with a rule for each of these jobs, in these words, has a person do who attaches by `block`.
+    async fn by_rules(rules: &[(&str, &str)], block: &serde_json::Value) -> Together<'static> {
+        let rule = |(job, words): &(&str, &str)| {
+            format!(
+                "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\njobs = [{job:?}]\n{words}\n"
+            )
+        };
+        let policy: String = rules.iter().map(rule).collect();
+        let ann = principal(&authenticator(&policy), "ann").await;
+        by(Box::leak(Box::new(ann)), block)
+    }
+
+    fn told(together: &mut Together<'_>) -> Vec<String> {
+        let mut all = Vec::new();
+        while let Some(Some(Joined::Told(text))) =
+            futures_util::FutureExt::now_or_never(together.joining.next())
+        {
+            all.push(text);
+        }
+        all.sort();
+        all
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_others_of_a_job_are_stopped_once_for_each_time_that_it_comes_to_stand() {
+        let mut together = together(&json!({"group": "job"}));
+        let first = rank(1, "01000000");
+        together.stopped(
+            &snapshot(vec![first.clone(), rank(2, "01000000")]),
+            NONE,
+            31,
+        );
+        assert_eq!(told(&mut together), ["01000000 31"]);
+        // The next is another job's; the first is on its way to its session, and has it then.
+        together.stopped(&snapshot(vec![rank(3, "02000000")]), NONE, 30);
+        assert_eq!(told(&mut together), ["02000000 30"]);
+        let held = [(first.id, first.stop)];
+        let list = snapshot(vec![first.clone()]);
+        for _ in 0..3 {
+            tokio::time::advance(Duration::from_secs(60)).await;
+            together.stopped(&list, (&held, &[]), 30);
+        }
+        assert_eq!(told(&mut together), [""; 0]);
+        // All run, and one stops again.
+        tokio::time::advance(Duration::from_secs(60)).await;
+        together.stopped(&snapshot(Vec::new()), NONE, 30);
+        together.stopped(&list, NONE, 30);
+        assert_eq!(told(&mut together), ["01000000 30"]);
+    }
+
+    #[tokio::test]
+    async fn a_rule_has_the_others_stop_where_it_holds_and_the_arguments_go_before_it() {
+        let rules = [("01*", "group = \"job\""), ("02*", "")];
+        let list = || {
+            let first = rank(1, "01000000");
+            snapshot(vec![first, rank(2, "02000000"), rank(3, "03000000")])
+        };
+        for (block, stopped) in [
+            (json!({}), vec!["01000000 31"]),
+            (json!({"group": "none"}), vec![]),
+            (
+                json!({"group": "job"}),
+                vec!["01000000 31", "02000000 31", "03000000 31"],
+            ),
+        ] {
+            let mut together = by_rules(&rules, &block).await;
+            together.stopped(&list(), NONE, 31);
+            assert_eq!(told(&mut together), stopped, "{block}");
+        }
+        let mut together = by_rules(&rules[1..], &json!({})).await;
+        together.stopped(&list(), NONE, 31);
+        assert_eq!(told(&mut together), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn who_does_not_ask_for_it_has_nothing_stopped() {
+        let mut together = together(&json!({"all": true}));
+        let first = rank(1, "01000000");
+        let held = [(first.id, first.stop)];
+        let other = rank(2, "02000000");
+        let list = snapshot(vec![first, other.clone()]);
+        together.stopped(&list, NONE, 31);
+        together.stopped(&list, (&held, &[]), 31);
+        assert_eq!(told(&mut together), [""; 0]);
+        // But for a task that does.
+        let both = [held[0], (other.id, other.stop)];
+        together.stopped(&list, (&both, &held), 31);
+        together.stopped(&list, (&both, &held), 31);
+        assert_eq!(told(&mut together), ["01000000 31"]);
+    }
+}

@@ -1,0 +1,341 @@
+//! Which requests of a client go on record, and how: those that could run code or change something, as they were sent.
+//!
+//! Pure. Only where the audit log wants commands are these requests parsed at all. What is known to be harmless leaves
+//! no line ([`OnRecord`]); everything else does, with all of its arguments, so that what was not thought of here is on
+//! record too. Nothing is cut here: [`ray_relay_access::audit`] does that, and says what it cut.
+
+use serde_json::{Map, Value};
+
+use super::messages::{OnRecord, Request};
+use super::view_filter::attach::harmless;
+use super::view_filter::{FILTERS, is_name};
+use ray_relay_base::wire::json::typed_at;
+
+/// Arguments of recorded requests that say how something is shown or repeat what another one says, and the ids of what
+/// a client had unfolded.
+const NEGLIGIBLE: [&str; 4] = ["format", "lines", "sourceModified", "variablesReference"];
+
+/// Arguments that stand beside `command` in a line. Any other is below `arguments`, where no client can pass it off as
+/// something that the relay says itself, such as `outcome`.
+const OWN_PLACE: [&str; 18] = [
+    "expression",
+    "context",
+    "frameId",
+    "name",
+    "value",
+    "source",
+    "breakpoints",
+    "filters",
+    "filterOptions",
+    "exceptionOptions",
+    "threadId",
+    "targetId",
+    "text",
+    "line",
+    "column",
+    "restart",
+    "terminateDebuggee",
+    "suspendDebuggee",
+];
+
+/// The details that are recorded of the request or event `name`; `None`: it leaves no line.
+pub(super) fn recorded(name: &str, arguments: &Value) -> Option<Map<String, Value>> {
+    let harmless = match Request::of(name.as_bytes()).record {
+        OnRecord::Never => true,
+        OnRecord::UnlessFilters => only_filters(arguments),
+        // Behind anything but the beginning of a name debugpy evaluates what stands before it.
+        OnRecord::UnlessName => is_name(typed_at(arguments, "text")),
+        OnRecord::Always => false,
+    };
+    if harmless {
+        return None;
+    }
+    let mut details = Map::new();
+    details.insert("command".into(), name.into());
+    let Value::Object(keys) = arguments else {
+        if !arguments.is_null() {
+            details.insert("arguments".into(), arguments.clone());
+        }
+        return Some(details);
+    };
+    let mut others = Map::new();
+    for (key, value) in keys {
+        let value = match (key.as_str(), value) {
+            (key, _) if NEGLIGIBLE.contains(&key) => continue,
+            // Data of the task, which runs nothing.
+            ("value", Value::String(text))
+                if name.starts_with("set") && is_plain_literal(text.trim()) =>
+            {
+                continue;
+            }
+            (key, _) if names_a_secret(key) => "[not recorded]".into(),
+            ("source", Value::Object(source)) => {
+                let file = source.get("path").or_else(|| source.get("name"));
+                file.unwrap_or(value).clone()
+            }
+            ("breakpoints", Value::Array(all)) => all.iter().map(breakpoint).collect(),
+            (_, value) => value.clone(),
+        };
+        match OWN_PLACE.contains(&key.as_str()) {
+            true => details.insert(key.clone(), value),
+            false => others.insert(key.clone(), value),
+        };
+    }
+    if !others.is_empty() {
+        details.insert("arguments".into(), Value::Object(others));
+    }
+    Some(details)
+}
+
+/// The attach arguments that could run something, for the record.
+pub(super) fn of_attach(arguments: &Value) -> Option<Value> {
+    let kept = harmless(arguments.clone());
+    let mut others = Map::new();
+    for (key, value) in arguments.as_object()? {
+        let own = matches!(key.as_str(), "rayRelay" | "rayRelayToken");
+        if own || kept.get(key) == Some(value) {
+            continue;
+        }
+        let value = match names_a_secret(key) {
+            true => "[not recorded]".into(),
+            false => value.clone(),
+        };
+        others.insert(key.clone(), value);
+    }
+    (!others.is_empty()).then_some(Value::Object(others))
+}
+
+/// Whether `key` names a credential, as `debugServerAccessToken` does.
+fn names_a_secret(key: &str) -> bool {
+    let key = key.to_lowercase();
+    ["token", "password", "secret"]
+        .iter()
+        .any(|word| key.contains(word))
+}
+
+/// A line alone as a number; with anything else, which may run code, as it is.
+fn breakpoint(one: &Value) -> Value {
+    match (one.get("line"), one.as_object().map(Map::len)) {
+        (Some(line @ Value::Number(_)), Some(1)) => line.clone(),
+        _ => one.clone(),
+    }
+}
+
+/// Exception filters by the names that debugpy gives them, and no code with them.
+fn only_filters(arguments: &Value) -> bool {
+    let empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    };
+    let known = |name: &Value| name.as_str().is_some_and(|name| FILTERS.contains(&name));
+    let option = |one: &Value| {
+        one.as_object().is_some_and(|keys| {
+            keys.iter().all(|(key, value)| match key.as_str() {
+                "filterId" => known(value),
+                _ => empty(value),
+            })
+        })
+    };
+    arguments.as_object().is_some_and(|keys| {
+        keys.iter().all(|(key, value)| match (key.as_str(), value) {
+            ("filters", Value::Array(names)) => names.iter().all(known),
+            ("filterOptions", Value::Array(options)) => options.iter().all(option),
+            (_, value) => empty(value),
+        })
+    })
+}
+
+/// A number, a string without escapes, or a constant of Python's: evaluating it does nothing.
+fn is_plain_literal(text: &str) -> bool {
+    let quoted = |quote: char| {
+        let inner = text
+            .strip_prefix(quote)
+            .and_then(|rest| rest.strip_suffix(quote));
+        inner.is_some_and(|inner| !inner.contains([quote, '\\', '\n', '\r']))
+    };
+    let number = text.trim_start_matches(['+', '-']);
+    let digits = |c: char| c.is_ascii_digit() || matches!(c, '.' | '_');
+    matches!(text, "None" | "True" | "False")
+        || quoted('\'')
+        || quoted('"')
+        || (number.starts_with(|c: char| c.is_ascii_digit()) && number.chars().all(digits))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::messages::captures_for_record;
+    use ray_relay_base::wire::dap::peek::MessageType;
+
+    #[test]
+    fn names_and_expressions_are_recorded_and_values_are_not() {
+        let set = json!({"variablesReference": 7, "name": "password", "value": "'hunter2'"});
+        let set = recorded("setVariable", &set).unwrap();
+        let on_record = json!({"name": "password", "command": "setVariable"});
+        assert_eq!(json!(set), on_record);
+        let set = json!({"expression": "self.key", "value": "'hunter2'", "frameId": 3});
+        let set = json!(recorded("setExpression", &set).unwrap());
+        assert!(!set.to_string().contains("hunter2"), "{set}");
+        assert_eq!(set["expression"], "self.key");
+        let evaluated = json!({"expression": "a\nb", "context": "repl", "frameId": 3});
+        let evaluated = recorded("evaluate", &evaluated).unwrap();
+        assert_eq!(evaluated["expression"], "a\nb");
+        assert!(recorded("variables", &json!({})).is_none());
+    }
+
+    #[test]
+    fn breakpoints_are_recorded_with_their_file_and_conditions() {
+        let set = json!({"source": {"path": "/w/a.py"}, "lines": [3, 9],
+            "breakpoints": [{"line": 3}, {"line": 9, "condition": "x > 1", "logMessage": "{x}"}]});
+        let set = json!(recorded("setBreakpoints", &set).unwrap());
+        assert_eq!(set["source"], "/w/a.py");
+        assert_eq!(
+            set["breakpoints"],
+            json!([3, {"line": 9, "condition": "x > 1", "logMessage": "{x}"}])
+        );
+        let many = json!({"breakpoints": vec![json!({"line": 1, "condition": "x"}); 300]});
+        let many = recorded("setBreakpoints", &many).unwrap();
+        assert_eq!(many["breakpoints"].as_array().unwrap().len(), 300);
+    }
+
+    #[test]
+    fn whatever_is_not_known_to_be_harmless_is_recorded_with_its_code() {
+        let code = "__import__('os').system('id')";
+        for (command, arguments) in [
+            (
+                "setExceptionBreakpoints",
+                json!({"filters": [], "exceptionOptions": [{"path": [{"names": [code]}], "breakMode": "always"}]}),
+            ),
+            ("setExceptionBreakpoints", json!({"filters": [code]})),
+            (
+                "setExceptionBreakpoints",
+                json!({"filters": [], "filterOptions": [{"filterId": "raised", "condition": code}]}),
+            ),
+            (
+                "evaluate",
+                json!({"expression": format!("{}{code}", " ".repeat(5000))}),
+            ),
+            ("evaluate", json!({"expression": [code]})),
+            (
+                "setBreakpoints",
+                json!({"breakpoints": [{"line": 1, "condition": format!("{}{code}", " ".repeat(600))}]}),
+            ),
+            (
+                "setBreakpoints",
+                json!({"breakpoints": [{"line": {"a": code}}]}),
+            ),
+            ("setBreakpoints", json!([code])),
+            (
+                "setVariable",
+                json!({"variablesReference": 1, "name": "x", "value": code}),
+            ),
+            (
+                "setVariable",
+                json!({"name": "x", "value": format!("'a' + {code} + 'b'")}),
+            ),
+            (
+                "setExpression",
+                json!({"expression": "x", "value": format!("f'{{{code}}}'")}),
+            ),
+            (
+                "completions",
+                json!({"text": format!("{code}."), "column": 40}),
+            ),
+            (
+                "setDebuggerProperty",
+                json!({"skipSuspendOnBreakpointException": [code]}),
+            ),
+            (
+                "disconnect",
+                json!({"terminateDebuggee": true, "because": code}),
+            ),
+            ("notYetInvented", json!({"of": {"some": [code]}})),
+        ] {
+            let details = recorded(command, &arguments).unwrap();
+            assert_eq!(details["command"], command);
+            let said = json!(details).to_string();
+            assert!(said.contains(code), "{command} {said}");
+            if command != "setExceptionBreakpoints" && command != "disconnect" {
+                let name = command.as_bytes();
+                assert!(captures_for_record(MessageType::Request, name));
+            }
+        }
+        assert!(captures_for_record(MessageType::Event, b"evaluate"));
+    }
+
+    #[test]
+    fn no_argument_passes_itself_off_as_the_relays_own_word() {
+        let arguments = json!({"expression": "x", "command": "threads", "outcome": "refused"});
+        let details = recorded("evaluate", &arguments).unwrap();
+        assert_eq!(
+            json!(details),
+            json!({"command": "evaluate", "expression": "x", "arguments": {"command": "threads", "outcome": "refused"}})
+        );
+    }
+
+    #[test]
+    fn what_shows_something_leaves_no_line() {
+        for (command, arguments) in [
+            ("variables", json!({"variablesReference": 1})),
+            ("continue", json!({"threadId": 1})),
+            ("completions", json!({"text": "tot", "column": 4})),
+            (
+                "setExceptionBreakpoints",
+                json!({"filters": ["uncaught"], "filterOptions": [{"filterId": "raised"}], "exceptionOptions": []}),
+            ),
+        ] {
+            assert_eq!(recorded(command, &arguments), None, "{command}");
+        }
+        assert!(!captures_for_record(MessageType::Request, b"variables"));
+    }
+
+    #[test]
+    fn a_literal_is_data_and_anything_else_is_code() {
+        for data in ["1", "-1_000.5", "'a b'", "\"it's\"", "None"] {
+            assert!(is_plain_literal(data), "{data}");
+        }
+        for code in [
+            "x",
+            "",
+            "1+1",
+            "'a' 'b'",
+            "'\\x41'",
+            "f'{x}'",
+            "''.join(x)+''",
+            "()",
+            "1 if x else 2",
+            "'",
+            "1e5",
+            "@x",
+        ] {
+            assert!(!is_plain_literal(code), "{code}");
+        }
+    }
+
+    #[test]
+    fn attach_arguments_that_run_code_are_recorded_and_no_credential_is() {
+        let arguments = json!({"name": "n", "justMyCode": true, "guiEventLoop": "os.system", "debugOptions": ["Django"],
+            "rayRelay": {"token": "s3cret"}, "debugServerAccessToken": "s3cret"});
+        assert_eq!(
+            of_attach(&arguments),
+            Some(
+                json!({"guiEventLoop": "os.system", "debugOptions": ["Django"], "debugServerAccessToken": "[not recorded]"})
+            )
+        );
+        assert_eq!(of_attach(&json!({"name": "n", "pathMappings": []})), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_arguments_are_recorded_without_panic(command in "(setBreakpoints|evaluate|disconnect)", key in "(breakpoints|expression|source)", text in ".{0,20}") {
+            for value in [json!(text), json!([text]), json!({"path": [text]}), json!([{"line": {"a": text}}])] {
+                let _ = recorded(&command, &json!({(&*key): value}));
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! A client's cluster session, and the sessions that it opens.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::AttachFlow;
+use crate::attach_selector::{AttachSelector, fits};
+use crate::{ClientOpening, cluster, refused};
+use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_ray::ray::registry::Breakpoint;
+use ray_relay_session::session::audit::SessionAudit;
+use ray_relay_session::session::refusal::SessionRefusal;
+use ray_relay_session::session::shares::QuotaExceeded;
+use ray_relay_session::session::state::SessionState;
+use ray_relay_session::session::{GroupMember, Initiator};
+
+/// After which time those sessions of the same person are looked after that no family has taken back in.
+const SETTLED: Duration = Duration::from_secs(2);
+
+impl AttachFlow<'_> {
+    pub(super) async fn cluster<S>(
+        &self,
+        client: Conversation<S>,
+        opened: Box<ClientOpening>,
+        selector: AttachSelector,
+    ) -> Outcome
+    where
+        S: PeerStream,
+    {
+        let _share = match self.context.sessions.cluster_sessions.take(&self.principal) {
+            Ok(share) => share,
+            Err(QuotaExceeded::Yours(most) | QuotaExceeded::All(most)) => {
+                let refusal = SessionRefusal::Throttled(format!(
+                    "you have {most} cluster sessions , the most that one person may have: end one of them"
+                ));
+                return refused(self.context, self.session, client, &opened.attach, &refusal).await;
+            }
+        };
+        self.session
+            .set_state(SessionProtocol::Cluster, SessionState::Attached);
+        let details = self.details(SessionProtocol::Cluster, &opened.client.name);
+        let begun = SessionAudit::begin(
+            &self.context.audit,
+            self.session,
+            &self.principal,
+            None,
+            details,
+        )
+        .await;
+        let audit = match begun {
+            Ok(audit) => audit,
+            Err(why) => {
+                let refusal = SessionRefusal::Unable(why.to_string());
+                return refused(self.context, self.session, client, &opened.attach, &refusal).await;
+            }
+        };
+        let (wanted, on_close) = (selector.clone(), selector.on_close);
+        let client_name = opened.client.name.clone();
+        let parent = self.context.sessions.families.lead(self.founder(&opened));
+        let announcer = cluster::Announcer::new(
+            opened.attach,
+            opened.dialled,
+            opened.client.children,
+            selector,
+            &parent,
+        )
+        .spaced(opened.client.quirks.mixes_sessions);
+        let record = (audit.clone(), client_name);
+        let stop_others = Box::new(move |job, room| self.stop_others(job, room, record.clone()));
+        let together = cluster::Together::new(&wanted, &self.principal, stop_others);
+        let running = cluster::run(
+            self.context,
+            client,
+            (announcer, together),
+            (parent, on_close),
+            (&audit, &opened.client, self.session.summary()),
+            &self.principal,
+        );
+        // What is parked by that is announced as everything else. Sessions whose parent this one is again were told so before,
+        // and those that it has opened since have a client that was there a moment ago.
+        let own = self.session.id();
+        let is_earlier = |b: &Breakpoint| b.holder().is_some_and(|holder| holder.session < own);
+        let lost = async {
+            sleep(SETTLED).await;
+            self.find_lost(|b| fits(&wanted, b) && is_earlier(b)).await;
+            std::future::pending().await
+        };
+        let ending = tokio::select! {
+            ending = running => ending,
+            ending = lost => ending,
+        };
+        audit.end(ending).await;
+        ending
+    }
+
+    /// Who opens a cluster session with these arguments.
+    pub(super) fn founder(&self, opened: &ClientOpening) -> Initiator {
+        Initiator {
+            principal: self.principal.clone(),
+            peer: self.session.peer().ip(),
+            client: opened.client.name.clone(),
+            arguments: opened.attach.arguments.clone(),
+        }
+    }
+
+    /// Its place in the family of the cluster session that had the client open it.
+    pub(super) fn member(
+        &self,
+        selector: &AttachSelector,
+        breakpoint: &Breakpoint,
+    ) -> Result<Option<GroupMember>, SessionRefusal> {
+        let Some(family) = &selector.family else {
+            return Ok(None);
+        };
+        let stop = (breakpoint.id, breakpoint.stop);
+        let families = &self.context.sessions.families;
+        let joined = families.join(family, &self.principal, self.session.id(), stop);
+        joined.map(Some).ok_or_else(|| self.no_family())
+    }
+
+    /// Whether [`Self::member`] would find that family.
+    pub(super) fn may_join(&self, selector: &AttachSelector) -> Result<(), SessionRefusal> {
+        let takes = |family: &String| {
+            self.context
+                .sessions
+                .families
+                .takes(family, &self.principal)
+        };
+        match selector.family.as_ref().is_none_or(takes) {
+            true => Ok(()),
+            false => Err(self.no_family()),
+        }
+    }
+
+    fn no_family(&self) -> SessionRefusal {
+        let why = match self.context.peers.agents.other_relays().is_empty() {
+            true => {
+                "the cluster session that opened this one has ended, and the task waits on; start the cluster session again"
+            }
+            false => {
+                "the cluster session that opened this one has ended, or is at another relay, and the task waits on; start the cluster session again, and have the address lead each client to one relay (`sessionAffinity: ClientIP` of a Kubernetes Service)"
+            }
+        };
+        SessionRefusal::Nothing(why.into())
+    }
+}

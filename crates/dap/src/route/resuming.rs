@@ -1,0 +1,81 @@
+//! Going on with a session of one's own whose connection was lost, or, as an administrator, with that of another person.
+
+use super::{AttachFlow, names_one};
+use crate::ClientOpening;
+use crate::attach_selector::{AttachSelector, fits};
+use crate::client::DebugClient;
+use crate::selection::{AttachAnswer, Hint};
+use ray_relay_access::policy::Scope;
+use ray_relay_debugger::debugger::unattended::Taker;
+use ray_relay_ray::ray::registry::Breakpoint;
+use ray_relay_session::session::refusal::SessionRefusal;
+use ray_relay_session::session::{Permit, leaving};
+use ray_relay_session::upstream::park::{self, Resumed, Terms};
+
+impl AttachFlow<'_> {
+    /// [`Self::choose`], and again where what is asked for may be on its way back from a session that is over, or from one of
+    /// the same person whose client is gone without a word.
+    pub(super) async fn choose_when_left(
+        &self,
+        selector: AttachSelector,
+        hint: Hint,
+        opened: &ClientOpening,
+    ) -> Result<(AttachSelector, AttachAnswer), SessionRefusal> {
+        let named = names_one(&selector, hint, &self.context.registry.snapshot());
+        let mut choice = self.choose(&selector, hint, opened);
+        if let Err(SessionRefusal::InUse { .. }) = choice {
+            let (registry, sessions) = (&self.context.registry, &self.context.sessions.table);
+            let access = self.principal.access();
+            let wanted = |b: &Breakpoint| access.rights(b).scopes.contains(Scope::View);
+            leaving::given_back(registry, sessions, wanted).await;
+            choice = self.choose(&selector, hint, opened);
+        }
+        if let Err(SessionRefusal::InUse { .. }) = choice {
+            self.find_lost(|b| match named {
+                Some(id) => b.id == id,
+                None => fits(&selector, b),
+            })
+            .await;
+            choice = self.choose(&selector, hint, opened);
+        }
+        match choice {
+            Ok(choice) => Ok((selector, choice)),
+            Err(why) => Err(match named {
+                Some(id) => park::explained(self.context, &self.principal, id, why),
+                None => why,
+            }),
+        }
+    }
+
+    /// Finds sessions of the principal with breakpoints that are `wanted` whose clients are gone, for some seconds at most.
+    pub(super) async fn find_lost(&self, wanted: impl Fn(&Breakpoint) -> bool) {
+        let (registry, sessions) = (&self.context.registry, &self.context.sessions.table);
+        leaving::made_sure(registry, sessions, &self.principal, wanted).await;
+    }
+
+    /// The permit for `breakpoint`, and what is there of its last session, where that is a park that the principal may go on
+    /// with.
+    pub(super) async fn take(
+        &self,
+        client: &DebugClient,
+        selector: &AttachSelector,
+        breakpoint: &Breakpoint,
+    ) -> Result<(Permit, Option<Box<Resumed>>), SessionRefusal> {
+        let (id, take_over) = (breakpoint.id, selector.take_over);
+        let list = self.context.registry.snapshot();
+        let Some(held) = park::parked_for(&list, id, &self.principal, take_over) else {
+            return Ok((self.acquire(client, id)?, None));
+        };
+        let authorised = self.authorised(id)?;
+        // What is refused later lets the task run.
+        self.may_join(selector)?;
+        let terms = Terms {
+            client: &client.name,
+            take_over,
+            taker: Taker::Editor,
+        };
+        let taken = park::take((self.context, self.session), held, authorised, terms);
+        let (permit, resumed) = Box::pin(taken).await?;
+        Ok((permit, Some(Box::new(resumed))))
+    }
+}

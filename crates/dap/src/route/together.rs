@@ -1,0 +1,230 @@
+//! The others of a job one task of which has stopped: found, and a debugger opened in each, for a cluster session that was asked
+//! to have them stop together.
+//!
+//! What it takes of the principal and of a job, it takes of each of these as of one that is asked for by itself.
+
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::mem;
+use std::sync::Arc;
+
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt as _, StreamExt as _};
+use tokio::time::timeout;
+
+use super::AttachFlow;
+use super::running::{ASKED, RunningProcess};
+use crate::ClientOpening;
+use crate::attach_selector::AttachSelector;
+use crate::cluster::{JobName, Joined, StopsTogether};
+use crate::selection::{AttachAnswer, ChildSessions, Hint};
+use ray_relay_access::policy::Scope;
+use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Running, RunningQuery, State, What};
+use ray_relay_session::session::audit::SessionAudit;
+use ray_relay_view::listing::text::first_of;
+
+/// Debuggers that are opened at a time.
+const AT_A_TIME: usize = 8;
+
+/// What a reason calls a task that runs on, whichever it is.
+const THE_TASK: &str = "the task";
+
+impl<'a> AttachFlow<'a> {
+    /// `answer`; where it is the only task that waits, which the client has not named and with which others are to stop, a cluster
+    /// session in its place.
+    pub(super) fn with_others(
+        &self,
+        answer: AttachAnswer,
+        selector: &AttachSelector,
+        hint: Hint,
+        opened: &ClientOpening,
+    ) -> AttachAnswer {
+        let named = hint != Hint::None
+            || selector.breakpoint.is_some()
+            || selector.task.is_some()
+            || selector.worker.is_some();
+        let opens = opened.client.children != ChildSessions::None && !named;
+        let stops = StopsTogether::new(selector, &self.principal);
+        match &answer {
+            AttachAnswer::Worker(only) if opens && stops.with(only) => AttachAnswer::Cluster,
+            _ => answer,
+        }
+    }
+
+    /// Has the tasks of `job` that run join those that stand, `room` of them at most. Those that do are told as they come, and last
+    /// those that do not; dropped, no more debuggers are opened. `client`: what it calls itself.
+    pub(crate) fn stop_others(
+        &'a self,
+        job: JobName,
+        room: usize,
+        (audit, client): (SessionAudit<'a>, String),
+    ) -> BoxStream<'a, Joined> {
+        let told = job.1.clone();
+        let found = async move {
+            match self.others(&job, room).await {
+                Ok((others, told)) if others.is_empty() => (Vec::new(), told),
+                Ok((others, told)) => {
+                    let ids: Vec<_> = others
+                        .iter()
+                        .filter_map(RunningProcess::first)
+                        .map(id)
+                        .collect();
+                    let asks = (&*client, "stop");
+                    match audit.group(asks, Some(&job.1), &ids).await {
+                        Ok(()) => (others, told),
+                        // What is not on record does not happen.
+                        Err(why) => (Vec::new(), Some(why.to_string())),
+                    }
+                }
+                Err(why) => (Vec::new(), Some(why)),
+            }
+        };
+        let joining = move |(others, why): (Vec<RunningProcess>, Option<String>)| {
+            let count = others.len();
+            let name = told.clone();
+            let tell = move |text: String| Joined::Told(format!("job {name}: {text}"));
+            let why = why.map(&tell);
+            let begins = (count > 0).then(|| {
+                tell(format!(
+                    "{count} other {} at the next line of Python, and {} on when this session ends; a debugger is opened in each, which listens on its node's loopback address until the worker ends",
+                    if count == 1 { "task stops" } else { "tasks stop" },
+                    if count == 1 { "runs" } else { "run" },
+                ))
+            });
+            let said = stream::iter([begins, why].into_iter().flatten());
+            let joins = stream::iter(others).map(move |process| self.join(process));
+            let joins = joins.buffer_unordered(AT_A_TIME).map(Some);
+            let joined = joins.chain(stream::iter([None]));
+            let joined = joined.scan(NotJoined::default(), move |not, one| {
+                ready(Some(match one {
+                    Some(Ok(opened)) => vec![Joined::Opened(opened)],
+                    Some(Err((task, why))) => {
+                        not.add(task, why);
+                        Vec::new()
+                    }
+                    None => mem::take(not).told().map(&tell).collect(),
+                }))
+            });
+            said.chain(joined.flat_map(stream::iter))
+        };
+        stream::once(found).flat_map(joining).boxed()
+    }
+
+    /// The processes of `job` that run and are in no list, as far as the principal may open debuggers in them, and a sentence where
+    /// that is not all.
+    async fn others(
+        &self,
+        (cluster, job): &JobName,
+        room: usize,
+    ) -> Result<(Vec<RunningProcess>, Option<String>), String> {
+        let on = |name: &str| *name == **cluster;
+        let asked = RunningQuery {
+            on: &on,
+            job: Some(job),
+        };
+        let found = timeout(ASKED, self.context.registry.running(&asked)).await;
+        let found = found.map_err(|_| {
+            "the others run on: the Ray head does not say in time which there are".to_owned()
+        })?;
+        let trouble = found.iter().find_map(|one| one.trouble.clone());
+        let list = self.context.registry.snapshot();
+        let access = self.principal.access();
+        let seen = |one: &Running| {
+            let scopes = access.rights_on_running(one).scopes;
+            scopes.contains(Scope::List) || scopes.contains(Scope::View)
+        };
+        let stands = |one: &Running| {
+            list.find(id(one))
+                .is_some_and(|listed| listed.state != State::Unlisted)
+        };
+        let mut processes: BTreeMap<String, RunningProcess> = BTreeMap::new();
+        for one in found.into_iter().flat_map(|found| found.rows) {
+            // A driver waits for its tasks, and a replica for requests.
+            let counts = !matches!(one.what, What::Driver | What::Replica);
+            if counts && !stands(&one) {
+                let process = processes.entry(one.worker_id.clone()).or_default();
+                process.running.push(one);
+            }
+        }
+        processes.retain(|_, process| process.running.iter().any(seen));
+        let known = processes.len();
+        let may = |one: &Running| {
+            let rights = access.rights_on_running(one);
+            self.context.may_open_debugger(rights.scopes)
+        };
+        processes.retain(|_, process| process.running.iter().all(may));
+        let allowed = processes.len();
+        let others: Vec<RunningProcess> = processes.into_values().take(room).collect();
+        let mut told = Vec::new();
+        if allowed < known {
+            told.push(format!(
+                "{} of its tasks run on: to stop them takes the permission `attach` besides `debug` on them; {}",
+                known - allowed,
+                self.principal.remedy(Scope::Attach)
+            ));
+        }
+        if others.len() < allowed {
+            told.push(format!(
+                "{} of its tasks run on: a cluster session has so many sessions at most",
+                allowed - others.len()
+            ));
+        }
+        told.extend(trouble.map(|why| format!("not all of its tasks are known: {why}")));
+        Ok((others, (!told.is_empty()).then(|| told.join("; "))))
+    }
+
+    /// Opens a debugger in `process`.
+    ///
+    /// # Errors
+    /// Its name, and why it runs on, in words that are the same for all.
+    async fn join(&self, process: RunningProcess) -> Result<Arc<Breakpoint>, (String, String)> {
+        let reason = Some("its group stops together");
+        let opening = async {
+            let first = process
+                .first()
+                .ok_or_else(|| "nothing runs there".to_owned())?;
+            let record = self.put_on_record(first, reason).await;
+            record.map_err(|why| why.to_string())?;
+            let opened = self.open(first, THE_TASK).await;
+            opened.map_err(|why| why.to_string())?;
+            let listed = self.listed(first, THE_TASK).await;
+            let listed = listed.map_err(|why| why.to_string())?;
+            let same = self.same((&process, THE_TASK), &listed).await;
+            same.map_err(|why| why.to_string())?;
+            Ok::<_, String>(listed)
+        };
+        let opened = opening.boxed().await;
+        opened.map_err(|why| (process.title(), why))
+    }
+}
+
+/// The tasks that run on, by the reason.
+#[derive(Default)]
+struct NotJoined(BTreeMap<String, Vec<String>>);
+
+impl NotJoined {
+    fn add(&mut self, task: String, why: String) {
+        self.0.entry(why).or_default().push(task);
+    }
+
+    /// A sentence for each reason.
+    fn told(self) -> impl Iterator<Item = String> {
+        self.0.into_iter().map(|(why, mut tasks)| {
+            tasks.sort();
+            let names: Vec<&str> = tasks.iter().map(String::as_str).collect();
+            match names[..] {
+                [only] => format!("{only} runs on: {why}"),
+                _ => {
+                    let count = names.len();
+                    let names = first_of(&names, count);
+                    format!("{count} of its tasks run on ({names}): {why}")
+                }
+            }
+        })
+    }
+}
+
+/// The id under which the list has what `one` is in.
+fn id(one: &Running) -> BreakpointId {
+    BreakpointId::derive(&one.cluster, &one.worker_id)
+}

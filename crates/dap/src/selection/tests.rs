@@ -1,0 +1,279 @@
+#![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::attach_selector::read_selector;
+use ray_relay_base::timestamp::testing::at;
+use ray_relay_base::wire::tunnel::text::Hex;
+use ray_relay_ray::ray::registry::{Holder, State};
+use ray_relay_ray::ray::testing::{paused, snapshot};
+
+fn now() -> Timestamp {
+    at(1_000_100)
+}
+
+fn held(name: &str, n: u8) -> Breakpoint {
+    let holder = Holder {
+        since: at(1_000_035),
+        ..Holder::here(
+            7,
+            None,
+            "Visual Studio Code",
+            Some(([10, 0, 0, 9], 1234).into()),
+        )
+    };
+    Breakpoint {
+        state: State::Attached(holder),
+        ..paused(name, n)
+    }
+}
+
+fn pick(
+    arguments: Value,
+    children: ChildSessions,
+    snapshot: &Snapshot,
+) -> Result<AttachAnswer, String> {
+    let selector = read_selector(&arguments)
+        .and_then(|selector| completed(selector, || Arc::new(snapshot.clone())));
+    let selector = selector.map_err(|refusal| refusal.to_string())?;
+    choose(&selector, Hint::None, children, snapshot, now()).map_err(|refusal| refusal.to_string())
+}
+
+/// What is picked by `rayRelay` alone, by a client that can open several sessions.
+fn by(selector: Value, snapshot: &Snapshot) -> Result<AttachAnswer, String> {
+    let arguments = json!({ "rayRelay": selector });
+    pick(arguments, ChildSessions::StartDebugging, snapshot)
+}
+
+/// Nothing is picked, for a reason with these words.
+#[track_caller]
+fn assert_refused(choice: Result<AttachAnswer, String>, words: &str) {
+    let why = choice.unwrap_err();
+    assert!(why.contains(words), "{why}");
+}
+
+fn worker(choice: Result<AttachAnswer, String>) -> String {
+    match choice {
+        Ok(AttachAnswer::Worker(breakpoint)) => breakpoint.name(),
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_beginning_of_an_id_is_taken_where_one_has_it_and_nothing_is_called_so() {
+    let (first, second) = (paused("square", 1), paused("cube", 2));
+    let id = second.id.to_string();
+    let (begun, other) = (&id[..4], &first.id.to_string()[..4]);
+    assert_ne!(begun, other);
+    let named = paused(other, 3);
+    let list = snapshot(vec![first, second.clone(), named]);
+    for selector in [
+        json!({"breakpoint": begun}),
+        json!({"task": begun}),
+        json!(begun),
+    ] {
+        assert_eq!(worker(by(selector.clone(), &list)), "cube", "{selector}");
+    }
+    // What runs is called so, and is no breakpoint.
+    let running = json!({"rayRelay": {"task": begun, "running": true}});
+    let running = completed(read_selector(&running).unwrap(), || Arc::new(list.clone())).unwrap();
+    assert_eq!(
+        (running.breakpoint, running.task.as_deref()),
+        (None, Some(begun))
+    );
+    // A name goes before.
+    assert_eq!(worker(by(json!({"task": other}), &list)), other);
+    assert_eq!(worker(by(json!({"breakpoint": other}), &list)), "square");
+    assert_refused(
+        by(json!({"breakpoint": "zzzz"}), &list),
+        "has an id that begins with zzzz",
+    );
+    assert_refused(by(json!({"task": "zzzz"}), &list), "runs \"zzzz\"");
+    assert_refused(
+        by(json!({"breakpoint": "zz"}), &list),
+        "at least its first 3",
+    );
+    // Of what cannot be seen nothing is told: two begin so, and one of them is all there is.
+    let twin = Breakpoint {
+        id: twin_of(&second.id.to_string()),
+        ..paused("hidden", 4)
+    };
+    let (both, seen) = (
+        snapshot(vec![second.clone(), twin.clone()]),
+        snapshot(vec![second]),
+    );
+    let ambiguous = by(json!({"breakpoint": begun}), &both);
+    assert_refused(ambiguous, &format!("{} (hidden", twin.id));
+    assert_eq!(worker(by(json!({"breakpoint": begun}), &seen)), "cube");
+}
+
+/// Another id that begins as `id` does.
+fn twin_of(id: &str) -> BreakpointId {
+    let last = if id.ends_with('0') { '1' } else { '0' };
+    format!("{}{last}", &id[..7]).parse().unwrap()
+}
+
+#[test]
+fn without_a_selector_one_paused_worker_is_taken_and_several_depend_on_the_client() {
+    let one = snapshot(vec![paused("square", 1)]);
+    let two = snapshot(vec![paused("square", 1), paused("cube", 2)]);
+    let none = snapshot(vec![]);
+    for children in [
+        ChildSessions::StartDebugging,
+        ChildSessions::DebugpyAttach,
+        ChildSessions::None,
+    ] {
+        assert_eq!(worker(pick(json!({}), children, &one)), "square");
+    }
+    for (children, list) in [
+        (ChildSessions::StartDebugging, &two),
+        (ChildSessions::DebugpyAttach, &two),
+        (ChildSessions::StartDebugging, &none),
+    ] {
+        assert_eq!(pick(json!({}), children, list), Ok(AttachAnswer::Cluster));
+    }
+    // The one that has waited longest.
+    let only = |list: &Snapshot| pick(json!({}), ChildSessions::None, list);
+    assert_eq!(worker(only(&two)), "square");
+    assert_refused(only(&none), "nothing waits at a breakpoint now");
+    assert_refused(only(&none), "\"next\": true");
+}
+
+#[test]
+fn the_relays_block_selects_by_id_task_worker_cluster_next_and_all() {
+    let (first, second) = (paused("square", 1), paused("Counter.add", 2));
+    let two = snapshot(vec![first.clone(), second.clone()]);
+    for (selector, name) in [
+        (json!({"breakpoint": second.id}), "Counter.add"),
+        (json!({"task": "Counter.add"}), "Counter.add"),
+        (json!({"task": "Count*"}), "Counter.add"),
+        (json!({"task": "*.a*d"}), "Counter.add"),
+        (json!({"worker": second.worker_id[..8]}), "Counter.add"),
+        (
+            json!({"worker": second.worker_id.to_uppercase()}),
+            "Counter.add",
+        ),
+        (json!({"cluster": "default", "task": "square"}), "square"),
+        (json!({"breakpoint": null, "task": "square"}), "square"),
+        (json!(second.id.to_string()), "Counter.add"),
+        (json!("Count*"), "Counter.add"),
+    ] {
+        assert_eq!(worker(by(selector, &two)), name);
+    }
+    let one = snapshot(vec![first]);
+    assert_eq!(by(json!({"next": true}), &one), Ok(AttachAnswer::Next));
+    assert_eq!(by(json!({"all": true}), &one), Ok(AttachAnswer::Cluster));
+    let all = json!({"rayRelay": {"all": true}});
+    assert_refused(pick(all, ChildSessions::None, &two), "\"next\": true");
+}
+
+#[test]
+fn what_cannot_be_had_is_refused_with_a_sentence_that_helps() {
+    let held = held("square", 1);
+    let list = snapshot(vec![held.clone(), paused("cube", 2)]);
+    for (selector, words) in [
+        (
+            json!({"breakpoint": held.id}),
+            "square · pid 101 @ 10.88.0.1 is being debugged by Visual Studio Code from 10.0.0.9:1234, for 1m 05s now",
+        ),
+        (json!({"task": "squar"}), "\"squar\""),
+        (json!({"task": "squar"}), "cube"),
+        (json!({"brakpoint": "x"}), "did you mean `breakpoint`"),
+        (json!({"breakpoint": "nonsense!"}), "ray-relay list"),
+        (json!({"worker": "zz"}), "first six"),
+        (json!({"next": "yes"}), "true or false"),
+        (json!({"cluster": "prod"}), "known are default"),
+        (json!(7), "or an object"),
+    ] {
+        assert_refused(by(selector, &list), words);
+    }
+}
+
+#[test]
+fn what_is_unreachable_is_tried_for_who_names_it_and_offered_to_nobody() {
+    let gone = |name: &str, n: u8| Breakpoint {
+        state: State::Unreachable { since: now() },
+        ..paused(name, n)
+    };
+    let both = snapshot(vec![gone("cube", 1), paused("square", 2)]);
+    for children in [ChildSessions::StartDebugging, ChildSessions::None] {
+        assert_eq!(worker(pick(json!({}), children, &both)), "square");
+    }
+    let named = json!({"rayRelay": {"task": "cube"}});
+    assert_eq!(worker(pick(named, ChildSessions::None, &both)), "cube");
+    let alone = snapshot(vec![gone("cube", 1)]);
+    let step = format!("`ray-relay release --force {}`", alone.live[0].id);
+    for words in ["its debugger is gone", &step] {
+        assert_refused(pick(json!({}), ChildSessions::None, &alone), words);
+    }
+}
+
+#[test]
+fn an_ended_breakpoint_says_how_it_ended() {
+    let why = "the worker was killed because the node ran out of memory";
+    let died = Breakpoint {
+        state: State::Died {
+            at: at(1_000_070),
+            why: why.into(),
+            intended: false,
+        },
+        ..paused("square", 1)
+    };
+    let mut list = snapshot(vec![]);
+    list.ended = [Arc::new(died.clone())].into();
+    for words in [why, "30s ago"] {
+        assert_refused(by(json!({"breakpoint": died.id}), &list), words);
+    }
+}
+
+#[test]
+fn an_echoed_address_selects_unless_the_block_says_otherwise() {
+    let (first, second) = (paused("square", 1), paused("cube", 2));
+    let list = snapshot(vec![first.clone(), second.clone()]);
+    let with = |selector: &AttachSelector, hint| {
+        choose(selector, hint, ChildSessions::StartDebugging, &list, now())
+    };
+    let plain = AttachSelector::default();
+    let hint = Hint::Breakpoint(second.id);
+    let echoed = AttachAnswer::Worker(Arc::new(second));
+    assert_eq!(with(&plain, hint), Ok(echoed));
+    let selector = AttachSelector {
+        breakpoint: Some(first.id),
+        ..AttachSelector::default()
+    };
+    let named = AttachAnswer::Worker(Arc::new(first));
+    assert_eq!(with(&selector, hint), Ok(named));
+    let stale = with(&plain, Hint::Stale).unwrap_err();
+    assert!(stale.to_string().contains("gone"), "{stale}");
+}
+
+#[test]
+fn a_subprocess_joins_the_worker_that_is_being_debugged_and_no_other() {
+    let (held_one, free) = (held("square", 1), paused("cube", 2));
+    let list = snapshot(vec![held_one.clone(), free.clone()]);
+    let arguments = |id: BreakpointId| json!({"subProcessId": 9, "rayRelay": {"breakpoint": id}});
+    let joined = pick(arguments(held_one.id), ChildSessions::None, &list);
+    let subprocess = AttachAnswer::Subprocess(Arc::new(held_one.clone()));
+    assert_eq!(joined, Ok(subprocess));
+    let of_free = pick(arguments(free.id), ChildSessions::None, &list);
+    assert_refused(of_free, "has ended");
+    let two = snapshot(vec![held_one, held("cube", 2)]);
+    let of_some = pick(json!({"subProcessId": 9}), ChildSessions::None, &two);
+    assert_refused(of_some, "several workers");
+}
+
+#[test]
+fn a_subprocess_of_a_session_at_another_relay_is_told_where_that_is() {
+    let mut elsewhere = held("cube", 2);
+    if let State::Attached(holder) = &mut elsewhere.state {
+        holder.replica = Some(Hex([9; 8]));
+    }
+    let here = held("square", 1);
+    let some = json!({"subProcessId": 9});
+    let both = snapshot(vec![here.clone(), elsewhere.clone()]);
+    let joined = pick(some.clone(), ChildSessions::None, &both);
+    assert_eq!(joined, Ok(AttachAnswer::Subprocess(Arc::new(here))));
+    let alone = snapshot(vec![elsewhere]);
+    assert_refused(pick(some, ChildSessions::None, &alone), "sessionAffinity");
+}

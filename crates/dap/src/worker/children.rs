@@ -1,0 +1,168 @@
+//! Sessions with subprocesses of the worker, which its debugger has the client open.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::ActiveSession;
+use crate::attach::{Pass, RelayEndpoint};
+use crate::selection::ChildSessions;
+use crate::wall::{Child, Children, Turn};
+use ray_relay_access::telemetry::metrics::Outcome;
+use ray_relay_base::wire::dap::message::notice;
+use ray_relay_base::wire::dap::names::Reverse;
+use ray_relay_base::wire::dap::splice::Side;
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_session::context::Context;
+use ray_relay_session::session::GroupMember;
+use ray_relay_session::session::live::Live;
+use ray_relay_session::upstream::let_subprocesses_run;
+
+/// The sessions with subprocesses that a client is asked to open.
+pub(super) struct ChildRequests {
+    /// How fast.
+    pub(super) pace: Children,
+    /// By what it is asked.
+    by: ChildSessions,
+    /// Those that it was asked for, and those of them that were parked.
+    named: BTreeSet<u32>,
+    again: BTreeSet<u32>,
+    parked: watch::Receiver<u64>,
+}
+
+impl ChildRequests {
+    /// None so far of the session `live`, for a client that is asked `by` this.
+    pub(super) fn of(context: &Context, live: &Live<'_>, by: ChildSessions) -> Box<Self> {
+        if let Some(process) = live.worker.process() {
+            let id = live.worker.breakpoint().id;
+            context.sessions.parks.opened(id, process);
+        }
+        Box::new(Self {
+            pace: Children::new(Instant::now()),
+            by,
+            named: BTreeSet::new(),
+            again: BTreeSet::new(),
+            parked: context.sessions.parks.watch_subprocesses(),
+        })
+    }
+
+    /// The client goes on with a session, and may not know of what was named to the one before.
+    pub(super) fn look_again(&mut self) {
+        self.parked.mark_changed();
+    }
+
+    /// Resolves when there may be another that is parked. Cancel safe.
+    pub(super) async fn parked(&mut self) {
+        // The sender lives as long as the relay.
+        let _ = self.parked.changed().await;
+    }
+}
+
+impl<S: PeerStream> ActiveSession<'_, S> {
+    /// Has those run that the client has not opened, where the session with their task is over by this `outcome`.
+    pub(super) fn let_subprocesses_run(&self, outcome: Outcome) {
+        let worker = &self.live.worker;
+        if worker.holds() {
+            let_subprocesses_run(self.context, worker.breakpoint(), outcome);
+        }
+    }
+
+    /// The client has left the task where it is, and its sessions with subprocesses of that leave those as well.
+    pub(super) fn leave_subprocesses(&self) {
+        let worker = &self.live.worker;
+        if worker.holds() {
+            let table = &self.context.sessions.table;
+            table.task_is_left(worker.breakpoint().id, worker.principal());
+        }
+    }
+
+    /// Has the client open the sessions with subprocesses that wait for it: those that are parked, and those that were named to
+    /// a client that is gone. Each once: a client that loses one again and again is not asked again and again.
+    pub(super) fn open_waiting(&mut self) {
+        let parks = &self.context.sessions.parks;
+        let worker = &self.live.worker;
+        let id = worker.breakpoint().id;
+        let list = self.context.registry.snapshot();
+        let parked = parks.subprocesses(&list, worker.principal(), id);
+        let parked = parked.difference(&self.children.again).copied();
+        let unopened = parks.unopened(id);
+        let unopened = unopened.difference(&self.children.named).copied();
+        let waiting: BTreeSet<u32> = parked.chain(unopened).collect();
+        for process in waiting {
+            self.children.again.insert(process);
+            self.ask_again(process);
+        }
+    }
+
+    /// Has the client open the session with the subprocess `process` by a request of the relay's own.
+    fn ask_again(&mut self, process: u32) {
+        let asked = serde_json::from_str(&self.attached).unwrap_or_default();
+        let by_request = self.children.by == ChildSessions::StartDebugging;
+        self.ask_for_child(Child::again(process, &asked, by_request));
+    }
+
+    /// The worker's debugger asks for a session by `message`.
+    pub(super) fn asked_for_child(&mut self, message: Value) {
+        match Child::read(&message) {
+            Some(child) if child.is_kept() => {
+                let id = self.live.worker.breakpoint().id;
+                let process = child.process();
+                self.context.sessions.parks.kept_at_agent(id, process);
+                self.ask_again(process);
+            }
+            Some(child) => self.ask_for_child(child),
+            None => self.refuse(message),
+        }
+    }
+
+    fn ask_for_child(&mut self, child: Child) {
+        let told = match self.children.pace.ask(child, Instant::now()) {
+            Turn::Now(child) => return self.open_child(child),
+            Turn::Later(first) => first.then_some(
+                "further ones are opened one each second, and a process waits until then; \"subProcess\": false in the configuration debugs none",
+            ),
+            // Not answered: a debugger that asks by a request waits for each answer, and never comes here.
+            Turn::Never(first) => {
+                first.then_some("no more than 1024 are held back: further ones are not debugged")
+            }
+        };
+        if let Some(told) = told {
+            let title = self.live.worker.breakpoint().title();
+            let text = format!(
+                "the process of {title} asked for very many sessions with subprocesses: {told}"
+            );
+            self.tell(&notice(&text, true));
+        }
+    }
+
+    /// Those that were held back and are due now.
+    pub(super) fn open_children(&mut self) {
+        while let Some(child) = self.children.pace.due(Instant::now()) {
+            self.open_child(child);
+        }
+    }
+
+    fn open_child(&mut self, child: Child) {
+        let breakpoint = self.live.worker.breakpoint();
+        let process = child.process();
+        self.children.named.insert(process);
+        self.context.sessions.parks.named(breakpoint.id, process);
+        if child.is_own_request() {
+            let answers = Reverse::StartDebugging.as_str().as_bytes();
+            self.splice.capture_answers(Side::Client, answers);
+        }
+        let principal = self.live.worker.principal();
+        let ticket = self.context.auth.issue_ticket(principal, breakpoint);
+        let pass = Pass {
+            ticket: ticket.as_ref(),
+            family: self.member.as_deref().map(GroupMember::family),
+            pauses: false,
+        };
+        let asked = serde_json::from_str(&self.attached).unwrap_or_default();
+        let dialled = RelayEndpoint::read(&asked, self.context.port);
+        let message = child.message(&asked, &dialled, breakpoint.id, pass);
+        self.tell(&message);
+    }
+}

@@ -1,0 +1,220 @@
+//! The relay ends a session: a principal's time is over, a limit is reached, or the cluster session that opened it ends.
+
+use std::ops::ControlFlow;
+
+use serde_json::{Value, json};
+
+use super::phase::{Parting, WorkerState};
+use super::{ActiveSession, LET_GO};
+use crate::linger::{Linger, Unexplained};
+use ray_relay_access::telemetry::metrics::Outcome;
+use ray_relay_base::wire::dap::codec::frame;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::dap::mappings;
+use ray_relay_base::wire::dap::message::{event, notice, request, task_end_before_stop};
+use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::dap::splice::Side;
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_debugger::debugger::unattended::OWN_SEQ;
+use ray_relay_session::session::live::{Closing, SessionEnd, SessionEvent};
+use ray_relay_session::session::{ChildEnding, FromFamily, GroupMember};
+use ray_relay_session::upstream::MAX_HANDSHAKE_FRAME;
+
+/// Why a session ends whose client asked for it by ending another.
+const PARENT_ENDED: &str = "the cluster session that opened it has ended";
+
+/// Why the session with a subprocess ends whose client has left the task.
+const TASK_LEFT: &str = "you left its task where it is";
+
+/// Resolves with what the cluster session that opened this one asks, or when it has ended; never for one that was opened by
+/// itself. Cancel safe.
+pub(super) async fn from_family(member: &mut Option<Box<GroupMember>>) -> FromFamily {
+    match member {
+        Some(member) => Box::pin(member.next()).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl<'a, S: PeerStream> ActiveSession<'a, S> {
+    /// The client has closed its half, and has had the answer to everything that it asked.
+    pub(super) fn is_done(&self) -> bool {
+        if self.client.is_deciding() {
+            return false;
+        }
+        let worker = self.splice.worker();
+        let answered = match self.client.is_lost() {
+            true => worker.is_quiet(),
+            false => worker.owes_nothing(),
+        };
+        self.client.is_closed() && answered && self.splice.idle(Side::Client)
+    }
+
+    /// What befalls the session from neither side of it.
+    pub(super) fn on_session(&mut self, event: SessionEvent) -> ControlFlow<()> {
+        match event {
+            SessionEvent::Warning(text) => self.tell(&notice(&text, true)),
+            SessionEvent::TaskEnded if self.pausing.is_some() => self.end_before_stop(),
+            SessionEvent::TaskEnded => self.tell_task_ended(),
+            SessionEvent::TaskLeft => self.leave_with_task(),
+            SessionEvent::Explained(why) => {
+                self.unexplained = None;
+                self.tell_reason(why.as_ref());
+            }
+            SessionEvent::End(end) => return self.on_session_end(&end),
+            SessionEvent::TimeIsUp => {
+                if self.worker == WorkerState::Terminated {
+                    self.worker = WorkerState::Gone;
+                }
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn on_session_end(&mut self, end: &SessionEnd) -> ControlFlow<()> {
+        let patience = match end {
+            SessionEnd::Aborted | SessionEnd::Quiet if self.stays_at_agent(end) => Some(LET_GO),
+            // What cannot be recorded is not let run either.
+            SessionEnd::CaptureFailed(why) if self.leave_parked(&why.to_string(), true) => {
+                Some(LET_GO)
+            }
+            SessionEnd::Died(why) => {
+                self.tell_death(why);
+                self.worker = WorkerState::Gone;
+                None
+            }
+            SessionEnd::Aborted => {
+                self.tell(&notice(&format!("{end}; the task runs on"), true));
+                self.tell(&event(Event::Terminated, Value::Null));
+                None
+            }
+            SessionEnd::Revoked(_)
+            | SessionEnd::CaptureFailed(_)
+            | SessionEnd::Limit(_)
+            | SessionEnd::Asked
+            | SessionEnd::Quiet => {
+                self.let_go(&end.to_string(), true);
+                Some(LET_GO)
+            }
+        };
+        self.live
+            .end_within(patience.unwrap_or_default(), end.outcome());
+        match patience {
+            Some(_) => ControlFlow::Continue(()),
+            None => ControlFlow::Break(()),
+        }
+    }
+
+    /// Leaves the subprocess where it is, as the client has left its task: VS Code (1.139) shows no session any more whose parent is
+    /// over, and no one could go on with it.
+    fn leave_with_task(&mut self) {
+        if !self.is_over_for_client() && self.leave_parked(TASK_LEFT, false) {
+            self.live.end_within(LET_GO, Outcome::Client);
+        }
+    }
+
+    /// Ends it with the cluster session that opened it.
+    pub(super) fn end_with_parent(&mut self, how: ChildEnding) {
+        if how == ChildEnding::Over || !self.leave_parked(PARENT_ENDED, false) {
+            self.let_go(PARENT_ENDED, false);
+        }
+        self.live.end_within(LET_GO, Outcome::Client);
+    }
+
+    /// Leaves the worker, and keeps a client that has yet to say goodbye.
+    pub(super) fn part(self) -> (Option<Linger<S>>, Closing<'a>) {
+        let last =
+            |said: &Parting| said.answered && said.request.known() == Some(Command::Disconnect);
+        let left = self.live.is_cut_off()
+            || self.client.is_closed()
+            || self.parting.as_deref().is_some_and(last);
+        let Self {
+            live,
+            splice,
+            parting,
+            unexplained,
+            ..
+        } = self;
+        // The goodbye to the worker goes on in a task of its own, and keeps the breakpoint until it is said.
+        let client = splice.into_client();
+        let (worker, closing) = live.part();
+        let unexplained = unexplained.map(|closed| Unexplained { worker, closed });
+        let farewell = client
+            .filter(|_| self.worker == WorkerState::Gone && !left)
+            .map(|(stream, rest)| Linger {
+                client: Conversation::resume(stream, &rest, MAX_HANDSHAKE_FRAME),
+                asked: parting
+                    .filter(|said| !said.answered)
+                    .map(|said| said.request),
+                unexplained,
+            });
+        (farewell, closing)
+    }
+
+    /// Takes along, before a goodbye, what debugpy 1.8 keeps when its client leaves: the function breakpoints, at which the
+    /// task would stop with no client there, and the path mappings, which the next person would meet. The goodbye waits until
+    /// those are forgotten, as for every evaluation ([`ray_relay_debugger::debugger::Worker`]).
+    pub(super) fn leave_nothing_behind(&mut self) {
+        if !self.splice.worker().is_attached() {
+            return;
+        }
+        self.request(Command::SetFunctionBreakpoints, json!({"breakpoints": []}));
+        if self.splice.worker().has_mappings() {
+            self.evaluate(mappings::forgetting());
+        }
+    }
+
+    /// Interrupts what is evaluated in the task: its client has cancelled it, or says goodbye, which waits for its end.
+    pub(super) fn interrupt(&mut self) {
+        if self.splice.worker().evaluates() {
+            self.evaluate(ray_relay_debugger::pdb::interrupt());
+        }
+    }
+
+    /// Has the worker evaluate this for the relay.
+    fn evaluate(&mut self, arguments: Value) {
+        // Answers to the client's own evaluations pass unseen until now.
+        let evaluate = Command::Evaluate.as_str().as_bytes();
+        self.splice.capture_answers(Side::Worker, evaluate);
+        self.request(Command::Evaluate, arguments);
+    }
+
+    /// Puts a request of the relay's own to the worker. Its answer is not for the client.
+    pub(super) fn request(&mut self, command: Command, arguments: Value) {
+        let request = request(OWN_SEQ, command, arguments);
+        self.splice.insert(Side::Worker, &frame(&request));
+    }
+
+    /// The client has closed its half without a goodbye: one is said behind all that it asked, so that it has its answers.
+    /// A worker that is not attached yet is left as it is, to [`ray_relay_debugger::debugger::Worker`].
+    pub(super) fn say_goodbye(&mut self) {
+        if self.splice.worker().is_attached() {
+            self.leave_nothing_behind();
+            self.request(Command::Disconnect, json!({"terminateDebuggee": false}));
+        }
+    }
+
+    /// Leaves the worker and tells the client why. From here on nothing of the client's is forwarded. `important`: as
+    /// [`notice`] has it.
+    pub(super) fn let_go(&mut self, why: &str, important: bool) {
+        let title = self.live.worker.breakpoint().title();
+        let text = format!("this session with {title} ends, because {why}; the task runs on");
+        self.part_with(&notice(&text, important));
+    }
+
+    /// The task has ended before it stopped: the next one of its worker, which was not asked to stop, does not stop either.
+    fn end_before_stop(&mut self) {
+        let title = self.live.worker.breakpoint().title();
+        self.part_with(&task_end_before_stop(&title));
+        self.live.end_within(LET_GO, Outcome::Finished);
+    }
+
+    /// Leaves the worker, with these last words to the client.
+    fn part_with(&mut self, told: &Value) {
+        // What the worker's debugger does from now on is no death.
+        self.live.cut_off();
+        self.splice.worker_mut().leave();
+        self.tell(told);
+        self.tell_terminated();
+    }
+}

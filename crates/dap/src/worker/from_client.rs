@@ -1,0 +1,410 @@
+//! What the client asks of the worker, and what becomes of it on the way.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::ActiveSession;
+use super::evaluating::FilesAsker;
+use super::pausing::Pausing;
+use super::phase::Parting;
+use super::questions::Halt;
+use crate::attach_selector::OnClose;
+use crate::client::Goodbye;
+use crate::message_filter::Action;
+use crate::messages::{self, FromClient};
+use crate::wall::Child;
+use crate::{capabilities, commands, rank_words, rewrite, source_folder};
+use ray_relay_access::policy::Scope;
+use ray_relay_access::telemetry::metrics::Outcome;
+use ray_relay_base::wire::dap::codec::{frame, parse};
+use ray_relay_base::wire::dap::message::{Request, arguments_of, event, notice, request};
+use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::dap::splice::Side;
+use ray_relay_base::wire::json::{at, put};
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_ray::ray::registry::SERVE_NOTE;
+
+const NO_TERMINATE: &str = "ending a worker process takes the permission `terminate`, or `debug` on a relay with dap.allow_terminate on; disconnect instead, and the task runs on";
+
+impl<S: PeerStream> ActiveSession<'_, S> {
+    pub(super) async fn on_client(&mut self, body: &[u8]) -> ControlFlow<Outcome, Option<Outcome>> {
+        let message = match parse(body) {
+            Ok(message) => message,
+            Err(error) => {
+                self.tell(&notice(
+                    &format!("this session ends, because {error}"),
+                    true,
+                ));
+                self.tell(&event(Event::Terminated, Value::Null));
+                return ControlFlow::Break(Outcome::Failed);
+            }
+        };
+        if Child::is_answer_to_own(&message) {
+            return ControlFlow::Continue(None);
+        }
+        let mut message = self.as_goodbye(message);
+        if messages::Request::of_message(&message).handling == FromClient::Restart
+            && let Some(request) = Request::read(&mut message)
+        {
+            self.stay(&request);
+            return ControlFlow::Continue(None);
+        }
+        if let Some(files) = source_folder::wanted(&message)
+            && let Some(request) = Request::read(&mut message)
+        {
+            self.map_to(FilesAsker::Client(request), files);
+            return ControlFlow::Continue(None);
+        }
+        self.take_from_client(message).await;
+        ControlFlow::Continue(None)
+    }
+
+    /// A message of the client's, or one that is put in its place, as far as the rights of the session are concerned.
+    pub(super) async fn take_from_client(&mut self, message: Value) {
+        for action in self.filter.on_client(message) {
+            match action {
+                Action::ToWorker(message) => self.for_worker(message).await,
+                Action::Ask(message) => self.splice.insert(Side::Worker, &frame(&message)),
+                Action::ToClient(message) => self.tell(&message),
+                Action::Refuse {
+                    command,
+                    missing,
+                    answer,
+                } => {
+                    self.put_refusal_on_record(&command, missing).await;
+                    self.tell(&answer);
+                }
+            }
+        }
+    }
+
+    /// `terminate` of a client that has no other way to leave: the worker is told of a goodbye, and its task runs on,
+    /// whatever the client may do otherwise.
+    fn as_goodbye(&mut self, mut message: Value) -> Value {
+        if self.goodbye != Goodbye::Terminate
+            || messages::Request::of_message(&message).handling != FromClient::Terminate
+        {
+            return message;
+        }
+        let seq = message.get("seq").unwrap_or(&Value::Null);
+        let arguments = json!({"terminateDebuggee": false});
+        let goodbye = request(seq.clone(), Command::Disconnect, arguments);
+        self.parting = Request::read(&mut message).map(Parting::new);
+        goodbye
+    }
+
+    fn note_parting(&mut self, message: &Value) {
+        match &mut self.parting {
+            Some(noted) if message.get("seq") == Some(&noted.request.seq) => noted.answered = false,
+            parting => *parting = Request::read(&mut message.clone()).map(Parting::new),
+        }
+    }
+
+    /// There is no task to start again. The session stays where it is, so that its task is not detached, and the editor is
+    /// shown that place once more.
+    fn stay(&mut self, restart: &Request) {
+        self.tell(&restart.success(Value::Null));
+        let text =
+            "a task that Ray runs cannot be started again from here; the session stays as it is";
+        self.tell(&notice(text, false));
+        if let Some(stop) = self.stands.last().map(<[u8]>::to_vec) {
+            self.pass_to_client(&stop);
+        }
+    }
+
+    /// A message that may go to the worker, as far as the rights of the session are concerned.
+    async fn for_worker(&mut self, message: Value) {
+        let handling = messages::Request::of_message(&message).handling;
+        let Some(mut message) = self.unanswered(handling, message).await else {
+            return;
+        };
+        // On record is what the worker is sent.
+        self.rewrite_for_worker(handling, &mut message).await;
+        if let Some(refusal) = self.put_on_record(&mut message).await {
+            self.tell(&refusal);
+            return;
+        }
+        let Some(message) = self.prepared(handling, message) else {
+            return;
+        };
+        // Written anew, so that what was judged here is what the worker's parser sees.
+        self.splice.insert(Side::Worker, &frame(&message));
+        if handling == FromClient::ConfigurationDone {
+            self.pause();
+        }
+    }
+
+    /// `message`, unless the relay answers it itself.
+    async fn unanswered(&mut self, handling: FromClient, mut message: Value) -> Option<Value> {
+        match handling {
+            FromClient::AlreadyAttached => {
+                if let Some(request) = Request::read(&mut message) {
+                    let sentence = format!(
+                        "`{}` is not possible in a session that is attached already",
+                        request.command
+                    );
+                    self.tell(&request.failure(&sentence));
+                }
+            }
+            FromClient::Cancel => {
+                if let Some(request) = Request::read(&mut message) {
+                    self.cancel(&request);
+                }
+            }
+            // debugpy has had its own, and refuses another (1.8.22).
+            FromClient::ConfigurationDone if self.resumption.is_some() => {
+                if let Some(request) = Request::read(&mut message)
+                    && let Some(resumption) = self.resumption.take()
+                {
+                    Box::pin(self.resumed(&request, *resumption)).await;
+                }
+            }
+            FromClient::Disconnect
+                if (self.resumption.is_some()
+                    || rewrite::is_set(arguments_of(&message), "suspendDebuggee"))
+                    && !rewrite::is_set(arguments_of(&message), "terminateDebuggee") =>
+            {
+                self.stay_parked(message);
+            }
+            FromClient::Disconnect if self.may_be_closed(arguments_of(&message)) => {
+                self.hold_back(message).await;
+            }
+            FromClient::Terminate if !self.may_end_worker() => {
+                if let Some(request) = Request::read(&mut message) {
+                    self.tell(&request.failure(NO_TERMINATE));
+                }
+            }
+            // debugpy answers it when something has run on, and looks at no further request before, not even a goodbye:
+            // the task would stand at its stop for good (1.8.0 to 1.8.22).
+            FromClient::Continue if !self.stands.any() && self.live.worker.waits() => {
+                if let Some(request) = Request::read(&mut message) {
+                    self.tell(&request.success(json!({"allThreadsContinued": true})));
+                }
+            }
+            _ => return Some(message),
+        }
+        None
+    }
+
+    async fn rewrite_for_worker(&mut self, handling: FromClient, message: &mut Value) {
+        match handling {
+            FromClient::Disconnect | FromClient::Terminate => {
+                let arguments = at(message, "arguments");
+                rewrite::write_flags(arguments);
+                if rewrite::is_set(arguments, "terminateDebuggee") && !self.may_end_worker() {
+                    put(arguments, "terminateDebuggee", false);
+                    self.tell(&notice(&format!("the task runs on: {NO_TERMINATE}"), false));
+                }
+            }
+            FromClient::Breakpoints => {
+                let id = self.live.worker.breakpoint().id;
+                let list = self.context.registry.snapshot();
+                let known = list.find(id).unwrap_or(self.live.worker.breakpoint());
+                let names = Arc::clone(&known.names);
+                if rank_words::put_into(at(message, "arguments"), &names) && names.rank.is_none() {
+                    Box::pin(self.ask_rank()).await;
+                }
+            }
+            // A restart that comes here is none: it has no number.
+            FromClient::Pass
+            | FromClient::Evaluate
+            | FromClient::Restart
+            | FromClient::ExceptionFilters
+            | FromClient::ConfigurationDone
+            | FromClient::Continue
+            | FromClient::Step
+            | FromClient::AlreadyAttached
+            | FromClient::Cancel => {}
+        }
+    }
+
+    /// Notes what `message`, which is on record, does to the task. `None`: it goes to the worker later, or in another form.
+    fn prepared(&mut self, handling: FromClient, mut message: Value) -> Option<Value> {
+        match handling {
+            FromClient::Terminate | FromClient::Disconnect => {
+                self.live.leave();
+                self.note_parting(&message);
+                self.interrupt();
+                self.leave_nothing_behind();
+            }
+            FromClient::ExceptionFilters => {
+                self.filters_set = true;
+                if self.post_mortem() {
+                    rewrite::break_on_uncaught(at(&mut message, "arguments"));
+                }
+            }
+            FromClient::ConfigurationDone
+                if self.questions.evaluating.is_empty() && self.post_mortem() =>
+            {
+                self.prepare_post_mortem(message);
+                return None;
+            }
+            FromClient::Continue => {
+                self.questions.runs_for_client = true;
+                self.live.task.resumed();
+                // Who steps stands elsewhere in a moment.
+                if !rewrite::is_set(arguments_of(&message), "singleThread") {
+                    self.forget_place();
+                }
+                let but_one = self.stands.but_one();
+                self.stands.let_run(arguments_of(&message));
+                if but_one {
+                    self.let_the_others_run(message);
+                    return None;
+                }
+            }
+            FromClient::Step => {
+                self.questions.runs_for_client = true;
+                self.live.task.resumed();
+                self.stands.step(arguments_of(&message));
+            }
+            FromClient::Breakpoints => self.mark_logs(at(&mut message, "arguments")),
+            FromClient::Pass if Request::is(&message, Command::Pause) => {
+                (self.questions.runs_for_client, self.questions.halt) = (true, Halt::No);
+            }
+            FromClient::Pass
+            | FromClient::AlreadyAttached
+            | FromClient::Evaluate
+            | FromClient::Restart
+            | FromClient::Cancel
+            | FromClient::ConfigurationDone => {}
+        }
+        Some(message)
+    }
+
+    /// Interrupts an expression of the client's. Other requests end by themselves.
+    fn cancel(&mut self, request: &Request) {
+        let cancelled = request.arguments.get("requestId").and_then(Value::as_u64);
+        if cancelled.is_some_and(|seq| self.splice.worker().evaluates_request(seq)) {
+            self.interrupt();
+        }
+        self.tell(&request.success(Value::Null));
+    }
+
+    /// The client has configured, and the worker's debugger is about to know: a task that runs is to stop.
+    fn pause(&mut self) {
+        if !matches!(self.pausing, Some(Pausing::Wanted)) {
+            return;
+        }
+        self.request(Command::Pause, json!({"threadId": "*"}));
+        // That it has ended is told meanwhile.
+        self.live.task.resumed();
+        let agents = Arc::clone(&self.context.peers.agents);
+        let breakpoint = Arc::clone(self.live.worker.breakpoint());
+        self.pausing = Some(Pausing::asked(agents, breakpoint));
+    }
+
+    /// The task has not stopped, and this is where it is.
+    pub(super) fn tell_place(&mut self, text: &str) {
+        self.pausing = Some(Pausing::Told);
+        self.tell(&notice(text, false));
+    }
+
+    /// Has the worker do the `continue` in `message` where one thread was let run alone. debugpy, which tells of stops once for
+    /// all threads, lets the others run then, does not answer, and looks at no further request (1.8.22). Meanwhile it tells of
+    /// each thread, and then it answers at once.
+    fn let_the_others_run(&mut self, mut message: Value) {
+        let each = |once: bool| json!({"multiThreadsSingleNotification": once});
+        let arguments = at(&mut message, "arguments");
+        if !rewrite::is_set(arguments, "singleThread") {
+            // As pydevd calls all of them; before 1.8.22 it takes the thread that is named for the only one.
+            *arguments = json!({"threadId": "*"});
+        }
+        self.request(Command::SetDebuggerProperty, each(false));
+        self.splice.insert(Side::Worker, &frame(&message));
+        self.request(Command::SetDebuggerProperty, each(true));
+    }
+
+    /// Records the request in `message`, where that is wanted; the answer to it where it cannot be and must not be done.
+    pub(super) async fn put_on_record(&self, message: &mut Value) -> Option<Value> {
+        if !self.live.audit.wants_commands() {
+            return None;
+        }
+        let (name, body) = match message.get("type")?.as_str()? {
+            "request" => ("command", "arguments"),
+            "event" => ("event", "body"),
+            _ => return None,
+        };
+        let command = message.get(name)?.as_str()?;
+        let arguments = message.get(body).unwrap_or(&Value::Null);
+        let details = commands::recorded(command, arguments)?;
+        // Letting go is always possible.
+        let leaves = messages::Request::of_message(message).handling == FromClient::Disconnect;
+        let harmless = leaves && !rewrite::is_set(arguments, "terminateDebuggee");
+        match self.live.audit.command(details).await {
+            Err(why) if !harmless => {
+                let answer =
+                    Request::read(message).map(|request| request.failure(&why.to_string()));
+                // Other messages have no answer.
+                Some(answer.unwrap_or_else(|| notice(&why.to_string(), true)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Nothing comes of the request, so it is not held up by a record that cannot be written.
+    async fn put_refusal_on_record(&self, command: &str, missing: Option<Scope>) {
+        if !self.live.audit.wants_commands() {
+            return;
+        }
+        let mut details = Map::new();
+        details.insert("command".into(), command.into());
+        details.insert("outcome".into(), "refused".into());
+        if let Some(missing) = missing {
+            details.insert("missing".into(), missing.word().into());
+        }
+        let _ = self.live.audit.command(details).await;
+    }
+
+    fn may_end_worker(&self) -> bool {
+        let rights = self.live.worker.rights();
+        self.context.may_end_worker(rights.scopes)
+    }
+
+    /// The answer to `initialize` was given before it was known who asked, and what for: `of_worker` is what its debugger
+    /// answered, which can be older or newer than what the relay took for granted. One that said nothing is taken for that.
+    /// `note`: of the source files, where there is one ([`crate::attach::source_note`]).
+    pub(super) fn tell_beginning(&mut self, of_worker: Value, note: Option<String>) {
+        let goodbye = self.goodbye;
+        let announced = capabilities::announced(self.context, goodbye);
+        let mut now = match of_worker {
+            Value::Object(said) if !said.is_empty() => capabilities::known(said),
+            _ => capabilities::debugpy(true),
+        };
+        for key in capabilities::ENDS_WORKER {
+            let may = now[key] == true && self.may_end_worker();
+            put(&mut now, key, may);
+        }
+        // The relay answers these itself.
+        put(&mut now, "supportsCancelRequest", true);
+        put(&mut now, "supportsRestartRequest", true);
+        put(&mut now, "supportSuspendDebuggee", self.memory.is_some());
+        let now = capabilities::for_goodbye(now, goodbye);
+        let changed = capabilities::difference(announced, &now);
+        if !changed.is_empty() {
+            self.tell(&event(
+                Event::Capabilities,
+                json!({"capabilities": changed}),
+            ));
+        }
+        for message in self.filter.opening() {
+            self.tell(&message);
+        }
+        if self.on_close == Some(OnClose::Park) && self.memory.is_none() && self.live.worker.holds()
+        {
+            let text = "`rayRelay.onClose` is \"park\", and neither the policy nor `[park] for` turns parking on: the task runs on when you leave";
+            self.tell(&notice(text, true));
+        }
+        self.provide();
+        if let Some(note) = note
+            && self.live.worker.holds()
+        {
+            self.tell(&notice(&note, false));
+        }
+        if self.live.worker.breakpoint().names.is_replica() {
+            self.tell(&notice(SERVE_NOTE, true));
+        }
+    }
+}

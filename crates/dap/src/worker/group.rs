@@ -1,0 +1,387 @@
+//! What the cluster session asks of the task: over the worker's connection, as the client of this session could, and unseen by it.
+//!
+//! A question goes through the same filter, record and recording as a request of the client's, and the answer is
+//! what its client would see. Its number is one that no client has come to.
+
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::ActiveSession;
+use super::evaluating::FilesAsker;
+use super::pausing::Pausing;
+use super::phase::WorkerState;
+use super::questions::{Halt, Question, Then};
+use crate::wall;
+use ray_relay_access::policy::Scope;
+use ray_relay_base::wire::dap::codec::parse;
+use ray_relay_base::wire::dap::message::{Incoming, ThreadEvent, notice, request};
+use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::dap::splice::Side;
+use ray_relay_base::wire::dap::stack::{StackAnswer, StackFrame};
+use ray_relay_base::wire::json::{into_typed, list_mut, put, typed_at};
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_base::wire::text::{escaped, shortened};
+use ray_relay_debugger::debugger::unattended::OWN_SEQ;
+use ray_relay_debugger::pdb::{console_answer, console_expression};
+use ray_relay_session::session::family::{Asked, TaskPlace, Wish};
+
+/// Characters of what a breakpoint logs that the lead's client is shown.
+const MAX_LOG_CHARS: usize = 2000;
+
+/// Bytes of the name of a file that the lead's client is sent to.
+const MAX_PATH_BYTES: usize = 4096;
+
+/// Characters of the value that comes with a rank.
+const RANK_LIMIT: usize = 8;
+
+/// Completions that the lead's client is shown.
+const MAX_COMPLETIONS: usize = 500;
+
+const NO_FRAME: &str = "its debugger shows no Python frame";
+
+/// Frames of a stack in which the innermost of the program's own is looked for.
+const FRAMES: u64 = 40;
+
+impl<S: PeerStream> ActiveSession<'_, S> {
+    /// The lead of the family asks something of the task.
+    pub(super) async fn on_asked(&mut self, asked: Asked) {
+        let Asked { wish, answer } = asked;
+        let over =
+            self.worker > WorkerState::Attached || self.live.is_leaving() || self.live.is_cut_off();
+        let can = self.splice.worker().is_attached() && self.resumption.is_none();
+        let stop = self.stands.last().and_then(|stop| parse(stop).ok());
+        let thread = stop.and_then(|stop| ThreadEvent::read(&stop).thread_id);
+        let refusal = match (&wish, thread) {
+            _ if over || self.client.is_leaving() => Some("its session is ending"),
+            _ if !can => Some("its session is not ready for that"),
+            (Wish::Interrupt, _) => None,
+            _ if self.questions.are_many() => Some("it has not come to what it was asked before"),
+            (Wish::Pause, _) => None,
+            (Wish::Continue, None) if self.is_to_stop() => None,
+            (Wish::Continue, None) => Some("it is not stopped yet"),
+            (Wish::Map(_), _) => None,
+            (_, None) => Some("it runs"),
+            (_, Some(_)) => None,
+        };
+        if let Some(why) = refusal {
+            // The lead may no longer wait for it, here and below.
+            let _ = answer.send(Err(why.to_owned()));
+            return;
+        }
+        let moves = wish.lets_run() || wish == Wish::Pause;
+        let command = wish.command();
+        let runs = thread.is_none();
+        let thread = json!({ "threadId": thread });
+        match wish {
+            Wish::Evaluate {
+                text,
+                statement,
+                limit,
+                key,
+            } => {
+                let then = Then::Evaluate(text, (statement, limit, key));
+                let question = Question { answer, then };
+                self.put(Command::StackTrace, stack(thread), question).await;
+            }
+            Wish::Place => {
+                let then = Then::Place;
+                let question = Question { answer, then };
+                self.put(Command::StackTrace, stack(thread), question).await;
+            }
+            Wish::Complete(arguments) => {
+                let then = Then::Complete(*arguments);
+                let question = Question { answer, then };
+                self.put(Command::StackTrace, stack(thread), question).await;
+            }
+            Wish::Interrupt => {
+                let worker = self.splice.worker();
+                let runs = |number| worker.evaluates_request(number);
+                if self.questions.abandoned().any(runs) {
+                    self.interrupt();
+                }
+                let _ = answer.send(Ok(String::new()));
+            }
+            Wish::Map(files) => self.map_to(FilesAsker::Lead(answer), Ok(files)),
+            Wish::Continue if runs => {
+                (self.questions.halt, self.pausing) = (Halt::TakenBack, None);
+                let _ = answer.send(Ok(String::new()));
+            }
+            Wish::Continue | Wish::Next | Wish::StepIn | Wish::StepOut => {
+                let then = Then::Done;
+                let question = Question { answer, then };
+                self.put(command, thread, question).await;
+            }
+            Wish::Pause => {
+                let asked = match self.stands.any() {
+                    true => Ok(()),
+                    false => self.stop_all(),
+                };
+                let _ = answer.send(asked.map(|()| String::new()));
+            }
+        }
+        if moves {
+            self.questions.runs_for_client = false;
+        }
+    }
+
+    /// Tells the lead of a stop that was not asked for: others may have to stop as well.
+    pub(super) fn note_break(&self, stop: &Value) {
+        let asked = ["pause", "step", "goto", "entry"];
+        if let Some(member) = &self.member
+            && self.live.worker.holds()
+            && !asked.contains(&&*ThreadEvent::read(stop).reason)
+        {
+            member.breaks();
+        }
+    }
+
+    /// Asks the process for its rank, which a breakpoint of the client's goes by; the client is told where it has none.
+    pub(super) async fn ask_rank(&mut self) {
+        let may = self.live.worker.rights().scopes.contains(Scope::Debug);
+        if !may
+            || self.questions.are_many()
+            || std::mem::replace(&mut self.questions.rank_asked, true)
+        {
+            return;
+        }
+        let (answer, _) = oneshot::channel();
+        let question = Question {
+            answer,
+            then: Then::Ranked,
+        };
+        let expression = console_expression("None", false, RANK_LIMIT);
+        let arguments = json!({"expression": expression, "context": "clipboard"});
+        self.put(Command::Evaluate, arguments, question).await;
+    }
+
+    /// The process has said its rank, or that it has none.
+    fn note_rank(&mut self, rank: Option<u32>) {
+        if let Some(rank) = rank {
+            self.live.worker.has_rank(rank);
+            return;
+        }
+        let title = self.live.worker.breakpoint().title();
+        let text = format!(
+            "the rank of {title} is not known, so a condition such as `ray.rank == 3` does not hold there: give RANK in the job's runtime environment, or set the breakpoint again once torch.distributed is initialized"
+        );
+        if let Some(member) = &self.member {
+            // The session's own client is told in any case.
+            let _ = member.is_unranked(text.clone());
+        }
+        self.tell(&notice(&text, false));
+    }
+
+    /// Drops debugpy's hint that an editor is not to show a stop that its own client has asked for.
+    pub(super) fn show_pause(&self, stop: &mut Value, was_pausing: bool) {
+        let asked = was_pausing && self.member.is_none() || self.questions.runs_for_client;
+        if asked
+            && ThreadEvent::read(stop).reason == "pause"
+            && let Some(Value::Object(body)) = stop.get_mut("body")
+        {
+            body.shift_remove("preserveFocusHint");
+        }
+    }
+
+    /// Leaves the focus to the cluster session that shows all tasks, where this one has not stopped for its own client.
+    pub(super) fn leave_focus(&self, stop: &mut Value) {
+        if let Some(member) = &self.member
+            && let Some(Value::Object(body)) = stop.get_mut("body")
+            && !self.questions.runs_for_client
+            && self.live.worker.holds()
+            && member.is_led()
+        {
+            body.insert("preserveFocusHint".to_owned(), true.into());
+            member.follows();
+        }
+    }
+
+    /// Has all threads of the task stop. Their debugger's answer says nothing more.
+    fn stop_all(&mut self) -> Result<(), String> {
+        let arguments = json!({"threadId": "*"});
+        let message = request(OWN_SEQ, Command::Pause, arguments.clone());
+        let captured = self.capture_sent(message.to_string().as_bytes());
+        captured.map_err(|why| why.to_string())?;
+        self.request(Command::Pause, arguments);
+        self.questions.halt = Halt::Asked;
+        Ok(())
+    }
+
+    /// The task was told to stop because another has, and does not stand yet.
+    fn is_to_stop(&self) -> bool {
+        let since_attach = matches!(self.pausing, Some(Pausing::Asked(_) | Pausing::Told));
+        since_attach || self.questions.halt != Halt::No
+    }
+
+    /// Whether `stop` is one that the lead no longer wants: the task runs on, and no client hears of it.
+    pub(super) async fn passes_stop(&mut self, stop: &Value) -> bool {
+        let halt = std::mem::take(&mut self.questions.halt);
+        let paused = ThreadEvent::read(stop);
+        if halt != Halt::TakenBack || paused.reason != "pause" {
+            return false;
+        }
+        let (answer, _) = oneshot::channel();
+        let then = Then::Done;
+        let thread = json!({"threadId": paused.thread_id});
+        let question = Question { answer, then };
+        // A `continue` goes to what stands alone.
+        self.stands.stopped(stop.to_string().as_bytes());
+        self.put(Command::Continue, thread, question).await;
+        self.questions.runs_for_client = false;
+        true
+    }
+
+    /// Puts a request to the worker as if the client had, but that its answer is that to `question`.
+    async fn put(&mut self, command: Command, arguments: Value, question: Question) {
+        let number = self.questions.ask(question);
+        let message = request(number, command, arguments);
+        if let Err(why) = self.capture_sent(message.to_string().as_bytes()) {
+            return self.questions.refuse(number, &why.to_string());
+        }
+        if command == Command::Evaluate {
+            let evaluate = Command::Evaluate.as_str().as_bytes();
+            self.splice.capture_answers(Side::Worker, evaluate);
+        }
+        self.take_from_client(message).await;
+    }
+
+    /// Does what is to be done with the answers that have come, and tells the lead whether the task stands.
+    pub(super) async fn go_on_with_group(&mut self) {
+        while let Some((question, message)) = self.questions.answered() {
+            let Question { answer, then } = question;
+            let message = Incoming::read(message);
+            let sentence = || {
+                let said = message.message.as_deref();
+                escaped(said.unwrap_or("its debugger refuses"))
+            };
+            let told = match then {
+                _ if !message.success => Err(sentence()),
+                Then::Place => Ok(place(message.body).unwrap_or_default()),
+                Then::Evaluate(..) if answer.is_closed() => continue,
+                Then::Evaluate(text, (statement, limit, key)) => match frame(message.body) {
+                    Some(frame) => {
+                        let (expression, then) = self.evaluates(&text, statement, limit);
+                        let arguments = json!({"expression": expression, "frameId": frame.id, "context": "clipboard"});
+                        let question = Question { answer, then };
+                        self.filter.compare_next(key);
+                        self.put(Command::Evaluate, arguments, question).await;
+                        continue;
+                    }
+                    None => Err(NO_FRAME.to_owned()),
+                },
+                Then::Complete(mut arguments) => match frame(message.body) {
+                    Some(frame) if arguments.is_object() => {
+                        put(&mut arguments, "frameId", frame.id);
+                        let then = Then::Completed;
+                        let question = Question { answer, then };
+                        self.put(Command::Completions, arguments, question).await;
+                        continue;
+                    }
+                    _ => Err(NO_FRAME.to_owned()),
+                },
+                Then::Completed => {
+                    let mut targets: Vec<Value> = typed_at(&message.body, "targets");
+                    targets.truncate(MAX_COMPLETIONS);
+                    Ok(Value::from(targets).to_string())
+                }
+                Then::Told(limit) => {
+                    let result = message.result();
+                    let told = console_answer(&result, limit).map(|(text, rank)| {
+                        if let (Some(member), Some(rank)) = (&self.member, rank) {
+                            member.has_rank(rank);
+                            self.live.worker.has_rank(rank);
+                        }
+                        text
+                    });
+                    // It answers with the exception where an evaluation fails.
+                    told.ok_or_else(|| escaped(result.lines().last().unwrap_or_default()))
+                }
+                Then::Shown(limit) => Ok(escaped(&shortened(&message.result(), limit))),
+                Then::Ranked => {
+                    let result = message.result();
+                    let rank = console_answer(&result, RANK_LIMIT).and_then(|(_, rank)| rank);
+                    self.note_rank(rank);
+                    continue;
+                }
+                Then::Done => Ok(String::new()),
+            };
+            let _ = answer.send(told);
+        }
+        if let Some(member) = &mut self.member {
+            member.stands(self.stands.any());
+        }
+    }
+
+    /// By which expression `text` is evaluated, and how the answer is read. Who may only look is shown a variable.
+    fn evaluates(&self, text: &str, statement: bool, limit: usize) -> (String, Then) {
+        match self.live.worker.rights().scopes.contains(Scope::Debug) {
+            true => (
+                console_expression(text, statement, limit),
+                Then::Told(limit),
+            ),
+            false => (text.to_owned(), Then::Shown(limit)),
+        }
+    }
+}
+
+/// What a log message of a client's begins with in the worker's debugger, for its output to be known. It is never shown.
+const MARK: &str = wall::LOGGED;
+
+impl<S: PeerStream> ActiveSession<'_, S> {
+    /// Has what the breakpoints in `arguments` log told from what the program writes, for the lead's client to see it as well.
+    pub(super) fn mark_logs(&self, arguments: &mut Value) {
+        if self.member.is_none() || !self.live.worker.holds() {
+            return;
+        }
+        let breakpoints = list_mut(arguments, "breakpoints");
+        for breakpoint in breakpoints.into_iter().flatten() {
+            if let Some(Value::String(log)) = breakpoint.get_mut("logMessage")
+                && !log.is_empty()
+            {
+                log.insert_str(0, MARK);
+            }
+        }
+    }
+
+    /// Takes the mark from what a breakpoint has logged, and shows it to the lead's client.
+    pub(super) fn note_log(&mut self, output: &mut Value) {
+        let Some(text) = output.pointer_mut("/body/output") else {
+            return;
+        };
+        let Some(plain) = text.as_str().and_then(|said| said.strip_prefix(MARK)) else {
+            return;
+        };
+        let plain = plain.to_owned();
+        if let Some(member) = &self.member {
+            // The session's own client sees it in any case.
+            let _ = member.logs(shortened(&escaped(plain.trim_end()), MAX_LOG_CHARS));
+        }
+        *text = plain.into();
+    }
+}
+
+/// The innermost frame of the user's own code in the body of an answer: the debugger marks those of libraries.
+fn frame(body: Value) -> Option<StackFrame> {
+    let mut frames = into_typed::<StackAnswer>(body).stack_frames;
+    let own = |frame: &StackFrame| frame.is_own() && !frame.path().contains("/ray/util/");
+    let at = frames.iter().position(own).unwrap_or_default();
+    (at < frames.len()).then(|| frames.swap_remove(at))
+}
+
+/// Line and file of that frame, and whether the client of the session has the file.
+fn place(body: Value) -> Option<String> {
+    let frame = frame(body)?;
+    let place = TaskPlace {
+        line: frame.line?,
+        path: frame.path().to_owned(),
+        own: frame.is_of_client(),
+    };
+    let fits = (1..=MAX_PATH_BYTES).contains(&place.path.len());
+    fits.then(|| serde_json::to_string(&place).ok())?
+}
+
+/// The arguments that ask for the stack of this `thread`.
+fn stack(mut thread: Value) -> Value {
+    put(&mut thread, "startFrame", 0);
+    put(&mut thread, "levels", FRAMES);
+    thread
+}

@@ -1,0 +1,47 @@
+//! Messages that are looked at and passed on before anything else in the session hears of them.
+//!
+//! They are nearly all. What else can befall a session has not to be looked at again for each, as after a message that the
+//! session acts on.
+
+use tokio::task::yield_now;
+
+use crate::message_filter::MessageFilter;
+use crate::{source_folder, wall};
+use ray_relay_base::wire::dap::splice::{Side, Splice, SpliceEvent};
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_debugger::debugger::Worker;
+
+/// Bytes that are looked through before everybody else has a turn.
+const TURN: usize = 64 * 1024;
+
+/// The next event of `splice` that the session has to see; messages that `filter` alone decides on are passed on, and what is
+/// evaluated where it is `free`: neither on record nor refused. Where the session `wants_stacks`, it sees those. Cancel safe:
+/// whatever it waits for, nothing is held here.
+pub(super) async fn next<S: PeerStream>(
+    splice: &mut Splice<S, Worker>,
+    filter: &MessageFilter,
+    free: bool,
+    wants_stacks: bool,
+) -> SpliceEvent {
+    let mut looked_through = 0;
+    loop {
+        if looked_through >= TURN {
+            looked_through = 0;
+            yield_now().await;
+        }
+        let passes = |from, body: &[u8]| match from {
+            Side::Worker => filter.passes(body) && !(wants_stacks && wall::is_stack(body)),
+            Side::Client => free && source_folder::is_expression(body),
+        };
+        match splice.next_but(passes).await {
+            SpliceEvent::Captured(Side::Client, body) => match filter.narrowed(&body) {
+                Some(request) => {
+                    looked_through += body.len();
+                    splice.insert_body(Side::Worker, request.as_bytes());
+                }
+                None => return SpliceEvent::Captured(Side::Client, body),
+            },
+            event => return event,
+        }
+    }
+}

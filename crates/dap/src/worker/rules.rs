@@ -1,0 +1,41 @@
+//! Which messages of a session its owner has to see.
+
+use crate::message_filter::MessageFilter;
+use crate::messages;
+use ray_relay_base::wire::dap::peek::{Depth, MessageType};
+use ray_relay_base::wire::dap::scanner::Rules;
+use ray_relay_session::context::Context;
+use ray_relay_session::session::live::Live;
+
+/// Captures every message of both directions, for a session that is recorded.
+fn captures_everything(_: MessageType, _: &[u8]) -> bool {
+    true
+}
+
+/// Which messages of the client's and of the worker's the session has to see.
+pub(super) fn rules(context: &Context, live: &Live<'_>, filter: &MessageFilter) -> (Rules, Rules) {
+    let dap = &context.config.dap;
+    let up = Rules {
+        depth: Depth::Whole,
+        captures: match live.capture.is_on() {
+            true => captures_everything,
+            false => filter.captures_from_client(match live.audit.wants_commands() {
+                true => messages::captures_for_record,
+                false => messages::captures_from_client,
+            }),
+        },
+        max_captured: dap.max_frame,
+        max_passed: dap.max_frame,
+    };
+    let down = Rules {
+        depth: Depth::Deciding,
+        captures: match live.capture.is_on() {
+            true => captures_everything,
+            false => filter.captures_from_worker(),
+        },
+        max_captured: dap.max_frame,
+        // Passed on as it comes, without being held, so its size is the client's affair.
+        max_passed: usize::MAX / 2,
+    };
+    (up, down)
+}

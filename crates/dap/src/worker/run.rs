@@ -1,0 +1,267 @@
+//! The course of a session: what it waits for, and what follows when that comes.
+
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
+use tracing::debug;
+
+use super::phase::{ClientState, WorkerState};
+use super::{ActiveSession, HALF_CLOSED, LET_GO, SessionOutcome};
+use super::{closing, ending, in_passing, pausing};
+use ray_relay_access::connection::on_wake::WakeForwarder;
+use ray_relay_access::telemetry::metrics::Outcome;
+use ray_relay_base::wire::dap::codec::FrameError;
+use ray_relay_base::wire::dap::message::{event, notice};
+use ray_relay_base::wire::dap::names::Event;
+use ray_relay_base::wire::dap::splice::{Side, SpliceEvent};
+use ray_relay_base::wire::peer_stream::PeerStream;
+use ray_relay_session::session::FromFamily;
+use ray_relay_session::session::live::{Signal, until};
+use ray_relay_session::session::worker_end::was_intended;
+
+/// How long a client that was told of the end keeps the worker's debugger, which answers it meanwhile. Then the worker is
+/// left, and the client alone is kept ([`Linger`](crate::linger::Linger)).
+const LINGER: Duration = Duration::from_secs(5);
+
+/// How long the last words to a client may take.
+const FLUSH: Duration = Duration::from_secs(1);
+
+/// How often the byte counters of a session are brought up to date.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
+
+/// What a session goes on with.
+enum NextSession {
+    Rare(Rare),
+    Passes(SpliceEvent),
+}
+
+/// What befalls a session beside its messages.
+enum Rare {
+    Signal(Signal),
+    Family(FromFamily),
+    /// Whether the client's window was closed.
+    Decided(bool),
+    /// Whether the client is there is doubted, by this question, or no longer.
+    Doubted(Option<u64>),
+    /// The task does not stop, and is where this text says.
+    StillRuns(String),
+    /// A session with a subprocess that was held back is due.
+    Child,
+    /// Subprocesses may wait whose sessions are parked.
+    Waiting,
+    /// The counters are to be brought up to date.
+    Tick,
+}
+
+impl<'a, S: PeerStream> ActiveSession<'a, S> {
+    /// Runs the session until its client is lost, or to its end, which is on record then.
+    pub(crate) async fn run(mut self: Box<Self>) -> SessionOutcome<'a, S> {
+        // Messages that only pass do not come by here, so the counters are brought up to date now and then.
+        let every = self.live.sampling().unwrap_or(COUNT_EVERY).min(COUNT_EVERY);
+        let mut count = interval_at(Instant::now() + every, every);
+        count.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let beside = WakeForwarder::default();
+        loop {
+            let next = self.next(&mut count, &beside).await;
+            self.count();
+            match next {
+                NextSession::Rare(Rare::Signal(signal)) => {
+                    if let Some(event) = self.live.judge(signal)
+                        && self.on_session(event).is_break()
+                    {
+                        break;
+                    }
+                }
+                NextSession::Rare(Rare::Family(FromFamily::Ended(how))) => {
+                    self.end_with_parent(how)
+                }
+                NextSession::Rare(Rare::Family(FromFamily::Asked(asked))) => {
+                    Box::pin(self.on_asked(asked)).await;
+                    Box::pin(self.go_on_with_group()).await;
+                }
+                NextSession::Rare(Rare::Decided(closed)) => self.left(closed),
+                NextSession::Rare(Rare::Doubted(doubted)) => self.doubt(doubted),
+                NextSession::Rare(Rare::StillRuns(place)) => self.tell_place(&place),
+                NextSession::Rare(Rare::Child) => self.open_children(),
+                NextSession::Rare(Rare::Waiting) => self.open_waiting(),
+                NextSession::Rare(Rare::Tick) => {}
+                NextSession::Passes(event) => {
+                    // In a box: it is not there while the session waits.
+                    match Box::pin(self.on_event(event)).await {
+                        ControlFlow::Continue(None) => {}
+                        ControlFlow::Continue(Some(because)) => {
+                            let patience = match self.client.is_closed() {
+                                true => HALF_CLOSED,
+                                false => LINGER,
+                            };
+                            self.live.end_within(patience, because);
+                        }
+                        ControlFlow::Break(because) => {
+                            self.live.end_within(Duration::ZERO, because);
+                            break;
+                        }
+                    }
+                    if self.member.is_some() || self.questions.are_answered() {
+                        Box::pin(self.go_on_with_group()).await;
+                    }
+                    if self.splice.finished() || self.is_done() {
+                        break;
+                    }
+                }
+            }
+        }
+        if self.client.is_lost() && self.may_park() {
+            self = match Box::pin(self.parked()).await {
+                Ok(park) => return SessionOutcome::Parked(park),
+                Err(ends) => ends,
+            };
+        }
+        let patience = match self.live.is_cut_off() {
+            true => LET_GO,
+            false => FLUSH,
+        };
+        let _ = timeout(patience, self.splice.flush(Side::Client)).await;
+        let mut outcome = self.live.outcome();
+        let id = self.live.worker.breakpoint().id;
+        if outcome == Outcome::Died && was_intended(&self.context.registry.snapshot(), id) {
+            outcome = Outcome::Finished;
+        }
+        self.let_subprocesses_run(outcome);
+        self.session.set_bytes(self.splice.bytes());
+        let (farewell, closing) = self.part();
+        closing.end(outcome).await;
+        SessionOutcome::Over(outcome, farewell.map(Box::new))
+    }
+
+    /// What comes next; `count`: when the counters are to be brought up to date.
+    ///
+    /// Both branches that can be cut short by each other are cancel safe: the splice keeps what is under way, and
+    /// [`Live::next`](ray_relay_session::session::live::Live::next) looks at everything anew.
+    async fn next(&mut self, count: &mut Interval, beside: &WakeForwarder) -> NextSession {
+        // Of a client that is leaving, or recorded, every message is seen.
+        let all_seen = self.live.capture.is_on()
+            || self.live.is_cut_off()
+            || self.client.is_closed()
+            || self.worker > WorkerState::Attached;
+        let gone = self.is_over_for_client();
+        let child = self.children.pace.next().filter(|_| !gone);
+        let opens = !gone && self.resumption.is_none() && self.live.worker.holds();
+        let free = self.filter.sees_nothing()
+            && !self.live.audit.wants_commands()
+            && !self.is_over_for_client();
+        let wants_stacks = self.wants_stacks();
+        let rare = pin!(async {
+            tokio::select! {
+                // A subprocess that parks with its task's session is not one that the client is to open again.
+                biased;
+                signal = self.live.next() => Rare::Signal(signal),
+                said = ending::from_family(&mut self.member), if !gone => Rare::Family(said),
+                closed = closing::decided(&mut self.client) => Rare::Decided(closed),
+                doubted = self.session.liveness().doubted() => Rare::Doubted(doubted),
+                place = pausing::still_runs(&mut self.pausing), if !gone => Rare::StillRuns(place),
+                () = until(child) => Rare::Child,
+                () = self.children.parked(), if opens => Rare::Waiting,
+                _ = count.tick() => Rare::Tick,
+            }
+        });
+        let (splice, filter) = (&mut self.splice, &self.filter);
+        let passes = async move {
+            match all_seen {
+                true => splice.next().await,
+                false => in_passing::next(splice, filter, free, wants_stacks).await,
+            }
+        };
+        tokio::select! {
+            // The rare one first: it costs nothing where nothing has happened, and a flood of messages must not hide it.
+            biased;
+            rare = beside.run(rare) => NextSession::Rare(rare),
+            event = passes => NextSession::Passes(event),
+        }
+    }
+
+    /// Brings the byte counters up to date, and whether the client has said something.
+    fn count(&mut self) {
+        let bytes = self.splice.bytes();
+        if bytes.0 != self.session.bytes().0 {
+            self.live.heard(Instant::now());
+        }
+        self.session.set_bytes(bytes);
+    }
+
+    /// `Continue(Some)`: the session is ending, and has [`LINGER`] to do so.
+    async fn on_event(&mut self, seen: SpliceEvent) -> ControlFlow<Outcome, Option<Outcome>> {
+        match seen {
+            SpliceEvent::Captured(Side::Client, _) if self.is_over_for_client() => {}
+            SpliceEvent::Captured(Side::Client, body) => {
+                if self.capture_sent(&body).is_ok() {
+                    return self.on_client(&body).await;
+                }
+            }
+            SpliceEvent::Captured(Side::Worker, body) => {
+                self.on_worker(body).await;
+                if self.worker > WorkerState::Attached {
+                    // The adapter stays as long as its client does, and clients answer with a goodbye of their own.
+                    return ControlFlow::Continue(Some(match self.live.is_leaving() {
+                        true => Outcome::Client,
+                        false => Outcome::Died,
+                    }));
+                }
+            }
+            SpliceEvent::Eof(Side::Client)
+                if let ClientState::Deciding { closed, .. } = &mut self.client =>
+            {
+                *closed = true;
+            }
+            SpliceEvent::Eof(Side::Client) if self.may_park() => {
+                self.client = ClientState::Lost;
+                return ControlFlow::Continue(Some(Outcome::Client));
+            }
+            SpliceEvent::Eof(Side::Client) => {
+                let said_goodbye = self.live.leave();
+                self.client = ClientState::Closed;
+                if !said_goodbye {
+                    self.say_goodbye();
+                }
+                return ControlFlow::Continue(Some(Outcome::Client));
+            }
+            SpliceEvent::Eof(Side::Worker) => {
+                return ControlFlow::Break(self.on_worker_gone(false).await);
+            }
+            SpliceEvent::Failed(Side::Worker, error) => {
+                debug!(%error, "the connection to the worker failed");
+                return ControlFlow::Break(self.on_worker_gone(true).await);
+            }
+            SpliceEvent::Failed(Side::Client, error) => {
+                debug!(%error, "the connection to the client failed");
+                match std::mem::replace(&mut self.client, ClientState::Lost) {
+                    ClientState::Deciding { decision, .. } => {
+                        let closed = decision.await;
+                        self.left(closed);
+                    }
+                    ClientState::Present | ClientState::Closed | ClientState::Lost => {}
+                }
+                return ControlFlow::Break(Outcome::Client);
+            }
+            // Who asks for more than there is, or is sent more, has not asked for the task to run on.
+            SpliceEvent::Malformed(_, FrameError::Short(short))
+                if self.leave_parked(&short.to_string(), true) =>
+            {
+                return ControlFlow::Continue(Some(Outcome::Client));
+            }
+            SpliceEvent::Malformed(Side::Client, error) => {
+                self.tell(&notice(&format!("this session ends, because the client sent something that is not understood: {error}"), true));
+                self.tell(&event(Event::Terminated, Value::Null));
+                return ControlFlow::Break(Outcome::Failed);
+            }
+            SpliceEvent::Malformed(Side::Worker, error) => {
+                self.tell(&notice(&format!("this session ends, because the worker's debugger sent something that is not understood: {error}"), true));
+                self.tell(&event(Event::Terminated, Value::Null));
+                return ControlFlow::Break(Outcome::Failed);
+            }
+        }
+        ControlFlow::Continue(None)
+    }
+}

@@ -1,0 +1,178 @@
+//! The hook in real processes of Python, in a session folder of their own.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+mod asking;
+mod environment;
+pub(crate) mod failing;
+mod folder;
+mod stopping;
+mod values;
+
+/// A module of Ray's, as far as the hook looks into it, and `setup()` of the hook.
+const BEGINS: &str = r#"
+import os, sys, types
+module = types.ModuleType("ray._private.worker")
+class Node:
+    def get_session_dir_path(self): return sys.argv[1]
+class Worker:
+    worker_id, debugger_port, node_ip_address = b"\xbe\xef", 0, "10.0.0.7"
+module._global_node, module.global_worker = Node(), Worker()
+sys.modules["ray._private.worker"] = module
+sys.modules["debugpy"] = None
+hook = {"__name__": "ray_relay_hook"}
+exec(sys.argv[2], hook)
+name = os.path.join(sys.argv[1], "sockets", "ray-relay-%d" % os.getpid())
+called = []
+def ready():
+    print("READY", flush=True)
+    return sys.stdin.readline()
+"#;
+
+/// Read when a test begins, so that it can be broken without a build.
+const HOOK: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../src/python/ray_relay/__init__.py"
+);
+
+/// The worker's id, as it calls itself.
+pub(crate) const WORKER: &str = "beef";
+
+/// A process with the hook. Dropped, it is killed.
+pub(crate) struct Hooked {
+    pub(crate) session: tempfile::TempDir,
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Drop for Hooked {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+impl Hooked {
+    /// One that runs `program`, up to its first `ready()`; `None`: there is no Python.
+    pub(crate) fn runs(program: &str) -> Option<Self> {
+        Self::runs_with(program, &[])
+    }
+
+    pub(crate) fn runs_with(program: &str, env: &[(&str, &str)]) -> Option<Self> {
+        let session = tempfile::tempdir().unwrap();
+        fs::create_dir(session.path().join("sockets")).unwrap();
+        Self::within(session, program, env)
+    }
+
+    fn within(session: tempfile::TempDir, program: &str, env: &[(&str, &str)]) -> Option<Self> {
+        let child = Command::new("python3")
+            .args(["-c", &format!("{BEGINS}\n{program}")])
+            .arg(session.path())
+            .arg(fs::read_to_string(HOOK).unwrap())
+            .envs(env.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let Ok(mut child) = child else {
+            eprintln!("not tried in a process: there is no python3");
+            return None;
+        };
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut hooked = Self {
+            session,
+            child,
+            stdout,
+        };
+        let first = hooked.line();
+        assert_eq!(first, "READY", "{}", hooked.complaint());
+        Some(hooked)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.session.path().join("sockets")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder().join(format!("ray-relay-{}", self.pid()))
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Lets it go on, and has what it prints next.
+    pub(crate) fn goes_on(&mut self) -> String {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.line()
+    }
+
+    /// All that it has complained of; ends it.
+    fn complaint(&mut self) -> String {
+        _ = self.child.kill();
+        let mut said = String::new();
+        let stderr = self.child.stderr.as_mut().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        said
+    }
+
+    fn asks(&self, request: &str) -> String {
+        asked(&self.socket(), request.as_bytes())
+    }
+
+    fn answers(&self, request: &Value) -> Value {
+        let answer = self.asks(&format!("{request}\n"));
+        serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{answer:?}"))
+    }
+
+    fn look(&self) -> Value {
+        self.answers(&json!({"do": "look", "evaluate": false, "worker_id": WORKER}))
+    }
+}
+
+/// Everything that is answered to `request`.
+fn asked(socket: &Path, request: &[u8]) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    // What is too long is not read to its end.
+    _ = stream.write_all(request);
+    let mut answer = String::new();
+    _ = stream.read_to_string(&mut answer);
+    answer
+}
+
+/// The frames of the main thread.
+fn main_frames(look: &Value) -> &[Value] {
+    let threads = look["threads"].as_array().unwrap();
+    let main = threads.iter().find(|thread| thread["is_main"] == true);
+    main.unwrap()["frames"].as_array().unwrap()
+}
+
+/// The variable `name` of the innermost frame of `function`.
+fn local(look: &Value, function: &str, name: &str) -> String {
+    let of_it = |frame: &&Value| frame["function"] == function;
+    let frame = main_frames(look).iter().find(of_it).unwrap();
+    let locals = frame["locals"].as_array().unwrap();
+    let local = locals.iter().find(|local| local["name"] == name);
+    local.unwrap_or_else(|| panic!("{name} in {frame}"))["value"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}

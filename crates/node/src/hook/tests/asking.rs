@@ -1,0 +1,260 @@
+//! Who asks the hook, how, and while the worker does what.
+
+use std::time::Instant;
+
+use super::*;
+use crate::hook::{NoAnswer, Request, ask};
+use crate::processes::Resident;
+
+const WAITS: &str = "hook['setup']()\nready()";
+
+const REQUEST: Request<'_> = Request {
+    what: "look",
+    evaluate: false,
+    worker_id: WORKER,
+};
+
+fn resident(hooked: &Hooked) -> Resident {
+    Resident {
+        pid: hooked.pid(),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: 0,
+        folders: vec![hooked.session.path().join("nowhere"), hooked.folder()],
+        python: None,
+        py_spy: None,
+    }
+}
+
+async fn look(hooked: &Hooked, patience: Duration) -> Result<Vec<u8>, NoAnswer> {
+    let until = tokio::time::Instant::now() + patience;
+    ask(&resident(hooked), hooked.pid(), &REQUEST, until).await
+}
+
+#[test]
+fn another_user_of_the_node_hears_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("not tried: it takes root to be another user");
+    }
+    let Some(hooked) = Hooked::runs(WAITS) else {
+        return;
+    };
+    let asks = "
+import os, socket, sys
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+other = socket.socket(socket.AF_UNIX)
+try:
+    other.connect(sys.argv[1])
+    other.sendall(b'{\"do\": \"look\"}\\n')
+    print(other.recv(100))
+except OSError as why:
+    print(type(why).__name__)
+";
+    let asks = || {
+        let asking = Command::new("python3")
+            .args(["-c", asks])
+            .arg(hooked.socket())
+            .output();
+        String::from_utf8(asking.unwrap().stdout).unwrap()
+    };
+    fs::set_permissions(hooked.session.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(asks().trim(), "PermissionError");
+    fs::set_permissions(hooked.socket(), fs::Permissions::from_mode(0o666)).unwrap();
+    let heard = asks();
+    let nothing = ["b''", "ConnectionResetError", "BrokenPipeError"];
+    assert!(nothing.contains(&heard.trim()), "{heard}");
+    assert_eq!(hooked.look()["pid"], hooked.pid());
+}
+
+#[test]
+fn who_asks_for_nothing_or_too_much_keeps_nobody_waiting_for_long() {
+    let Some(hooked) = Hooked::runs(WAITS) else {
+        return;
+    };
+    let started = Instant::now();
+    let deep = format!("{}\n", "[".repeat(4000));
+    let long = "x".repeat(10 << 20);
+    for nothing in [
+        "\n",
+        "[]\n",
+        "{}\n",
+        "{\"do\": \"dance\"}\n",
+        "\u{1}\n",
+        &deep,
+        &long,
+    ] {
+        let answer = hooked.asks(nothing);
+        assert!(!answer.contains("threads"), "{answer}");
+    }
+    // Half a line, and one that reads nothing.
+    let mut half = UnixStream::connect(hooked.socket()).unwrap();
+    half.write_all(b"{\"do\": \"lo").unwrap();
+    let mut deaf = UnixStream::connect(hooked.socket()).unwrap();
+    deaf.write_all(b"{\"do\": \"look\"}\n").unwrap();
+    assert_eq!(hooked.look()["pid"], hooked.pid());
+    assert!(
+        started.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[test]
+fn it_answers_for_the_worker_that_is_meant_alone() {
+    let Some(hooked) = Hooked::runs(WAITS) else {
+        return;
+    };
+    let other = hooked.answers(&json!({"do": "look", "worker_id": "abcd"}));
+    assert_eq!(other["error"], "this process is another worker");
+}
+
+#[tokio::test]
+async fn a_worker_that_waits_in_c_is_looked_at() {
+    for waits in [
+        "hook['time'].sleep(60)",
+        "both = hook['socket'].socketpair(); both[0].recv(1)",
+    ] {
+        let program = format!(
+            "hook['setup']()\ndef stuck(answer=41):\n    os.write(1, b'READY\\n')\n    {waits}\nstuck()"
+        );
+        let Some(hooked) = Hooked::runs(&program) else {
+            return;
+        };
+        let answer = look(&hooked, Duration::from_secs(10)).await.unwrap();
+        let look: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(local(&look, "stuck", "answer"), "41");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_keeps_pythons_lock_is_given_up_at_the_deadline_with_the_cause() {
+    let program = "
+hook['setup']()
+import ctypes
+libc = ctypes.PyDLL(None)
+os.write(1, b'READY\\n')
+libc.sleep(30)
+";
+    let Some(hooked) = Hooked::runs(program) else {
+        return;
+    };
+    let started = Instant::now();
+    // Between the line and the call it may still answer.
+    let why = loop {
+        if let Err(why) = look(&hooked, Duration::from_millis(700)).await {
+            break why;
+        }
+    };
+    assert!(why.to_string().contains("GIL"), "{why}");
+    assert!(started.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn a_socket_of_another_process_is_not_spoken_to() {
+    let impostor = "
+import socket
+one = socket.socket(socket.AF_UNIX)
+one.bind(os.path.join(sys.argv[1], 'sockets', 'ray-relay-1'))
+one.listen()
+ready()
+print(one.accept()[0].recv(100), flush=True)
+ready()
+";
+    let Some(mut hooked) = Hooked::runs(impostor) else {
+        return;
+    };
+    let worker = Resident {
+        pid: 1,
+        ..resident(&hooked)
+    };
+    let until = tokio::time::Instant::now() + Duration::from_secs(10);
+    let why = ask(&worker, 1, &REQUEST, until).await.unwrap_err();
+    assert!(matches!(why, NoAnswer::Anothers(_)), "{why}");
+    assert_eq!(hooked.goes_on(), "b''");
+}
+
+#[tokio::test]
+async fn a_hook_that_comes_later_is_found() {
+    let Some(mut hooked) = Hooked::runs("ready()\nhook['setup']()\nready()") else {
+        return;
+    };
+    let why = look(&hooked, Duration::from_secs(10)).await.unwrap_err();
+    assert!(matches!(why, NoAnswer::Absent), "{why}");
+    assert_eq!(hooked.goes_on(), "READY");
+    assert!(look(&hooked, Duration::from_secs(10)).await.is_ok());
+}
+
+const OPENS: &str = "
+hook['setup']()
+ray, util, debugpy = (types.ModuleType(name) for name in ('ray', 'ray.util', 'ray.util.debugpy'))
+ray.util, util.debugpy = util, debugpy
+sys.modules['ray'], sys.modules['ray.util'], sys.modules['ray.util.debugpy'] = ray, util, debugpy
+sys.modules['debugpy'] = types.ModuleType('debugpy')
+sys.modules['debugpy'].listen = lambda address: (address[0], 4321)
+hook['_keep_on_loopback']()
+def opens():
+    print('opened', flush=True)
+    module.global_worker.debugger_port = sys.modules['debugpy'].listen((Worker.node_ip_address, 0))[1]
+debugpy._ensure_debugger_port_open_thread_safe = opens
+ready()
+";
+
+#[test]
+fn the_debugger_is_opened_as_ray_does_and_on_loopback() {
+    let Some(mut hooked) = Hooked::runs(OPENS) else {
+        return;
+    };
+    let answer = hooked.answers(&json!({"do": "open", "worker_id": WORKER}));
+    assert_eq!(answer, json!({"host": "127.0.0.1", "port": 4321}));
+    assert_eq!(hooked.line(), "opened");
+}
+
+#[test]
+fn a_job_may_forbid_that_its_debugger_is_opened() {
+    let Some(mut hooked) = Hooked::runs_with(OPENS, &[("RAY_RELAY_HOOK", "look")]) else {
+        return;
+    };
+    let answer = hooked.answers(&json!({"do": "open", "worker_id": WORKER}));
+    assert!(
+        answer["error"]
+            .as_str()
+            .unwrap()
+            .contains("RAY_RELAY_HOOK=look"),
+        "{answer}"
+    );
+    assert_eq!(hooked.look()["pid"], hooked.pid());
+    assert_eq!(hooked.complaint(), "");
+}
+
+/// Its import takes as much memory as all of the hook.
+#[test]
+fn debugpy_is_imported_by_whoever_wants_it_and_listens_on_loopback_then() {
+    let program = r#"
+del sys.modules['debugpy']
+sys.path.insert(0, sys.argv[1])
+with open(os.path.join(sys.argv[1], 'debugpy.py'), 'w') as source:
+    source.write('def listen(address): return address\n')
+hook['setup']()
+hook['setup']()
+print('debugpy' in sys.modules, flush=True)
+ready()
+import debugpy
+print(*debugpy.listen(('10.0.0.7', 5)), flush=True)
+import importlib
+print(*importlib.reload(debugpy).listen(6), flush=True)
+try: import debugpyx
+except ImportError: print('no other module', flush=True)
+ready()
+"#;
+    let Some(mut hooked) = Hooked::runs(&format!("ready()\n{program}")) else {
+        return;
+    };
+    assert_eq!(hooked.goes_on(), "False");
+    assert_eq!(hooked.line(), "READY");
+    assert_eq!(hooked.goes_on(), "127.0.0.1 5");
+    assert_eq!(hooked.line(), "127.0.0.1 6");
+    assert_eq!(hooked.line(), "no other module");
+    assert_eq!(hooked.line(), "READY");
+    assert_eq!(hooked.complaint(), "");
+}

@@ -1,0 +1,289 @@
+//! What a task leaves that raises: with whom, what of it, and that it fails as it would without.
+
+use super::*;
+
+/// What Ray asks when a task has raised, a task's ids, and an agent's folder at the name that the hook looks for.
+pub(crate) const RAISES: &str = r#"
+import socket, json
+rpdb = types.ModuleType("ray.util.rpdb")
+rpdb._is_ray_debugger_post_mortem_enabled = lambda: "as Ray says"
+sys.modules["ray.util.rpdb"] = rpdb
+class Id:
+    def __init__(self, text): self.text = text
+    def hex(self): return self.text
+Worker.current_node_id, Worker.current_task_id = Id("aaaa"), Id("0a0b0c0d01000000")
+hook["setup"]()
+hook["setup"]()
+folder = os.path.join(sys.argv[1], "sockets", "ray-relay-node-aaaa")
+def listens():
+    os.mkdir(folder, 0o700)
+    agent = socket.socket(socket.AF_UNIX)
+    agent.bind(os.path.join(folder, "failed"))
+    agent.listen()
+    agent.settimeout(0)
+    return agent
+def heard(agent):
+    try: return agent.accept()[0].makefile().read()
+    except BlockingIOError: return "nothing"
+def fails(task):
+    try: task()
+    except Exception: return rpdb._is_ray_debugger_post_mortem_enabled()
+"#;
+
+#[test]
+fn what_raises_leaves_its_stack_with_the_agent_and_runs_nothing_of_the_program() {
+    let program = r#"
+agent = listens()
+class Trap:
+    def __repr__(self): called.append("repr"); return "x"
+    def __del__(self): called.append("del")
+class Wrong(Exception):
+    def __str__(self): called.append("str"); return "x"
+    __repr__ = __str__
+    def __getattribute__(self, name): called.append(name); return super().__getattribute__(name)
+def inner(step, trap):
+    password = "hunter2"
+    {}["shard"]
+def train(step):
+    try: inner(step, Trap())
+    except KeyError as why: raise Wrong("no", step) from why
+print(fails(lambda: train(7)), flush=True)
+print(called, flush=True)
+print(heard(agent), flush=True)
+ready()
+"#;
+    let Some(mut hooked) = Hooked::runs(&format!("{RAISES}ready()\n{program}")) else {
+        return;
+    };
+    assert_eq!(hooked.goes_on(), "as Ray says");
+    // Its values live no longer than without.
+    assert_eq!(hooked.line(), "['del']");
+    let said: Value = serde_json::from_str(&hooked.line()).unwrap();
+    assert_eq!(
+        (&said["worker_id"], &said["task_id"], &said["exception"]),
+        (
+            &WORKER.into(),
+            &"0a0b0c0d01000000".into(),
+            &"__main__.Wrong".into()
+        )
+    );
+    let look = ray_relay_ray::ray::look::Look::read(said["look"].to_string().as_bytes()).unwrap();
+    let [first, cause] = &look.threads[..] else {
+        panic!("{look:?}");
+    };
+    assert_eq!(first.raised.as_deref(), Some("Wrong('no', 7)"));
+    assert_eq!(cause.raised.as_deref(), Some("KeyError('shard')"));
+    assert_eq!((&*first.frames[0].function, first.is_main), ("train", true));
+    let frame = &cause.frames[0];
+    assert_eq!(&*frame.function, "inner");
+    let locals = frame.locals.as_ref().unwrap();
+    let value = |name: &str| &*locals.iter().find(|one| one.name == name).unwrap().value;
+    assert_eq!((value("password"), value("trap")), ("'hunter2'", "Trap()"));
+}
+
+/// What `list --failed` has of a task that fails so.
+fn kept(program: &str) -> Option<ray_relay_ray::ray::look::Look> {
+    let mut hooked = Hooked::runs(&format!(
+        "{RAISES}ready()\nagent = listens()\n{program}\nfails(task)\nprint(heard(agent), flush=True)\nready()"
+    ))?;
+    let said: Value = serde_json::from_str(&hooked.goes_on()).unwrap();
+    Some(ray_relay_ray::ray::look::Look::read(said["look"].to_string().as_bytes()).unwrap())
+}
+
+#[test]
+fn each_exception_of_a_group_has_its_stack_and_notes() {
+    let program = r#"
+if sys.version_info < (3, 11):
+    print("too old", flush=True)
+def load(shard):
+    raise ValueError("shard %d" % shard)
+def caught(do, *args):
+    try: do(*args)
+    except Exception as why: return why
+def several():
+    raise ExceptionGroup("two shards", [caught(load, 3), caught(load, 4)])
+def task():
+    first = caught(several)
+    first.add_note("of node 7")
+    last = KeyError("alone")
+    last.add_note("never raised")
+    raise ExceptionGroup("all", [first, last])
+"#;
+    let version = std::process::Command::new("python3")
+        .args(["-c", "import sys; print(sys.version_info >= (3, 11))"])
+        .output();
+    if !version.is_ok_and(|output| output.stdout.starts_with(b"True")) {
+        return eprintln!("not tried: it takes Python 3.11");
+    }
+    let look = kept(program).unwrap();
+    let told: Vec<_> = look
+        .threads
+        .iter()
+        .map(|one| {
+            let frames = one.frames.iter().map(|frame| &*frame.function);
+            let shard = one
+                .frames
+                .first()
+                .and_then(|frame| frame.locals.as_ref()?.first());
+            (
+                &*one.name,
+                one.raised.as_deref().unwrap(),
+                frames.collect::<Vec<_>>().join(" "),
+                shard.map_or("", |one| &*one.value),
+            )
+        })
+        .collect();
+    let group = "ExceptionGroup('two shards', [ValueError(…), ValueError(…)])";
+    assert_eq!(told[0].0, "MainThread");
+    assert_eq!(told[1].0, "exception 1 of 2");
+    assert_eq!(told[1].1, format!("{group}, note 'of node 7'"));
+    assert_eq!(told[1].2, "several caught");
+    assert_eq!(
+        told[2],
+        (
+            "exception 2 of 2",
+            "KeyError('alone'), note 'never raised'",
+            String::new(),
+            ""
+        )
+    );
+    assert_eq!(
+        told[3],
+        (
+            "exception 1 of 2",
+            "ValueError('shard 3')",
+            "load caught".to_owned(),
+            "3"
+        )
+    );
+    assert_eq!(
+        told[4],
+        (
+            "exception 2 of 2",
+            "ValueError('shard 4')",
+            "load caught".to_owned(),
+            "4"
+        )
+    );
+    assert_eq!(told.len(), 5);
+}
+
+#[test]
+fn of_a_deep_stack_the_first_and_the_last_calls_are_kept_and_the_others_are_counted() {
+    let program = r#"
+def falls(depth):
+    return falls(depth + 1)
+def begins():
+    falls(0)
+def task():
+    begins()
+"#;
+    let Some(look) = kept(program) else {
+        return;
+    };
+    let frames = &look.threads[0].frames;
+    let cut = look.threads[0].frames_cut;
+    assert!(cut > 500, "{cut}");
+    let gap = frames.iter().position(|frame| frame.line == 0).unwrap();
+    assert_eq!(
+        (&*frames[gap].function, &*frames[gap].file),
+        (&*format!("… {cut} frames"), "<not shown>")
+    );
+    assert!(frames[..gap].iter().all(|frame| frame.function == "falls"));
+    let depth = |at: usize| {
+        frames[at].locals.as_ref().unwrap()[0]
+            .value
+            .parse::<u32>()
+            .unwrap()
+    };
+    assert_eq!(depth(gap - 1) - depth(gap + 1), cut + 1);
+    let last: Vec<_> = frames
+        .iter()
+        .rev()
+        .map(|frame| &*frame.function)
+        .take(4)
+        .collect();
+    assert_eq!(last, ["fails", "task", "begins", "falls"]);
+}
+
+#[test]
+fn a_failure_of_the_same_kind_is_told_once_and_where_nobody_listens_none_is() {
+    let program = r#"
+print(fails(lambda: 1 / 0), flush=True)
+agent = listens()
+for _ in range(3): fails(lambda: {}[1])
+print(len(heard(agent)) > 100, heard(agent), flush=True)
+fails(lambda: int("x"))
+print(len(heard(agent)) > 100, flush=True)
+agent.close()
+print(fails(lambda: [][1]), flush=True)
+ready()
+"#;
+    let Some(mut hooked) = Hooked::runs(&format!("{RAISES}ready()\n{program}")) else {
+        return;
+    };
+    assert_eq!(hooked.goes_on(), "as Ray says");
+    assert_eq!(hooked.line(), "True nothing");
+    assert_eq!(hooked.line(), "True");
+    assert_eq!(hooked.line(), "as Ray says");
+    assert_eq!(hooked.line(), "READY");
+    assert_eq!(hooked.complaint(), "");
+}
+
+#[test]
+fn what_is_called_like_the_agents_folder_and_is_not_is_not_spoken_to() {
+    let mut not_its = vec![
+        "os.rename(folder, folder + 'x'); os.symlink(folder + 'x', folder)",
+        "os.chmod(folder, 0o777)",
+        "os.rename(folder, folder + 'x'); open(folder, 'w').write('x')",
+    ];
+    if rustix::process::geteuid().is_root() {
+        not_its.push("os.chown(folder, 65534, 65534); os.seteuid(65533)");
+    }
+    for is in not_its {
+        let program = format!(
+            "{RAISES}agent = listens()\n{is}\nprint('READY', flush=True)\nsys.stdin.readline()\nprint(fails(lambda: 1 / 0), heard(agent), flush=True)\nready()"
+        );
+        let Some(mut hooked) = Hooked::runs(&program) else {
+            return;
+        };
+        assert_eq!(hooked.goes_on(), "as Ray says nothing", "{is}");
+    }
+}
+
+#[test]
+fn an_agent_that_takes_nothing_keeps_a_failing_task_for_a_moment_alone() {
+    // Its socket is listened at, and no task accepts.
+    let program = r#"
+agent = listens()
+waiting = [socket.socket(socket.AF_UNIX) for _ in range(200)]
+for one in waiting:
+    one.setblocking(False)
+    try: one.connect(os.path.join(folder, "failed"))
+    except BlockingIOError: break
+before = hook["time"].monotonic()
+said = fails(lambda: 1 / 0)
+print(said, hook["time"].monotonic() - before < 3, flush=True)
+Worker.current_task_id = property(lambda self: 1 / 0)
+print(fails(lambda: {}[1]), flush=True)
+ready()
+"#;
+    let Some(mut hooked) = Hooked::runs(&format!("{RAISES}ready()\n{program}")) else {
+        return;
+    };
+    assert_eq!(hooked.goes_on(), "as Ray says True");
+    assert_eq!(hooked.line(), "as Ray says");
+    assert_eq!(hooked.line(), "READY");
+    assert_eq!(hooked.complaint(), "");
+}
+
+#[test]
+fn a_job_may_have_nothing_told() {
+    let program = format!(
+        "{RAISES}agent = listens()\nready()\nfails(lambda: 1 / 0)\nprint(heard(agent), flush=True)\nready()"
+    );
+    let Some(mut hooked) = Hooked::runs_with(&program, &[("RAY_RELAY_HOOK", "off")]) else {
+        return;
+    };
+    assert_eq!(hooked.goes_on(), "nothing");
+}

@@ -1,0 +1,78 @@
+//! The streams that a relay asks for on its link.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, info_span};
+
+use super::{AgentLink, LinkEnded};
+use crate::{inspect, stream};
+use ray_relay_base::wire::tunnel::messages::{FromAgent, Inspect, Open, Refusal, StreamId};
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
+    /// Takes a place for a stream that the relay may call off; where there is none, the relay is told.
+    async fn admit(
+        &mut self,
+        stream: StreamId,
+    ) -> Result<Option<(OwnedSemaphorePermit, CancellationToken)>, LinkEnded> {
+        self.opening.retain(|_, opening| !opening.is_cancelled());
+        let place = Arc::clone(&self.agent.places).try_acquire_owned();
+        let detail = match place {
+            _ if self.nodes.is_none() => "the link is not accepted yet",
+            Err(_) => "the agent is at its limit of streams",
+            _ if self.opening.contains_key(&stream) => "that stream is open already",
+            Ok(place) => {
+                let cancelled = CancellationToken::new();
+                self.opening.insert(stream, cancelled.clone());
+                return Ok(Some((place, cancelled)));
+            }
+        };
+        let refused = FromAgent::Refused {
+            stream,
+            kind: Refusal::Busy,
+            detail: detail.into(),
+            holder: None,
+        };
+        self.wire.say(&refused).await?;
+        Ok(None)
+    }
+
+    pub(super) async fn open(&mut self, open: Open) -> Result<(), LinkEnded> {
+        let Some((place, cancelled)) = self.admit(open.stream).await? else {
+            return Ok(());
+        };
+        let span = info_span!("stream", cluster = %open.cluster, worker = %open.worker_id);
+        let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
+        let asking = stream::Asking {
+            dialler: self.dialler.clone(),
+            replica: self.replica,
+            lost: self.lost.clone(),
+        };
+        let over = cancelled.clone();
+        let serving = async move {
+            stream::serve(agent, asking, open, cancelled, answers).await;
+            over.cancel();
+            drop(place);
+        };
+        self.agent.tasks.spawn(serving.instrument(span));
+        Ok(())
+    }
+
+    pub(super) async fn inspect(&mut self, asked: Inspect) -> Result<(), LinkEnded> {
+        let Some((place, cancelled)) = self.admit(asked.stream).await? else {
+            return Ok(());
+        };
+        let span = info_span!("inspect", worker = %asked.worker_id, pid = asked.pid);
+        let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
+        let (dialler, over) = (self.dialler.clone(), cancelled.clone());
+        let serving = async move {
+            inspect::serve(agent, dialler, asked, cancelled, answers).await;
+            over.cancel();
+            drop(place);
+        };
+        self.agent.tasks.spawn(serving.instrument(span));
+        Ok(())
+    }
+}

@@ -1,0 +1,354 @@
+//! Workers that wait at no breakpoint: a relay asks what they do.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
+
+use super::stand_ins::*;
+use crate::hook::tests::Hooked;
+use ray_relay_base::wire::tunnel::messages::{
+    FromAgent, FromRelay, Hex, Inspect, Inspection, Refusal,
+};
+use ray_relay_ray::ray::look::{Look, Source};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// An agent whose node has `hooked` for a worker, and whose raylet is started by the Python in `bin`.
+struct Scene {
+    agent: Seeing,
+    relay: Relay,
+    link: Socket,
+    bin: tempfile::TempDir,
+    pid: u32,
+}
+
+impl Scene {
+    async fn of(hooked: &Hooked, row: Value) -> Self {
+        let head = head(vec![row], vec![node(NODE, "127.0.0.1")]).await;
+        let relay = Relay::start(7).await;
+        let agent = agent(head, &[&relay]);
+        let bin = tempfile::tempdir().unwrap();
+        let raylet = format!(
+            "/x/raylet\0--raylet_socket_name={}\0--python_worker_command={} /x/default_worker.py",
+            hooked.folder().join("raylet").display(),
+            bin.path().join("python").display()
+        );
+        agent.proc.parent(&raylet);
+        agent.proc.worker(hooked.pid());
+        let (link, announce) = relay.link().await;
+        assert!(announce.inspects);
+        Self {
+            agent,
+            relay,
+            link,
+            bin,
+            pid: hooked.pid(),
+        }
+    }
+
+    fn inspect(&self, what: Inspection) -> Inspect {
+        Inspect {
+            stream: Hex([1; 8]),
+            secret: Hex([2; 16]),
+            node_id: NODE.into(),
+            worker_id: WORKER.into(),
+            pid: self.pid,
+            what,
+            patience_ms: 10_000,
+            failure: None,
+        }
+    }
+
+    async fn asks(&mut self, asked: Inspect) {
+        tell(&mut self.link, &FromRelay::Inspect(asked)).await;
+    }
+
+    /// What is answered on a stream.
+    async fn answer(&mut self) -> String {
+        let (mut stream, first) = self.relay.stream().await;
+        assert_eq!(first, r#"{"type":"dialled"}"#);
+        let mut answer = String::new();
+        let read = timeout(SOON, stream.read_to_string(&mut answer)).await;
+        read.unwrap().unwrap();
+        answer
+    }
+
+    async fn looked(&mut self) -> Look {
+        self.asks(self.inspect(Inspection::Look)).await;
+        Look::read(self.answer().await.as_bytes()).unwrap()
+    }
+
+    /// Why it is refused.
+    async fn refused(&mut self, asked: Inspect) -> (Refusal, String) {
+        self.asks(asked).await;
+        match heard(&mut self.link).await {
+            FromAgent::Refused { kind, detail, .. } => (kind, detail.to_string()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Puts a py-spy beside Python that does what `script` says.
+    fn py_spy(&self, script: &str) {
+        self.program("py-spy", script);
+    }
+
+    fn program(&self, name: &str, script: &str) {
+        let program = self.bin.path().join(name);
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Who it is run as gets there.
+        std::fs::set_permissions(self.bin.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+/// As Ray lists the worker.
+fn row(pid: u32) -> Value {
+    json!({"worker_id": WORKER, "is_alive": true, "node_id": NODE, "ip": "127.0.0.1", "pid": pid})
+}
+
+const DUMPED: &str = r#"[{"pid": 1, "thread_id": 9, "thread_name": "MainThread", "os_thread_id": 1, "active": true, "owns_gil": true,
+    "frames": [{"name": "stuck", "filename": "/a.py", "line": 3, "locals": null}]}]"#;
+
+#[tokio::test]
+async fn a_hook_tells_the_relay_what_its_worker_does() {
+    let Some(hooked) = Hooked::runs("hook['setup']()\ndef rank(step=7):\n    ready()\nrank()")
+    else {
+        return;
+    };
+    // Ray is not asked for that: it would be for each of 64 workers.
+    let mut scene = Scene::of(&hooked, row(1)).await;
+    let look = scene.looked().await;
+    assert_eq!((look.source, look.pid), (Source::Hook, hooked.pid()));
+    let rank = &look.threads[0].frames[1];
+    assert_eq!((&*rank.function, rank.line > 0), ("rank", true));
+    assert_eq!(rank.locals.as_ref().unwrap()[0].value, "7");
+    let other = Inspect {
+        worker_id: "abcd".into(),
+        ..scene.inspect(Inspection::Look)
+    };
+    let (kind, why) = scene.refused(other).await;
+    assert_eq!(
+        (kind, &*why),
+        (Refusal::Other, "this process is another worker")
+    );
+}
+
+#[tokio::test]
+async fn an_agent_knows_which_workers_have_the_hook_and_believes_no_name() {
+    let others = "
+import socket
+def listens(number):
+    one = socket.socket(socket.AF_UNIX)
+    one.bind(os.path.join(sys.argv[1], 'sockets', 'ray-relay-%d' % number))
+    one.listen()
+    return one
+another = listens(1)
+stale = listens(2)
+stale.close()
+os.symlink(name, os.path.join(sys.argv[1], 'sockets', 'ray-relay-3'))
+ready()
+hook['setup']()
+ready()";
+    let Some(mut hooked) = Hooked::runs(others) else {
+        return;
+    };
+    let mut scene = Scene::of(&hooked, row(1)).await;
+    let asked = || Inspect {
+        worker_id: "".into(),
+        pid: 0,
+        ..scene.inspect(Inspection::Hooked)
+    };
+    let asked = [asked(), asked()];
+    let [first, second] = asked;
+    scene.asks(first).await;
+    assert_eq!(scene.answer().await, r#"{"pids":[]}"#);
+    assert_eq!(hooked.goes_on(), "READY");
+    scene.asks(second).await;
+    let pids = json!({ "pids": [hooked.pid()] });
+    assert_eq!(scene.answer().await, pids.to_string());
+    // Nothing was asked of it, and it answers as before.
+    assert_eq!(scene.looked().await.source, Source::Hook);
+}
+
+#[tokio::test]
+async fn without_a_hook_py_spy_is_asked_for_a_worker_that_ray_lists_by_that_process() {
+    let Some(hooked) = Hooked::runs("ready()") else {
+        return;
+    };
+    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
+    let (_, why) = scene.refused(scene.inspect(Inspection::Look)).await;
+    assert!(
+        why.contains("no hook") && why.contains("py-spy is not installed"),
+        "{why}"
+    );
+    let pid = hooked.pid();
+    scene.py_spy(&format!(
+        "[ \"$*\" = 'dump --json --locals --pid {pid}' ] && echo '{DUMPED}'"
+    ));
+    let look = scene.looked().await;
+    assert_eq!((look.source, look.pid), (Source::PySpy, pid));
+    assert_eq!(look.note, None);
+    assert_eq!(&*look.threads[0].frames[0].function, "stuck");
+    scene.py_spy("echo 'Permission Denied: Try running again' >&2; exit 1");
+    let (_, why) = scene.refused(scene.inspect(Inspection::Look)).await;
+    assert!(why.contains("SYS_PTRACE"), "{why}");
+    scene.py_spy("exec yes");
+    let (_, why) = scene.refused(scene.inspect(Inspection::Look)).await;
+    assert!(why.contains("py-spy does not see its stack"), "{why}");
+}
+
+#[tokio::test]
+async fn py_spy_looks_into_no_process_that_is_another_worker_by_now() {
+    let Some(hooked) = Hooked::runs("ready()") else {
+        return;
+    };
+    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
+    let ran = scene.bin.path().join("ran");
+    scene.py_spy(&format!("touch {}", ran.display()));
+    let other = Inspect {
+        worker_id: "abcd".into(),
+        ..scene.inspect(Inspection::Look)
+    };
+    let (kind, why) = scene.refused(other).await;
+    assert_eq!(kind, Refusal::NotAWorker, "{why}");
+    assert!(!Path::new(&ran).exists());
+}
+
+#[tokio::test]
+async fn a_hook_that_is_silent_makes_room_for_py_spy() {
+    let Some(hooked) = Hooked::runs(
+        "hook['setup']()\nimport ctypes\nlibc = ctypes.PyDLL(None)\nos.write(1, b'READY\\n')\nlibc.sleep(60)",
+    ) else {
+        return;
+    };
+    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
+    scene.py_spy(&format!("echo '{DUMPED}'"));
+    let look = loop {
+        // Between its line and the call it may still answer.
+        let look = scene.looked().await;
+        if look.source == Source::PySpy {
+            break look;
+        }
+    };
+    assert_eq!(look.threads[0].holds_gil, Some(true));
+    assert!(look.note.is_some_and(|note| note.contains("(GIL)")));
+    scene.py_spy("exec sleep 60");
+    let asked = Inspect {
+        patience_ms: 1000,
+        ..scene.inspect(Inspection::Look)
+    };
+    let (_, why) = scene.refused(asked).await;
+    assert!(why.contains("GIL") && why.contains("in time"), "{why}");
+    // An attach is refused there long before a debugger would be late.
+    let asked = Inspect {
+        patience_ms: 8_000,
+        ..scene.inspect(Inspection::Open)
+    };
+    let began = std::time::Instant::now();
+    let (_, why) = scene.refused(asked).await;
+    assert!(why.contains("(GIL)"), "{why}");
+    assert!(
+        began.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_worker_is_not_looked_at() {
+    let Some(hooked) = Hooked::runs("hook['setup']()\nready()") else {
+        return;
+    };
+    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
+    let nobody = Inspect {
+        pid: 1,
+        ..scene.inspect(Inspection::Look)
+    };
+    let (kind, why) = scene.refused(nobody).await;
+    assert_eq!(kind, Refusal::NotAWorker, "{why}");
+    let (_, why) = scene.refused(scene.inspect(Inspection::Unknown)).await;
+    assert!(why.contains("older"), "{why}");
+    // The raylet is none any more.
+    scene.agent.proc.parent("/bin/sh");
+    let (kind, why) = scene.refused(scene.inspect(Inspection::Look)).await;
+    assert_eq!(kind, Refusal::NotAWorker, "{why}");
+}
+
+#[tokio::test]
+async fn opening_a_debugger_takes_a_hook_and_says_its_port() {
+    let opens = "
+hook['setup']()
+hook['_open'] = lambda worker: {'host': '127.0.0.1', 'port': 4321}
+ready()";
+    let Some(hooked) = Hooked::runs(opens) else {
+        return;
+    };
+    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
+    scene.asks(scene.inspect(Inspection::Open)).await;
+    assert_eq!(scene.answer().await, r#"{"host":"127.0.0.1","port":4321}"#);
+}
+
+#[tokio::test]
+async fn a_job_forbids_a_debugger_with_the_hook_and_without() {
+    let forbids = [("RAY_RELAY_HOOK", "look")];
+    let Some(hooked) = Hooked::runs_with("hook['setup']()\nready()", &forbids) else {
+        return;
+    };
+    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
+    let (kind, why) = scene.refused(scene.inspect(Inspection::Open)).await;
+    assert_eq!(kind, Refusal::Forbidden, "{why}");
+    assert!(why.contains("RAY_RELAY_HOOK=look"), "{why}");
+
+    // Nothing is run that would put a hook there.
+    let hooked = Hooked::runs("ready()").unwrap();
+    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
+    let ran = scene.bin.path().join("ran");
+    scene.program("python", &format!("touch {}", ran.display()));
+    let (kind, why) = scene.refused(scene.inspect(Inspection::Open)).await;
+    assert_eq!(kind, Refusal::Other, "{why}");
+    assert!(why.contains("cannot see whether its job forbids"), "{why}");
+    for value in ["off", "look"] {
+        let environment = format!("A=1\0RAY_RELAY_HOOK={value}\0B=2\0");
+        scene.agent.proc.environment(hooked.pid(), &environment);
+        let (kind, why) = scene.refused(scene.inspect(Inspection::Open)).await;
+        assert_eq!(kind, Refusal::Forbidden, "{why}");
+        assert!(why.contains(&format!("RAY_RELAY_HOOK={value}")), "{why}");
+    }
+    assert!(!ran.exists());
+}
+
+#[tokio::test]
+async fn without_a_hook_it_is_put_into_what_ray_lists_by_that_process_or_it_is_said_why_not() {
+    let Some(hooked) = Hooked::runs("ready()") else {
+        return;
+    };
+    let mut scene = Scene::of(&hooked, row(1)).await;
+    scene.agent.proc.environment(hooked.pid(), "A=1\0");
+    let ran = scene.bin.path().join("ran");
+    scene.program("python", &format!("touch {}", ran.display()));
+    let (kind, why) = scene.refused(scene.inspect(Inspection::Open)).await;
+    assert_eq!(kind, Refusal::NotAWorker, "{why}");
+    assert!(!ran.exists());
+
+    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
+    scene.agent.proc.environment(hooked.pid(), "A=1\0");
+    let (_, why) = scene.refused(scene.inspect(Inspection::Open)).await;
+    assert!(
+        why.contains("the Python of its raylet is not seen"),
+        "{why}"
+    );
+    let pid = hooked.pid();
+    scene.program(
+        "python",
+        &format!("[ \"$1 $3\" = '-c {pid}' ] && [ -z \"$HOME\" ] && tail -n 1 | grep -q '^setup()$' && echo noise >&2 && echo 'no gdb here' >&2; exit 1"),
+    );
+    let (_, why) = scene.refused(scene.inspect(Inspection::Open)).await;
+    assert!(
+        why.contains("no hook") && why.contains("no gdb here") && why.contains("ray-relay hook"),
+        "{why}"
+    );
+}

@@ -1,0 +1,95 @@
+//! A look at all workers of a node at once.
+
+use std::time::Instant;
+
+use serde_json::json;
+use tokio::io::AsyncReadExt as _;
+
+use super::stand_ins::*;
+use crate::hook::tests::Hooked;
+use ray_relay_base::wire::tunnel::ByteStream;
+use ray_relay_base::wire::tunnel::messages::{FromRelay, Hex, Inspect, Inspection};
+use ray_relay_ray::ray::look::{Look, Source};
+
+const WORKERS: u8 = 64;
+
+/// Processes that have the hook and hang in C, with a deep stack each. They end with the first.
+const HANG: &str = r#"
+import socket
+ends, keeps = os.pipe()
+begun, begins = os.pipe()
+def load(shard, depth):
+    rows = [{"row": row, "text": "x" * 50} for row in range(20)]
+    if depth: return load(shard, depth - 1)
+    os.write(begins, b".")
+    os.read(ends, 1)
+pids = []
+for rank in range(64):
+    pids.append(os.fork())
+    if pids[-1] == 0:
+        os.close(keeps)
+        for end in (0, 1, 2): os.close(end)
+        hook["setup"]()
+        load(rank, 5)
+        os._exit(0)
+for rank in range(64): os.read(begun, 1)
+ready()
+print(*pids, flush=True)
+ready()
+"#;
+
+#[tokio::test]
+async fn sixty_four_workers_are_looked_at_within_a_second() {
+    let Some(mut hooked) = Hooked::runs(HANG) else {
+        return;
+    };
+    let pids = hooked.goes_on();
+    let mut pids: Vec<u32> = pids.split(' ').map(|pid| pid.parse().unwrap()).collect();
+    pids.sort_unstable();
+    let head = head(Vec::new(), vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(7).await;
+    let agent = agent(head, &[&relay]);
+    let socket = hooked.folder().join("raylet");
+    let raylet = format!("/x/raylet\0--raylet_socket_name={}", socket.display());
+    agent.proc.parent(&raylet);
+    pids.iter().for_each(|pid| agent.proc.worker(*pid));
+    let (mut link, _) = relay.link().await;
+
+    let mut took = Vec::new();
+    // The first has each hook compile what it looks with; a busy machine is given some more.
+    while took.len() < 10 && took.last().is_none_or(|took| *took >= 1.0) {
+        let began = Instant::now();
+        for (number, pid) in (0..WORKERS).zip(&pids) {
+            let asked = Inspect {
+                stream: Hex([number; 8]),
+                secret: Hex([2; 16]),
+                node_id: NODE.into(),
+                worker_id: WORKER.into(),
+                pid: *pid,
+                what: Inspection::Look,
+                patience_ms: 20_000,
+                failure: None,
+            };
+            tell(&mut link, &FromRelay::Inspect(asked)).await;
+        }
+        let mut seen = Vec::new();
+        for _ in 0..WORKERS {
+            let (mut socket, _) = relay.accept().await;
+            let first = next(&mut socket).await.into_text().unwrap();
+            assert_eq!(&*first, r#"{"type":"dialled"}"#);
+            let mut answer = Vec::new();
+            let mut stream = ByteStream::new(socket);
+            stream.read_to_end(&mut answer).await.unwrap();
+            let look = Look::read(&answer).unwrap();
+            assert_eq!(look.source, Source::Hook);
+            assert_eq!(look.threads[0].frames.len(), 7, "{look:?}");
+            assert!(look.threads[0].frames[0].locals.is_some());
+            seen.push(look.pid);
+        }
+        took.push(began.elapsed().as_secs_f64());
+        seen.sort_unstable();
+        assert_eq!(seen, pids);
+    }
+    eprintln!("{}", json!({ "looks at 64 workers, in seconds": took }));
+    assert!(took.last().is_some_and(|took| *took < 1.0), "{took:?}");
+}
