@@ -23,7 +23,7 @@ use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_base::wire::text::{escaped, shortened};
 use ray_relay_debugger::debugger::unattended::OWN_SEQ;
 use ray_relay_debugger::pdb::{console_answer, console_expression};
-use ray_relay_session::session::family::{Asked, TaskPlace, Wish};
+use ray_relay_session::session::family::{Asked, Expression, TaskPlace, Wish};
 
 /// Characters of what a breakpoint logs that the lead's client is shown.
 const MAX_LOG_CHARS: usize = 2000;
@@ -73,13 +73,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let runs = thread.is_none();
         let thread = json!({ "threadId": thread });
         match wish {
-            Wish::Evaluate {
-                text,
-                statement,
-                limit,
-                key,
-            } => {
-                let then = Then::Evaluate(text, (statement, limit, key));
+            Wish::Evaluate(expression) => {
+                let then = Then::Evaluate(expression);
                 let question = Question { answer, then };
                 self.put(Command::StackTrace, stack(thread), question).await;
             }
@@ -257,12 +252,14 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 _ if !message.success => Err(sentence()),
                 Then::Place => Ok(place(message.body).unwrap_or_default()),
                 Then::Evaluate(..) if answer.is_closed() => continue,
-                Then::Evaluate(text, (statement, limit, key)) => match frame(message.body) {
+                Then::Evaluate(expression) => match frame(message.body) {
                     Some(frame) => {
-                        let (expression, then) = self.evaluates(&text, statement, limit);
-                        let arguments = json!({"expression": expression, "frameId": frame.id, "context": "clipboard"});
+                        let (text, then) = self.evaluates(&expression);
+                        let arguments = json!({"expression": text, "frameId": frame.id, "context": "clipboard"});
                         let question = Question { answer, then };
-                        self.filter.compare_next(key);
+                        if let Some(key) = expression.key {
+                            self.filter.compare_next(key);
+                        }
                         self.put(Command::Evaluate, arguments, question).await;
                         continue;
                     }
@@ -312,10 +309,11 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     /// By which expression `text` is evaluated, and how the answer is read. Who may only look is shown a variable.
-    fn evaluates(&self, text: &str, statement: bool, limit: usize) -> (String, Then) {
+    fn evaluates(&self, expression: &Expression) -> (String, Then) {
+        let (text, limit) = (&*expression.text, expression.limit);
         match self.live.worker.rights().scopes.contains(Scope::Debug) {
             true => (
-                console_expression(text, statement, limit),
+                console_expression(text, expression.statement, limit),
                 Then::Told(limit),
             ),
             false => (text.to_owned(), Then::Shown(limit)),

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -10,8 +9,7 @@ use tokio::sync::oneshot;
 use super::evaluating::Evaluating;
 use crate::verdict::FIRST_OWN_SEQ;
 use ray_relay_base::wire::json::typed_at;
-use ray_relay_debugger::pdb::ComparisonKey;
-use ray_relay_session::session::family::Answer;
+use ray_relay_session::session::family::{Answer, Expression};
 
 /// Numbers of these requests; the filters have those behind.
 const NUMBERS: Range<u64> = FIRST_OWN_SEQ - 0x1000_0000..FIRST_OWN_SEQ;
@@ -57,7 +55,7 @@ pub(super) struct Question {
 #[derive(Debug)]
 pub(super) enum Then {
     /// It names the frame in which this is evaluated.
-    Evaluate(Arc<str>, (bool, usize, ComparisonKey)),
+    Evaluate(Expression),
     /// It names the frame, which is told.
     Place,
     /// It names the frame in which what is typed is completed, by these arguments.

@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use self::asking::MAX_REPORTS;
-pub use self::asking::{Answer, Asked, Report, TaskPlace, Wish};
+pub use self::asking::{Answer, Asked, Expression, Report, TaskPlace, Wish};
 pub use self::leaving::{GroupTask, Stop};
 use self::leaving::{Members, One, all_leave};
 pub use self::tasks::GroupTasks;

@@ -14,20 +14,24 @@ use ray_relay_ray::ray::registry::BreakpointId;
 /// Questions that wait for one session.
 pub(super) const MAX_QUESTIONS: usize = 8;
 
-/// What a task is to do.
+/// An expression that a task evaluates in the frame in which it is paused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expression {
+    /// Python, as a user has typed it or an editor watches it.
+    pub text: Arc<str>,
+    /// Whether it may be a statement as well.
+    pub statement: bool,
+    /// Largest number of characters of its value that are reported.
+    pub limit: usize,
+    /// Key of the checksums by which answers without text are compared. `None`: it is compared with no other.
+    pub key: Option<ComparisonKey>,
+}
+
+/// A request to one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
-    /// Tells the value of an expression where it stands, of which so many characters are wanted.
-    Evaluate {
-        /// What a person has typed, or watches.
-        text: Arc<str>,
-        /// It may be a statement as well.
-        statement: bool,
-        /// Characters.
-        limit: usize,
-        /// Of the checksums by which answers without text are compared.
-        key: ComparisonKey,
-    },
+    /// Reports the value of an expression.
+    Evaluate(Expression),
     /// Tells where it stands, as its own client is shown it.
     Place,
     /// Completes what is typed, by the arguments of that request.
@@ -51,36 +55,18 @@ pub enum Wish {
 impl Wish {
     /// Has the process say its rank, which comes with the value of every expression.
     pub fn rank() -> Self {
-        Self::Evaluate {
+        Self::Evaluate(Expression {
             text: "None".into(),
             statement: false,
             limit: 8,
-            key: ComparisonKey::draw(),
-        }
-    }
-
-    /// The same, whose answers are compared by checksums of `key`.
-    pub fn keyed(self, key: ComparisonKey) -> Self {
-        match self {
-            Self::Evaluate {
-                text,
-                statement,
-                limit,
-                ..
-            } => Self::Evaluate {
-                text,
-                statement,
-                limit,
-                key,
-            },
-            other => other,
-        }
+            key: None,
+        })
     }
 
     /// The request by which the protocol has it; of an evaluation and a place the one that tells.
     pub fn command(&self) -> Command {
         match self {
-            Self::Evaluate { .. } => Command::Evaluate,
+            Self::Evaluate(_) => Command::Evaluate,
             Self::Place => Command::StackTrace,
             Self::Complete(_) => Command::Completions,
             // As the debugger is told of it.
@@ -98,7 +84,7 @@ impl Wish {
     pub fn lets_run(&self) -> bool {
         match self {
             Self::Continue | Self::Next | Self::StepIn | Self::StepOut => true,
-            Self::Evaluate { .. }
+            Self::Evaluate(_)
             | Self::Place
             | Self::Complete(_)
             | Self::Map(_)
