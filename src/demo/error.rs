@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use super::cluster::ClusterError;
-use super::venv;
 use crate::app;
+use ray_relay_cluster::ClusterError;
+use ray_relay_cluster::venv::VenvError;
 use ray_relay_ray::ray::head::{HeadConfigError, HeadError};
 
 /// Why the demo ended early. `Display` is a sentence with the next step.
@@ -25,7 +25,7 @@ pub enum DemoError {
     NoCacheDirectory,
     /// Ray could not be installed.
     #[error(transparent)]
-    Venv(#[from] venv::VenvError),
+    Venv(#[from] VenvError),
     /// Ray did not start.
     #[error(transparent)]
     Cluster(#[from] ClusterError),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::venv;
+use ray_relay_cluster::venv;
 
 /// What pip is to install.
 pub(super) fn requirements(version: &str) -> Vec<String> {

@@ -1,33 +1,30 @@
 //! `ray-relay demo`: a small real Ray cluster with tasks that stop at breakpoints, and the relay
 //! in front of it.
 //!
-//! Called by the CLI; the end-to-end tests use [`venv`] and [`cluster`] too. Invariant: however
-//! [`run`] ends, no process and no file of it is left, except the virtual environment, which the
-//! next run uses again.
+//! Called by the CLI. However [`run`] ends, no process and no file of it is left, except the virtual environment, which the next
+//! run uses again.
 
-pub mod cluster;
 mod error;
 mod installation;
 mod instructions;
 pub mod job;
-pub mod processes;
 mod stop;
 mod submitted;
-pub mod venv;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use self::cluster::{DemoCluster, Plan};
 pub use self::error::DemoError;
 use self::job::DemoJob;
-use self::processes::ProcessGroup;
 use self::stop::StopListener;
 use self::submitted::{Submitted, stops_before};
 use crate::app::{self, Running};
 use ray_relay_access::telemetry::progress::PreparationClock;
 use ray_relay_base::config::{self, Config};
+use ray_relay_cluster::processes::{self, ProcessGroup};
+use ray_relay_cluster::venv;
+use ray_relay_cluster::{LocalCluster, Plan};
 use ray_relay_ray::ray::jobs::Jobs;
 
 /// Sessions get this long to end; their tasks end with the cluster anyway.
@@ -65,7 +62,7 @@ pub struct DemoArgs {
 #[derive(Default)]
 struct Started {
     relay: Option<Running>,
-    cluster: Option<DemoCluster>,
+    cluster: Option<LocalCluster>,
     /// Through which a job in another's cluster is stopped.
     job: Option<(Jobs, String)>,
     folder: Option<PathBuf>,
@@ -142,7 +139,7 @@ async fn show(
             }
             // Through the relay's own port: it knows the way, and Ray's token.
             let jobs = Jobs::new(format!("http://{}", relay.local_addr()), None, false)?;
-            let folder = cluster::make_short_dir()?;
+            let folder = ray_relay_cluster::make_short_dir()?;
             let job = write_job(&started.folder.insert(folder).join("project"), relay)?;
             let id = job.submit_packaged(&jobs).await?;
             started.job = Some((jobs.clone(), id.clone()));
@@ -161,7 +158,7 @@ async fn show(
 async fn own_cluster(
     args: &DemoArgs,
     progress: &PreparationClock,
-) -> Result<DemoCluster, DemoError> {
+) -> Result<LocalCluster, DemoError> {
     let version = args.ray_version.as_str();
     let root = match &args.dir {
         // Scripts in the environment hold its path.
@@ -185,7 +182,7 @@ async fn own_cluster(
             &[]
         },
     };
-    Ok(DemoCluster::start(plan, progress).await?)
+    Ok(LocalCluster::start(plan, progress).await?)
 }
 
 async fn start_relay(

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::DemoError;
-use super::cluster::last_lines;
 use super::job::BREAKPOINTS;
 use crate::app::Running;
 use ray_relay_access::telemetry::progress::PreparationClock;
+use ray_relay_cluster::last_lines;
 use ray_relay_ray::ray::jobs::Jobs;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 

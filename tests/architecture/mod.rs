@@ -30,7 +30,7 @@ const LAYERS: &[&[&str]] = &[
     &["identity"],
     &["doctor", "group"],
     &["advertise", "listing"],
-    &["visibility", "node"],
+    &["visibility", "node", "cluster"],
     &["policy", "tls"],
     &["telemetry"],
     &["ray"],
@@ -208,7 +208,7 @@ fn roots() -> Vec<PathBuf> {
 }
 
 /// Crates that are one room: it has the crate's name, and its files are in `src` itself.
-const ONE_ROOM: [&str; 3] = ["dap", "kube", "node"];
+const ONE_ROOM: [&str; 4] = ["cluster", "dap", "kube", "node"];
 
 /// `ray/registry/mod.rs` of `crates/ray/src/ray/registry/mod.rs`, `dap/mod.rs` of `crates/dap/src/lib.rs`.
 fn inside(file: &Path) -> PathBuf {

@@ -13,9 +13,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use ray_relay::demo::cluster::{DemoCluster, Plan};
-use ray_relay::demo::processes::adopt_orphans;
 use ray_relay_access::telemetry::progress::PreparationClock;
+use ray_relay_cluster::processes::adopt_orphans;
+use ray_relay_cluster::{LocalCluster, Plan};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -77,7 +77,7 @@ async fn drill(version: &str, others: &[&str], stops: u64, departures: usize) {
         workers: 0,
         env: &[],
     };
-    let mut cluster = DemoCluster::start(plan, &progress).await.unwrap();
+    let mut cluster = LocalCluster::start(plan, &progress).await.unwrap();
     let log = cluster.dir().join("drill.log");
     let file = std::fs::File::create(&log).unwrap();
     let mut driver = cluster

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ray_relay::demo::cluster::{DemoCluster, Plan};
-use ray_relay::demo::processes::adopt_orphans;
 use ray_relay_access::telemetry::progress::PreparationClock;
+use ray_relay_cluster::processes::adopt_orphans;
+use ray_relay_cluster::{LocalCluster, Plan};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -38,7 +38,7 @@ fn certify(dir: &Path) {
     std::fs::write(dir.join("tls.key"), key.serialize_pem()).unwrap();
 }
 
-fn serve(cluster: &DemoCluster, dir: &Path, more: &str) -> Relay {
+fn serve(cluster: &LocalCluster, dir: &Path, more: &str) -> Relay {
     let config = format!(
         "[[cluster]]\nname = \"default\"\nray_address = \"{}\"\ntoken_file = \"{}\"\ngcs_address = \"{}\"\n{more}",
         cluster.dashboard(),
@@ -94,7 +94,7 @@ async fn legacy_breakpoints_of_a_ray_with_tls_are_listed_by_its_certificate_and_
         env: &env,
     };
     let progress = PreparationClock::new("it: gcs_tls");
-    let mut cluster = DemoCluster::start(plan, &progress).await.unwrap();
+    let mut cluster = LocalCluster::start(plan, &progress).await.unwrap();
     let mut driver = cluster
         .command(venv.python())
         .arg(ray::job("legacy.py"))

@@ -3,9 +3,9 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use ray_relay::demo::cluster::{DemoCluster, Plan};
-use ray_relay::demo::processes::adopt_orphans;
 use ray_relay_access::telemetry::progress::PreparationClock;
+use ray_relay_cluster::processes::adopt_orphans;
+use ray_relay_cluster::{LocalCluster, Plan};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::ray::{self, NEWEST};
@@ -25,7 +25,7 @@ async fn a_loopback_cluster_stops_tasks_on_every_node_and_leaves_nothing() {
         workers: 2,
         env: &[],
     };
-    let mut cluster = DemoCluster::start(plan, &progress).await.unwrap();
+    let mut cluster = LocalCluster::start(plan, &progress).await.unwrap();
     let dir = cluster.dir().to_path_buf();
     let mut driver = cluster
         .command(venv.python())

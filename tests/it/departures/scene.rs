@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::RwLock;
 use std::time::Duration;
 
-use ray_relay::demo::cluster::DemoCluster;
+use ray_relay_cluster::LocalCluster;
 use rustix::process::Signal;
 
 use crate::support::relay::Relay;
@@ -20,7 +20,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    pub(super) fn new(cluster: &DemoCluster, log: PathBuf) -> Self {
+    pub(super) fn new(cluster: &LocalCluster, log: PathBuf) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         token(&["keygen", path("keys").to_str().unwrap()]);

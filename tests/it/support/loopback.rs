@@ -8,9 +8,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use ray_relay::demo::cluster::{DemoCluster, Plan};
-use ray_relay::demo::processes::adopt_orphans;
 use ray_relay_access::telemetry::progress::PreparationClock;
+use ray_relay_cluster::processes::adopt_orphans;
+use ray_relay_cluster::{LocalCluster, Plan};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
@@ -85,7 +85,7 @@ pub(crate) async fn hold() {
         env: &[],
     };
     let progress = PreparationClock::new("it: loopback");
-    let cluster = DemoCluster::start(plan, &progress).await.unwrap();
+    let cluster = LocalCluster::start(plan, &progress).await.unwrap();
     let command = cluster.command("ray");
     let text = |text: &std::ffi::OsStr| text.to_str().unwrap().to_owned();
     let environment = command

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use ray_relay::demo::venv::{Venv, major_minor};
+use ray_relay_cluster::venv::{Venv, major_minor};
 use serde_json::Value;
 
 use super::driver::Driver;

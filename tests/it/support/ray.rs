@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use ray_relay::demo::venv::{self, Venv, VenvError};
 use ray_relay_access::telemetry::progress::PreparationClock;
+use ray_relay_cluster::venv::{self, Venv, VenvError};
 
 use super::skip;
 

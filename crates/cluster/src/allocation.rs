@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use rand::RngExt as _;
 
-use super::error::ClusterError;
+use crate::error::ClusterError;
 
 /// The head's address and those of up to `workers` workers; only the head's where the system has
 /// no loopback addresses beyond 127.0.0.1 (macOS).
-pub(super) fn node_addresses(workers: usize) -> Vec<Ipv4Addr> {
+pub(crate) fn node_addresses(workers: usize) -> Vec<Ipv4Addr> {
     let usable = |ip: &Ipv4Addr| TcpListener::bind((*ip, 0)).is_ok();
     // From .2 on: 127.0.0.1 Ray replaces by the machine's outward address.
     let mut addresses: Vec<_> = (2..=250u8)
@@ -27,7 +27,7 @@ pub(super) fn node_addresses(workers: usize) -> Vec<Ipv4Addr> {
     addresses
 }
 
-pub(super) fn random_token() -> String {
+pub(crate) fn random_token() -> String {
     let mut rng = rand::rng();
     format!("{:032x}{:032x}", rng.random::<u128>(), rng.random::<u128>())
 }

@@ -1,13 +1,17 @@
 //! A real Ray cluster of several nodes on this machine: one address of 127.0.0.0/8 for each.
 //!
-//! Called by the demo and by tests. Invariant: everything that it starts or writes is gone when it
-//! is stopped or dropped: processes are found by ancestry and mark ([`super::processes`]), never
-//! with `ray stop`, which would end other clusters too.
+//! For the demo and for tests. It must not know the relay that is put in front of it. Invariant: everything that it starts or
+//! writes is gone when it is stopped or dropped. Its processes are found by ancestry and mark ([`processes`]), never with
+//! `ray stop`, which would end other clusters too.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod allocation;
 mod bounds;
 mod error;
 mod node;
+pub mod processes;
+pub mod venv;
 
 use std::fs;
 use std::io;
@@ -24,9 +28,9 @@ pub use self::allocation::make_short_dir;
 use self::allocation::{node_addresses, random_token};
 use self::bounds::UP_DEADLINE;
 pub use self::error::ClusterError;
-use self::node::{DemoNode, clean, search_path};
-use super::processes::ProcessGroup;
-use super::venv::{Venv, major_minor};
+use self::node::{RayNode, clean, search_path};
+use self::processes::ProcessGroup;
+use self::venv::{Venv, major_minor};
 use ray_relay_access::telemetry::progress::{PreparationClock, ProgressStep};
 use ray_relay_base::wire::tcp::free_port;
 use ray_relay_ray::ray::jobs::Jobs;
@@ -55,9 +59,9 @@ pub struct Plan<'a> {
 }
 
 /// A cluster that runs. Dropping it ends it, blocking for a few seconds at most.
-pub struct DemoCluster {
+pub struct LocalCluster {
     dir: PathBuf,
-    nodes: Vec<DemoNode>,
+    nodes: Vec<RayNode>,
     family: ProcessGroup,
     dashboard: String,
     gcs: SocketAddr,
@@ -66,7 +70,7 @@ pub struct DemoCluster {
     environment: Vec<(String, String)>,
 }
 
-impl DemoCluster {
+impl LocalCluster {
     /// Starts the head, then the workers, and waits until the head calls all alive; anew where Ray's own patience with a
     /// busy machine ends first. Dropping the future ends what was started.
     ///
@@ -148,7 +152,7 @@ impl DemoCluster {
     }
 
     /// A command in the cluster's environment, e.g. a driver: `RAY_ADDRESS` is set. Its process
-    /// and all that descends from it end with the cluster if [`DemoCluster::own`] is told of it.
+    /// and all that descends from it end with the cluster if [`LocalCluster::own`] is told of it.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         clean(&mut command);
@@ -308,12 +312,12 @@ impl DemoCluster {
 }
 
 /// The last `most` lines of `text`.
-pub(super) fn last_lines(text: &str, most: usize) -> String {
+pub fn last_lines(text: &str, most: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(most)..].join("\n")
 }
 
-impl Drop for DemoCluster {
+impl Drop for LocalCluster {
     fn drop(&mut self) {
         self.end(&CancellationToken::new());
     }

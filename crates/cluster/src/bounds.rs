@@ -3,4 +3,4 @@
 use std::time::Duration;
 
 /// The deadline from start to all nodes alive; it takes about ten seconds on two quiet cores.
-pub(super) const UP_DEADLINE: Duration = Duration::from_secs(180);
+pub(crate) const UP_DEADLINE: Duration = Duration::from_secs(180);

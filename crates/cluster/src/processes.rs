@@ -1,7 +1,7 @@
 //! Ends a tree of processes that does not stay a tree: Ray's workers leave their process group,
 //! and debugpy's adapters leave their parents.
 //!
-//! Used by [`super::cluster`] and, at the very end, by [`super::run`]. Invariant: only processes
+//! Used by [`LocalCluster`](crate::LocalCluster) and, at the very end, by the demo. Invariant: only processes
 //! that this process started are signalled: descendants of the roots, and orphans that came to
 //! this process as child subreaper and carry the mark. Each is signalled by pid right after a
 //! look at `/proc` that confirmed it.

@@ -1,6 +1,6 @@
 //! `ray start` for one node, in an environment where nothing leads Ray or Python elsewhere.
 //!
-//! Called by [`DemoCluster::start`]. Invariant: each node belongs to the cluster's family from the
+//! Called by [`LocalCluster::start`]. Invariant: each node belongs to the cluster's family from the
 //! moment it runs.
 
 use ray_relay_base::wire::tcp::free_port;
@@ -9,21 +9,21 @@ use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
-use super::{ClusterError, DemoCluster, Plan};
-use crate::demo::venv::Venv;
+use super::{ClusterError, LocalCluster, Plan};
+use crate::venv::Venv;
 
 /// Size of one node's object store, in bytes: Ray's minimum is 75 MiB.
 const OBJECT_STORE: u32 = 80 * 1024 * 1024;
 
 /// A `ray start --block` under way.
-pub(super) struct DemoNode {
+pub(crate) struct RayNode {
     /// `head` or `w1`.
-    pub(super) name: String,
-    pub(super) child: Child,
+    pub(crate) name: String,
+    pub(crate) child: Child,
 }
 
-impl DemoCluster {
-    pub(super) fn start_head(
+impl LocalCluster {
+    pub(crate) fn start_head(
         &mut self,
         plan: &Plan<'_>,
         ip: Ipv4Addr,
@@ -48,7 +48,7 @@ impl DemoCluster {
         self.start_node(plan, "head", args, resources)
     }
 
-    pub(super) fn start_worker(
+    pub(crate) fn start_worker(
         &mut self,
         plan: &Plan<'_>,
         name: &str,
@@ -97,7 +97,7 @@ impl DemoCluster {
             .spawn()
             .map_err(|e| self.io("run `ray start`", e))?;
         self.family.add(child.id());
-        self.nodes.push(DemoNode {
+        self.nodes.push(RayNode {
             name: name.to_owned(),
             child,
         });
@@ -106,7 +106,7 @@ impl DemoCluster {
 }
 
 /// Takes out what would lead Ray or Python elsewhere.
-pub(super) fn clean(command: &mut Command) {
+pub(crate) fn clean(command: &mut Command) {
     let misleading = |name: &str| {
         name.starts_with("RAY_")
             || name.starts_with("PYTHON")
@@ -120,7 +120,7 @@ pub(super) fn clean(command: &mut Command) {
     }
 }
 
-pub(super) fn search_path(venv: &Venv) -> String {
+pub(crate) fn search_path(venv: &Venv) -> String {
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".to_owned());
     format!("{}:{path}", venv.dir().join("bin").display())
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use ray_relay_base::wire::tcp::FREE_PORTS;
 
-use super::bounds::UP_DEADLINE;
+use crate::bounds::UP_DEADLINE;
 use ray_relay_ray::ray::head::HeadConfigError;
 
 /// Why there is no cluster. `Display` is a sentence with the next step.
@@ -50,7 +50,7 @@ pub enum ClusterError {
 
 impl ClusterError {
     /// Ray itself gave up on a node that took more than 30 s (in its code, up to 2.60 without a setting).
-    pub(super) fn is_impatience(&self) -> bool {
+    pub(crate) fn is_impatience(&self) -> bool {
         matches!(self, Self::Exited { said, .. } if said.contains("timed out during startup"))
     }
 }
