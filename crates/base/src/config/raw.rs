@@ -13,7 +13,7 @@ use super::problem::shown;
 
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// A value that is not understood yet.
+/// A value before it is interpreted.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RawValue {
     /// A TOML string.
@@ -57,18 +57,18 @@ impl fmt::Display for RawValue {
     }
 }
 
-/// A value, the name under which it was given, and where.
+/// A value, the name under which it was given, and its location.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RawEntry {
     /// `listen.address`, `RAY_RELAY_LISTEN_ADDRESS` or `--listen`.
     pub(super) label: String,
-    /// Where the value stands, in a form for people: `relay.toml line 12`.
+    /// Location of the value, for messages: `relay.toml line 12`.
     pub(super) place: String,
     /// The value as it was written.
     pub(super) value: RawValue,
 }
 
-/// What `value` is, as far as any key takes it.
+/// Converts a TOML value to the types that keys accept.
 pub fn raw_value(value: DeValue<'_>) -> RawValue {
     match value {
         DeValue::String(text) => RawValue::Text(text.into_owned()),

@@ -1,4 +1,4 @@
-//! Puts the sources together: defaults < file < environment < flags.
+//! Combines the sources: defaults < file < environment < flags.
 //!
 //! Every value of every source is checked, also one that another source overrides, and every
 //! problem is kept: a configuration is corrected in one go, not mistake by mistake.
@@ -18,7 +18,7 @@ mod clusters;
 #[cfg(test)]
 mod tests;
 
-/// A configuration and where each of its values came from.
+/// A configuration with the origin of each value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {
     /// The configuration that the values make up.
@@ -27,25 +27,26 @@ pub struct Resolved {
     pub settings: Vec<Setting>,
 }
 
-/// What only other parts of the relay can tell about a configuration. They know this one, so it is
-/// they who bring this along.
+/// Checks that belong to other parts of the relay. Those parts depend on this crate, so the caller passes their checks
+/// in.
 #[derive(Clone, Copy)]
 pub struct Checks {
-    /// Everything that stands against serving with the files of `[tls]`, which is on and complete.
+    /// Returns everything that prevents serving with the files of `[tls]`, which is on and complete.
     pub tls_files: fn(&Tls) -> Vec<Fault>,
-    /// Everything that stands against posting with the files of `[notice]`, which has the address of a webhook.
+    /// Returns everything that prevents sending notices with the files of `[notice]`, which has the address of a
+    /// webhook.
     pub notice_files: fn(&Notice) -> Vec<Fault>,
 }
 
-/// What is wrong with a value that names something unusable. `Display` is a sentence for the operator.
+/// A value that names something unusable. `Display` is a sentence for the operator.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {found}; {hint}")]
 pub struct Fault {
-    /// The key that names it, with its section: `tls.cert_file`.
+    /// The key, with its section: `tls.cert_file`.
     pub key: &'static str,
-    /// What stands there, or is found there.
+    /// The value, or what was found there.
     pub found: String,
-    /// What would be right.
+    /// What was expected.
     pub expected: &'static str,
     /// The next step.
     pub hint: String,

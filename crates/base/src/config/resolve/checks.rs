@@ -10,7 +10,7 @@ use crate::config::settings::{
 use crate::config::units::format_duration;
 
 impl Resolver {
-    /// What no single value can be blamed for.
+    /// Checks what no single value can be blamed for.
     pub(super) fn cross_checks(&mut self, config: &Config, checks: &Checks) {
         self.check_listen(config);
         self.check_memory(config);
@@ -45,7 +45,7 @@ impl Resolver {
         }
     }
 
-    /// The duration of one key is not shorter than that of another.
+    /// Checks that the duration of one key is not shorter than that of another.
     fn at_least(&mut self, long: (&str, Duration), short: (&str, Duration), hint: &str) {
         if long.1 < short.1 {
             let expected = format!("at least {} ({})", short.0, format_duration(short.1));
@@ -78,7 +78,7 @@ impl Resolver {
         }
     }
 
-    /// What has to fit together in `[tls]`, and the files themselves.
+    /// Checks the settings of `[tls]` against each other, then the files themselves.
     fn check_tls(&mut self, tls: &Tls, checks: &Checks) {
         let before = self.problems.len();
         if tls.mode == TlsMode::Off {
@@ -161,7 +161,7 @@ impl Resolver {
                 "nothing would be released, since that would be as soon as a task stops",
             );
         }
-        // Only a cluster that was found has a name with a dot.
+        // Only a discovered cluster has a name with a dot.
         let known = |name: &String| {
             config.clusters.iter().any(|cluster| cluster.name == *name)
                 || (config.discovery.kubernetes && name.contains('.'))
@@ -176,7 +176,7 @@ impl Resolver {
         }
     }
 
-    /// What has to fit together in `[notice]`, and the files themselves.
+    /// Checks the settings of `[notice]` against each other, and the files themselves.
     fn check_notice(&mut self, notice: &Notice, checks: &Checks) {
         if notice.url_file.is_some() {
             for fault in (checks.notice_files)(notice) {

@@ -23,7 +23,7 @@ pub enum Advertise {
 }
 
 settings! {
-    /// The keys of which an [`Advertise`] is made.
+    /// The keys from which an [`Advertise`] is built.
     struct Keys = "advertise" {
         /// How breakpoints are told apart in dashboard answers: `single`, `ports` or `host`.
         mode: AdvertiseMode = AdvertiseMode::Single, choice();
@@ -47,7 +47,7 @@ words! {
     }
 }
 
-/// What `host` takes.
+/// Expected form of `host`, for messages.
 const HOST: &str = "a host name with {id} once in it, such as \"{id}.debug.example.com\"";
 
 impl Section for Advertise {
