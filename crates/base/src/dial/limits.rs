@@ -1,4 +1,4 @@
-//! What holds for every connection to a server.
+//! Constants of every connection to a server.
 
 use std::time::Duration;
 
@@ -11,5 +11,5 @@ pub const STEP: Duration = Duration::from_secs(10);
 pub const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("ray-relay/", env!("CARGO_PKG_VERSION")));
 
-/// What is read ahead of an answer, in bytes: each answer under way takes as much, and a caller may not read its own.
+/// Size of the read buffer in bytes: each response in progress holds one, and its caller may not read it.
 pub const MAX_BUFFER: usize = 32 * 1024;

@@ -1,7 +1,7 @@
-//! The HTTP proxy on the way to a server, as the environment names it: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, and what
-//! `NO_PROXY` excepts. Whatever goes to the server goes through it as through a tunnel (CONNECT), also without TLS.
+//! The HTTP proxy in front of a server, as the environment names it: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, and the
+//! exceptions of `NO_PROXY`. All traffic to the server goes through a CONNECT tunnel, also without TLS.
 //!
-//! The user name and password of a proxy are in nothing that is shown.
+//! The user name and password of a proxy are never shown.
 
 use std::env::{self, VarError};
 use std::fmt;
@@ -26,29 +26,30 @@ use crate::wire::prefixed::Prefixed;
 use crate::wire::relay_url::is_this_machine;
 use crate::wire::text::{innermost_cause, shortened};
 
-/// The deadline of the look-up of a name that may be excepted by its address.
+/// The deadline of the DNS lookup of a name whose address may be excepted.
 const LOOKUP: Duration = Duration::from_secs(2);
 
 /// Longest scheme from a variable that is shown, in characters.
 const MAX_SCHEME_CHARS: usize = 20;
 
-/// Where the proxy for a server stands, by its scheme; the first that is not empty holds.
+/// Variables that may name the proxy, by the server's scheme; the first that is not empty counts.
 const FOR_HTTPS: [&str; 4] = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
 const FOR_HTTP: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 const EXCEPTED: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
-/// Why a server is not reached through the proxy before it. `Display` says so; [`Self::hint`] is the next step.
+/// The reason why a server cannot be reached through its proxy. `Display` describes it; [`Self::hint`] is the next
+/// step.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ProxyError {
-    /// What the variable holds is no such proxy.
+    /// The variable does not name an HTTP proxy.
     #[error("{variable} names no http proxy{found}")]
     Unusable {
         /// The variable of the environment.
         variable: &'static str,
-        /// The scheme of what it names, where that has one; nothing else of it.
+        /// The scheme in the variable, if there is one; nothing else of its value.
         found: String,
     },
-    /// It takes no connections.
+    /// The proxy accepts no connections.
     #[error("cannot reach the proxy {proxy}: {cause}")]
     Unreachable {
         /// Its host and port.
@@ -58,17 +59,17 @@ pub enum ProxyError {
         /// The operating system's error message.
         cause: String,
     },
-    /// What answers speaks no HTTP, or too late, or not to its end.
+    /// The response is not HTTP, too late or incomplete.
     #[error("the proxy {proxy} opens no tunnel: {cause}")]
     Broken {
         /// Its host and port.
         proxy: String,
         /// The variable of the environment.
         variable: &'static str,
-        /// What came in place of an answer.
+        /// What was received in place of a response.
         cause: String,
     },
-    /// It says no, or does not reach the server either.
+    /// The proxy refuses, or cannot reach the server either.
     #[error("the proxy {proxy} answers {status} when asked for {target}")]
     Refused {
         /// Its host and port.
@@ -83,13 +84,13 @@ pub enum ProxyError {
 }
 
 impl ProxyError {
-    /// Whether the proxy has tried to reach the server and does not: it is not the proxy that is in the way.
+    /// Whether the proxy tried to reach the server and failed, so that the proxy is not to blame.
     pub fn is_behind(&self) -> bool {
-        // 500 to 504: RFC 9110 section 15.6; proxies give each of them for a server that they do not reach.
+        // 500 to 504: RFC 9110 section 15.6; proxies use any of them for a server that they cannot reach.
         matches!(self, Self::Refused { status, .. } if status.is_server_error())
     }
 
-    /// Whether it may be otherwise in a moment, with nothing done about it here.
+    /// Whether a retry may succeed without a change here.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Unusable { .. } => false,
@@ -125,7 +126,7 @@ impl ProxyError {
 #[derive(Clone)]
 pub struct Proxy {
     variable: &'static str,
-    /// With nothing but its address.
+    /// The proxy's address alone.
     uri: Uri,
     authorization: Option<HeaderValue>,
 }
@@ -136,7 +137,7 @@ impl fmt::Display for Proxy {
     }
 }
 
-/// By which proxies servers are reached. Cheap to clone.
+/// The proxies for servers. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Proxies(Arc<ProxyVariables>);
 
@@ -145,16 +146,16 @@ struct ProxyVariables {
     for_https: Option<Result<Proxy, ProxyError>>,
     for_http: Option<Result<Proxy, ProxyError>>,
     except: Exceptions,
-    /// Of all servers, this machine too.
+    /// Whether the proxy is used for all servers, including this machine.
     always: bool,
 }
 
-/// One way to a server of a name.
+/// One route to a server with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DialRoute {
-    /// To this address of it.
+    /// To this address of the server.
     Direct(SocketAddr),
-    /// Through the proxy, which looks the name up.
+    /// Through the proxy, which resolves the name.
     Proxy,
 }
 
@@ -168,12 +169,12 @@ impl fmt::Display for DialRoute {
 }
 
 impl Proxies {
-    /// None at all.
+    /// No proxies.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The one that `text` is, for every server; `place`: where that stands, for messages.
+    /// Uses the proxy in `text` for every server; `place`: where the text was given, for messages.
     pub fn given(place: &'static str, text: &str) -> Self {
         let proxy = Proxy::read(place, text);
         Self(Arc::new(ProxyVariables {
@@ -184,17 +185,17 @@ impl Proxies {
         }))
     }
 
-    /// As the environment says now.
+    /// Reads the environment's current variables.
     pub fn from_env() -> Self {
         Self::of(|name| match env::var(name) {
             Ok(text) => Some(text),
             Err(VarError::NotPresent) => None,
-            // No URL looks like that, and no exception.
+            // This is no valid URL, and no exception.
             Err(VarError::NotUnicode(_)) => Some("?".to_owned()),
         })
     }
 
-    /// As `variable` says of each name.
+    /// Reads the variables through `variable`.
     pub(super) fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
         let first = |names: &[&'static str]| {
             names.iter().find_map(|name| {
@@ -213,8 +214,8 @@ impl Proxies {
         }))
     }
 
-    /// The proxy on the way to the server of `uri`; `None`: it is reached directly, as this machine always is. A name that is
-    /// not excepted itself is looked up where one of its addresses may be.
+    /// The proxy in front of the server of `uri`; `None`: it is reached directly, as this machine always is. A name
+    /// that is not excepted is resolved if one of its addresses may be.
     ///
     /// # Errors
     /// [`ProxyError::Unusable`].
@@ -242,10 +243,10 @@ impl Proxies {
         proxy.clone().map(Some)
     }
 
-    /// All ways to the server of `uri`: to each of its addresses, or the one by the proxy.
+    /// All routes to the server of `uri`: one to each of its addresses, or the one through the proxy.
     ///
     /// # Errors
-    /// Its name cannot be looked up, or the proxy is none.
+    /// The name cannot be resolved, or the proxy is unusable.
     pub async fn routes(&self, uri: &Uri) -> io::Result<Vec<DialRoute>> {
         match self.towards(uri).await {
             Ok(None) => {
@@ -259,7 +260,7 @@ impl Proxies {
 }
 
 impl Proxy {
-    /// What the variable of that name says.
+    /// Parses the value of the variable.
     fn read(variable: &'static str, text: &str) -> Result<Self, ProxyError> {
         let unusable = |found: String| ProxyError::Unusable { variable, found };
         let scheme = text.split_once("://").map(|(scheme, _)| scheme);
@@ -270,7 +271,7 @@ impl Proxy {
             )));
         }
         let read = Matcher::builder().http(text.to_owned()).build();
-        // Any address will do: nothing is excepted.
+        // Any address will do, since there are no exceptions.
         let read = read.intercept(&Uri::from_static("http://relay/"));
         let read = read.ok_or_else(|| unusable(String::new()))?;
         if host(read.uri()).is_empty() {
@@ -283,7 +284,7 @@ impl Proxy {
         })
     }
 
-    /// The variable of the environment that names it.
+    /// The environment variable that names it.
     pub fn variable(&self) -> &'static str {
         self.variable
     }
@@ -293,7 +294,7 @@ impl Proxy {
         self.uri.clone()
     }
 
-    /// That it takes no connections.
+    /// The error for a proxy that accepts no connections.
     pub(super) fn unreachable(&self, cause: String) -> ProxyError {
         ProxyError::Unreachable {
             proxy: self.to_string(),
@@ -302,7 +303,7 @@ impl Proxy {
         }
     }
 
-    /// Has the proxy at the other end of `stream` connect to the server of `uri`.
+    /// Requests a tunnel to the server of `uri` from the proxy at the other end of `stream`.
     ///
     /// # Errors
     /// [`ProxyError`], at the deadline at the latest.
@@ -331,7 +332,7 @@ impl Proxy {
         }
     }
 
-    /// The tunnel to `target`, or the status in place of one.
+    /// Returns the tunnel to `target`, or the status of a refusal.
     async fn asked(
         &self,
         stream: TcpStream,
@@ -375,7 +376,7 @@ pub(super) fn host(uri: &Uri) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// The port of `uri`, or that of its scheme.
+/// The port of `uri`, or the default of its scheme.
 pub(super) fn port(uri: &Uri) -> u16 {
     let of_scheme = match uri.scheme_str() {
         Some("https") => 443,

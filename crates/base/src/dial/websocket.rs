@@ -1,4 +1,4 @@
-//! A WebSocket at a relay: what is asked, and what a refusal says.
+//! A WebSocket to a relay: the request, and the text of a refusal.
 
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue};
 use hyper::header::{SEC_WEBSOCKET_PROTOCOL, USER_AGENT};
@@ -20,25 +20,25 @@ pub type Socket = WebSocketStream<Stream>;
 
 const MAX_REFUSAL_BYTES: usize = 4096;
 
-/// Why a connection has become no WebSocket.
+/// The reason why a WebSocket was not opened.
 #[derive(Debug)]
 pub enum NotOpened {
-    /// Another answer than to a WebSocket, with the words of a relay in it, if any.
+    /// An HTTP response other than the upgrade, with the relay's error text, if any.
     Refused {
         status: StatusCode,
         words: String,
         headers: HeaderMap,
     },
-    /// The connection is gone, by the system's words.
+    /// The connection broke, with the system's error message.
     Broken(String),
     /// Nothing came within [`STEP`].
     Silent,
-    /// What came is no answer of a relay's, and why.
+    /// The response is not a relay's, with the reason.
     Strange(String),
 }
 
-/// The request for a WebSocket at `path` of `relay`, which speaks `protocol`. Without the relay's address in it, which may be
-/// one of many: `Host` is what the URL says. `None`: that cannot be asked.
+/// Builds the request for a WebSocket at `path` of `relay` with `protocol`. It contains no resolved address, since the
+/// relay may have several: `Host` comes from the URL. `None`: the URL, or its host, is not valid in a request.
 pub fn request(
     relay: &RelayUrl,
     path: &str,
@@ -63,7 +63,7 @@ pub fn request(
     Some(request)
 }
 
-/// Has the relay at the other end of `stream` make a WebSocket of it.
+/// Upgrades `stream` to a WebSocket at the relay.
 ///
 /// # Errors
 /// [`NotOpened`], at the deadline at the latest.
@@ -100,7 +100,7 @@ impl NotOpened {
     }
 }
 
-/// The relay's own words in the body of a refusal: `{"error": …}`, or a text.
+/// The relay's error text in the body of a refusal: `{"error": …}`, or plain text.
 fn words_of(body: &[u8]) -> String {
     #[derive(serde::Deserialize)]
     struct Answer {
