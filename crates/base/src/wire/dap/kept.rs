@@ -1,8 +1,7 @@
-//! What a debugger says while no client hears it, as far as the next client has to know.
+//! The messages of a debugger without a client, as far as the next client needs them.
 //!
-//! Pure. Stops and what ends them are folded, output and the subprocesses that wait to be debugged are kept as they came,
-//! within [`MAX_KEPT_BYTES`]; the oldest goes first, and how much went is known. Answers to the client that is gone
-//! are dropped.
+//! Pure. Stops and what ends them are folded. Output, and subprocesses that wait to be debugged, are stored unchanged,
+//! within [`MAX_KEPT_BYTES`]; the oldest are dropped first, and counted. Responses to the former client are dropped.
 
 use std::collections::VecDeque;
 
@@ -11,35 +10,35 @@ use super::names::{Event, Reverse};
 use super::peek::{Depth, MessageType, Peek, Walk};
 use super::stands::Stands;
 
-/// Bytes of messages that are kept of one debugger, stops included.
+/// Bytes of messages stored for one debugger, stops included.
 pub const MAX_KEPT_BYTES: usize = 32 * 1024;
 
-/// What is kept of one debugger.
+/// The stored messages of one debugger.
 #[derive(Debug, Default)]
 pub struct Kept {
-    /// The threads that stand.
+    /// The paused threads.
     pub stands: Stands,
     messages: VecDeque<Box<[u8]>>,
-    /// Bytes of these.
+    /// Bytes of `messages`.
     size: usize,
-    /// Messages that there was no room for.
+    /// Messages dropped for lack of space.
     cut: usize,
 }
 
-/// What a message means for the keeper of the debugger.
+/// The meaning of a message for the owner of the debugger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
     /// A thread has stopped.
     Stopped,
-    /// The program runs.
+    /// The program continues.
     Runs,
-    /// The debugger is done with the program.
+    /// The debugger has finished with the program.
     Ended,
     /// Nothing.
     Nothing,
 }
 
-/// Whether [`Kept::take`] has to see a message of this type and name.
+/// Whether [`Kept::take`] needs messages of this type and name.
 pub fn matters(kind: MessageType, name: &[u8]) -> bool {
     match kind {
         MessageType::Event => matches!(
@@ -58,7 +57,7 @@ pub fn matters(kind: MessageType, name: &[u8]) -> bool {
 }
 
 impl Kept {
-    /// Of a debugger whose threads stand like this.
+    /// Without messages, for a debugger with these paused threads.
     pub fn of(stands: Stands) -> Self {
         Self {
             stands,
@@ -66,8 +65,8 @@ impl Kept {
         }
     }
 
-    /// Of a debugger whose threads stand like this and which has said `messages` behind `cut` others, as another process has
-    /// kept them.
+    /// Restores the store of another process: the paused threads, `messages`, and the number `cut` of messages dropped
+    /// before them.
     pub fn restored(stands: Stands, cut: usize, messages: impl Iterator<Item = Box<[u8]>>) -> Self {
         let mut kept = Self::of(stands);
         kept.cut = cut;
@@ -77,7 +76,7 @@ impl Kept {
         kept
     }
 
-    /// Takes in the message with this body.
+    /// Processes the message with this body.
     pub fn take(&mut self, body: &[u8]) -> Meaning {
         let known = Walk::new(Depth::Whole).peek(body, body.len());
         let Peek::Known(kind, name) = known else {
@@ -103,13 +102,13 @@ impl Kept {
         Meaning::Nothing
     }
 
-    /// A thread stands, as the `stopped` event with this body says.
+    /// Records a stopped thread from the `stopped` event with this body.
     pub fn stopped(&mut self, body: &[u8]) {
         self.stands.stopped(body);
         self.make_room();
     }
 
-    /// There was no memory for a message.
+    /// Counts a message for which there was no memory.
     pub fn passed_over(&mut self) {
         self.cut += 1;
     }
@@ -133,14 +132,14 @@ impl Kept {
         }
     }
 
-    /// The messages that came, the oldest first, and how many were cut before them. They are not kept any longer.
+    /// Removes and returns the stored messages, the oldest first, with the number of messages dropped before them.
     pub fn messages(&mut self) -> (usize, impl Iterator<Item = Box<[u8]>> + use<>) {
         let messages = std::mem::take(&mut self.messages);
         self.size -= messages.iter().map(|one| one.len()).sum::<usize>();
         (std::mem::take(&mut self.cut), messages.into_iter())
     }
 
-    /// The subprocesses that a client was to be told of.
+    /// The subprocesses of which a client was to be notified.
     pub fn subprocesses(&self) -> impl Iterator<Item = u32> {
         self.messages.iter().filter_map(|body| {
             let message = parse(body).ok()?;
@@ -150,12 +149,12 @@ impl Kept {
         })
     }
 
-    /// The messages of the stops, the last one last.
+    /// The messages of the stops, the latest last.
     pub fn stops(self) -> impl Iterator<Item = Box<[u8]>> {
         self.stands.into_messages()
     }
 
-    /// Whether no thread is known to stand.
+    /// Whether no thread is known to be paused.
     pub fn runs(&self) -> bool {
         self.stands.is_empty()
     }

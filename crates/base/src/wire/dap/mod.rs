@@ -1,4 +1,4 @@
-//! The Debug Adapter Protocol alone: frames, messages, and how much of one is read.
+//! The Debug Adapter Protocol alone: frames, messages, and partial parsing.
 
 pub mod codec;
 pub mod conversation;

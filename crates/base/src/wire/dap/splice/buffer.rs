@@ -1,7 +1,7 @@
-//! The bytes of one direction that are under way: read, and not yet written or decided on.
+//! The bytes of one direction in transit: read, and not yet written or decided on.
 //!
-//! Used by [`super::lane::Lane`]. Invariant: an empty buffer holds no memory once it is [parked](Buffer::park). Memory comes
-//! from a small stock of the thread, so that messages that pass cost no allocation.
+//! Used by [`super::lane::Lane`]. Invariant: an empty buffer holds no memory once it is [parked](Buffer::park). Memory
+//! comes from a small pool of the thread, so that passing messages cost no allocation.
 
 use std::cell::RefCell;
 
@@ -10,19 +10,19 @@ use crate::memory::{Account, MemoryUse, Short, Taken};
 /// Size of an ordinary buffer, in bytes.
 pub(super) const SIZE: usize = 256 * 1024;
 
-/// Bytes read at once at most: a direction takes its turn in steps of this size.
+/// Most bytes per read: a direction yields after steps of this size.
 const READ: usize = 128 * 1024;
 
-/// Below this much free space the buffer is compacted, and grown if that does not help.
+/// Free space in bytes below which the buffer is compacted, and grown if that does not help.
 const ROOM: usize = 64 * 1024;
 
-/// Size of one for which there is no such memory: with it everything still passes.
+/// Size of a buffer when memory is short: everything still passes with it.
 const SMALLEST: usize = 2 * ROOM;
 
-/// A rest of at most this many bytes waits in memory of its own size.
+/// Largest rest, in bytes, that waits in memory of its own size.
 const SMALL: usize = 32 * 1024;
 
-/// Buffers that a thread keeps for the next that needs one.
+/// Buffers that a thread pools.
 const STOCK: usize = 4;
 
 thread_local! {
@@ -39,7 +39,7 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// One that begins with `bytes`, and takes its memory from `account`.
+    /// A buffer that begins with `bytes`, and charges its memory to `account`.
     pub(super) fn new(bytes: Vec<u8>, account: &Account) -> Self {
         let end = bytes.len();
         let mut taken = account.nothing(MemoryUse::Messages);
@@ -56,7 +56,7 @@ impl Buffer {
         &self.storage[self.start..self.end]
     }
 
-    /// Takes `n` bytes off the front.
+    /// Removes `n` bytes from the front.
     pub(super) fn consume(&mut self, n: usize) {
         debug_assert!(n <= self.end - self.start);
         self.start += n;
@@ -65,8 +65,8 @@ impl Buffer {
         }
     }
 
-    /// Where the next bytes are to be read to; then call [`Buffer::add`]. Not empty. `expected` is what will have to
-    /// be held in all, as far as that is known.
+    /// The space for the next read, not empty; then call [`Buffer::add`]. `expected` is the number of bytes to hold in
+    /// all, if known.
     ///
     /// # Errors
     /// [`Short`].
@@ -84,13 +84,14 @@ impl Buffer {
         Ok(&mut self.storage[self.end..most])
     }
 
-    /// Doubles, so that a long message is moved a bounded number of times per byte, but not far beyond what is expected.
+    /// Doubles, so that a long message is moved a bounded number of times per byte, but not far beyond the expected
+    /// size.
     fn grow(&mut self, expected: usize) -> Result<(), Short> {
         let least = self.end + ROOM;
         let mut larger = if least > SIZE {
             let wanted = (2 * self.end).min(expected.saturating_add(ROOM));
             let wanted = wanted.max(least);
-            // Both are there while the one is copied to the other.
+            // Both exist while one is copied to the other.
             self.taken.resize(self.storage.len() + wanted)?;
             vec![0; wanted].into_boxed_slice()
         } else {
@@ -123,7 +124,7 @@ impl Buffer {
         self.truncate(0);
     }
 
-    /// Prepares for a wait of any length: keeps as much memory as there are bytes, where these are few.
+    /// Prepares for a wait of any length: shrinks to the size of the content, if that is small.
     pub(super) fn park(&mut self) {
         let filled = self.filled();
         if self.storage.len() < SIZE && !filled.is_empty() || filled.len() > SMALL {
@@ -158,7 +159,7 @@ fn take() -> Box<[u8]> {
 
 fn give_back(storage: Box<[u8]>) {
     if storage.len() == SIZE {
-        // Not at the end of the thread, when the stock is gone: then the memory is freed.
+        // At the end of the thread the pool may be gone: then the memory is freed.
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < STOCK {

@@ -1,4 +1,4 @@
-//! One direction of a splice: what was read and not yet written, what is to be told of it, and how it ends.
+//! One direction of a splice: its bytes in transit, its pending events, and its end.
 //!
 //! Used by [`super::Splice`], which polls both of them.
 
@@ -18,21 +18,21 @@ use crate::wire::turn::{Pace, SEALED_TURN, TURN};
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) scanner: Scanner,
-    /// First what passes and is to be written, then what is not decided on.
+    /// First the bytes that pass and are to be written, then the undecided ones.
     pub(super) buffer: Buffer,
-    /// How much of it passes.
+    /// How many of its bytes pass.
     pub(super) passing: usize,
-    /// How much is to come of a message that is dropped, as there was no memory for it.
+    /// Bytes to come of a message that is dropped for lack of memory.
     pub(super) skip: usize,
-    /// For the captured message that is being looked at.
+    /// Memory of the captured message that is being inspected.
     looked_at: Taken,
     pub(super) account: Account,
-    /// What the scanner found behind that; told once everything before it is written.
+    /// The scanner's result behind that; reported once everything before it is written.
     found: Option<LaneItem>,
-    /// Whole frames of the relay's own, for the space between two frames; so much of them is written.
+    /// Whole frames of the relay's own, for the gap between two frames.
     pub(super) inserts: Vec<u8>,
     inserted: usize,
-    /// Something was written since the last flush.
+    /// Whether something was written since the last flush.
     unflushed: bool,
     pace: Pace,
     eof: Eof,
@@ -44,14 +44,14 @@ pub(super) struct Lane {
 enum LaneItem {
     /// A captured frame: its length, and that of its header.
     Captured { head: usize, frame: usize },
-    /// The end of what can be understood.
+    /// The stream cannot be followed further.
     Malformed(FrameError),
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Eof {
     Open,
-    /// There was no memory for a message. Nothing is read any more, unless it is [gone on](Lane::go_on).
+    /// There was no memory for a message. Nothing is read until [`go_on`](Lane::go_on).
     Short,
     Seen,
     Told,
@@ -106,7 +106,7 @@ impl Lane {
         let turn = self.advance(cx, from, to, &passes);
         if turn.is_pending() {
             self.pace.pause();
-            // In the middle of a message it goes on at once.
+            // In the middle of a message it continues at once.
             if !self.pace.goes_on() || self.buffer.filled().is_empty() {
                 self.buffer.park();
             }
@@ -114,12 +114,12 @@ impl Lane {
         turn
     }
 
-    /// Everything that passes and was read is written.
+    /// Whether all passing bytes that were read are written.
     pub(super) fn is_written(&self) -> bool {
         self.passing == 0
     }
 
-    /// The same of what was inserted, and none of it waits in the connection.
+    /// Whether the inserted frames are written too, and everything is flushed.
     pub(super) fn has_sent(&self) -> bool {
         self.is_written() && self.inserts.is_empty() && !self.unflushed
     }
@@ -135,7 +135,7 @@ impl Lane {
         R: PeerStream,
         T: PeerStream,
     {
-        // The next poll has looked at what was captured.
+        // The session has inspected the captured message before it polls again.
         self.looked_at.insist(0);
         ready!(self.pace.poll_begin(cx));
         loop {
@@ -176,7 +176,7 @@ impl Lane {
                     return Poll::Ready(Turn::Eof);
                 }
                 Eof::Told => {
-                    // What is left is part of a frame that will never be whole.
+                    // The remaining bytes are part of a frame that will never be complete.
                     self.buffer.clear();
                     return Poll::Pending;
                 }
@@ -212,8 +212,8 @@ impl Lane {
         }
     }
 
-    /// Goes through what was read, up to where something has to be done first. What is captured goes on as it came where its body
-    /// `passes`.
+    /// Scans the bytes read, up to where something has to be done first. A captured frame is forwarded unchanged if
+    /// its body `passes`.
     fn scan(&mut self, passes: &impl Fn(&[u8]) -> bool) {
         if self.eof == Eof::Short {
             return;
@@ -230,7 +230,7 @@ impl Lane {
             match self.scanner.step(rest) {
                 Ok(ScanStep::Forward(n)) => self.passing += n,
                 Ok(ScanStep::More) => return,
-                // It would not be forwarded with another header.
+                // With another header it would not be forwarded.
                 Ok(ScanStep::Captured { head, frame })
                     if is_plain_header(&rest[..head]) && passes(&rest[head..frame]) =>
                 {
@@ -244,12 +244,12 @@ impl Lane {
         }
     }
 
-    /// The relay's own frames go before anything else does.
+    /// Whether the relay's own frames may go now, before anything else.
     fn inserts_now(&self) -> bool {
         !self.inserts.is_empty() && self.scanner.between_frames()
     }
 
-    /// Writes all that may go.
+    /// Writes everything that may go.
     fn poll_write<T: PeerStream>(
         &mut self,
         cx: &mut Context<'_>,
@@ -301,7 +301,7 @@ impl Lane {
         Poll::Ready(Ok(read))
     }
 
-    /// There is no memory for the message that has begun, all before which is written. What is here of it goes.
+    /// Gives up the message in progress for lack of memory; everything before it is written. Its bytes are dropped.
     fn short(&mut self, short: Short) -> Turn {
         self.eof = Eof::Short;
         let frame = self.scanner.give_up();
@@ -311,21 +311,21 @@ impl Lane {
         Turn::Malformed(short.into())
     }
 
-    /// Goes on behind the message for which there was no memory, where one was.
+    /// Continues behind a message for which there was no memory, if there was one.
     pub(super) fn go_on(&mut self) {
         if self.eof == Eof::Short {
             self.eof = Eof::Open;
         }
     }
 
-    /// The end of what can be understood. The session ends; that does not wait for a peer that takes nothing.
+    /// Ends the direction, since the stream cannot be followed. That does not wait for a peer that accepts nothing.
     fn malformed(&mut self, error: FrameError) -> Turn {
         self.eof = Eof::Told;
         self.buffer.truncate(self.passing);
         Turn::Malformed(error)
     }
 
-    /// What is to be written next, one way or the other: it begins with the rest of a message that is written in part.
+    /// The bytes to write next: they begin with the rest of a message that is written in part.
     pub(super) fn rest(&self) -> &[u8] {
         match self.inserted {
             0 => &self.buffer.filled()[..self.passing],
@@ -333,7 +333,7 @@ impl Lane {
         }
     }
 
-    /// What comes is for another peer from now on, and goes by `rules`. What the one before has not taken is dropped.
+    /// Serves another peer from now on, by `rules`. Bytes that the previous one did not accept are dropped.
     pub(super) fn redirect(&mut self, rules: Rules) {
         self.drop_rest();
         self.go_on();
@@ -342,7 +342,7 @@ impl Lane {
         self.scanner.follow(rules);
     }
 
-    /// Nothing can be written any more. What was not looked at yet stays, for [`super::Splice::into_client`].
+    /// Drops everything to be written, when nothing can be. Unscanned bytes stay, for [`super::Splice::into_client`].
     fn drop_rest(&mut self) {
         self.buffer.consume(self.passing);
         self.passing = 0;
