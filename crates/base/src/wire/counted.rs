@@ -1,8 +1,8 @@
-//! The stream below a WebSocket, which takes from an account's memory what the WebSocket has to hold: the message that has begun,
-//! and what the other side does not take.
+//! The stream below a WebSocket. It charges to an account the memory that the WebSocket has to hold: the message in
+//! progress, and what the peer has not accepted yet.
 //!
-//! It follows the frames by their heads alone (RFC 6455 section 5.2) and leaves every byte as it is. Where there is no memory,
-//! reading fails with the [`Short`](crate::memory::Short) that says so.
+//! It follows the frames by their headers alone (RFC 6455 section 5.2) and leaves every byte unchanged. Without
+//! memory, reading fails with the [`Short`](crate::memory::Short) that describes it.
 
 use std::io;
 use std::pin::Pin;
@@ -12,38 +12,38 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::memory::{Account, MemoryUse, Taken};
 
-/// What always passes: a WebSocket may say that it is alive whatever its owner holds elsewhere.
+/// Always available, in bytes: a WebSocket can answer pings whatever its owner holds elsewhere.
 const LITTLE: usize = 4 * 1024;
 
-/// The longest head of a frame.
+/// The longest header of a frame.
 const HEAD: usize = 14;
 
-/// See the module.
+/// The stream below a WebSocket.
 #[derive(Debug)]
 pub struct Counted<S> {
     inner: S,
     frames: CountedFrames,
-    /// What could not be written.
+    /// Bytes that could not be written.
     unwritten: usize,
     taken: Taken,
-    /// What always passes, in bytes.
+    /// Always available, in bytes.
     little: usize,
 }
 
-/// How far the frames were followed.
+/// The position in the frames.
 #[derive(Debug, Default)]
 struct CountedFrames {
     head: [u8; HEAD],
-    /// How much of the head is there.
+    /// Bytes of the header received.
     got: usize,
-    /// What is still to come of the frame whose head is there.
+    /// Bytes remaining of the frame whose header is complete.
     left: u64,
-    /// What has come of the message that has begun.
+    /// Bytes received of the message in progress.
     message: usize,
 }
 
 impl<S> Counted<S> {
-    /// `inner`, for what is held of it taken from `account`.
+    /// Wraps `inner`, and charges the memory that it needs to `account`.
     pub fn new(inner: S, account: &Account) -> Self {
         Self {
             inner,
@@ -54,7 +54,8 @@ impl<S> Counted<S> {
         }
     }
 
-    /// The same, of which messages of at most `little` bytes always pass, for what is not to break by what others hold.
+    /// The same, but messages of at most `little` bytes always pass, for links that must not break because of other
+    /// memory use.
     #[must_use]
     pub fn always(self, little: usize) -> Self {
         let little = little.max(LITTLE);
@@ -100,12 +101,12 @@ impl CountedFrames {
         }
     }
 
-    /// Of a message of bytes or text, and not about the WebSocket itself.
+    /// Whether the frame is data (text or binary) rather than a control frame.
     fn is_data(&self) -> bool {
         self.head[0] & 0x08 == 0
     }
 
-    /// The length of the frame, once its head is there.
+    /// The length of the frame, once its header is complete.
     fn length(&self) -> Option<u64> {
         let second = *self.head[..self.got].get(1)?;
         let (wide, short) = match second & 0x7f {
@@ -147,7 +148,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
             Poll::Ready(Err(_)) => 0,
             Poll::Pending => buf.len(),
         };
-        // It is there already, and bounded by what one message may be.
+        // The data exists already, and its size is bounded by the message limit.
         let held = self.frames.message + self.unwritten;
         self.taken.insist(held);
         wrote

@@ -1,11 +1,11 @@
-//! What one side of a link may say in a second. Pure: the caller brings the time.
+//! The rate limit of one side of a link. Pure: the caller supplies the time.
 
 use tokio::time::Instant;
 
-/// Bytes of a message that cost as much as a message does.
+/// Message size in bytes that costs as much as another message.
 const WEIGHT: usize = 4096;
 
-/// A bucket that every message takes from and time fills: messages, and their bytes.
+/// A token bucket: messages and their bytes take from it, and time refills it.
 #[derive(Debug)]
 pub(super) struct Meter {
     burst: f64,
@@ -15,7 +15,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// One that lets `burst` messages through at once, and `per_second` all the time.
+    /// A meter that accepts a burst of `burst` messages, and a sustained rate of `per_second`.
     pub(super) fn new(burst: u32, per_second: u32, now: Instant) -> Self {
         let burst = f64::from(burst);
         Self {
@@ -26,7 +26,7 @@ impl Meter {
         }
     }
 
-    /// Whether a message of `length` bytes is still within what may be said.
+    /// Whether a message of `length` bytes is within the limit.
     pub(super) fn takes(&mut self, length: usize, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.at);
         self.at = now;

@@ -1,4 +1,4 @@
-//! One WebSocket that carries a link, until it is lost.
+//! Carries a link over one WebSocket, until that is lost.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -19,21 +19,21 @@ use crate::wire::text::one_line;
 use crate::wire::tunnel::messages::{read, written};
 use crate::wire::tunnel::{MAX_FRAME_BYTES, close_frame};
 
-/// Why a transport carries a link no longer.
+/// The reason why a transport no longer carries a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cut {
     /// Both directions have ended.
     Done,
-    /// It is lost, for this reason: another one may carry the link on.
+    /// The transport is lost, for this reason; another may carry the link on.
     Lost(String),
-    /// The other side has ended the link, with this sentence.
+    /// The peer has ended the link, with this sentence.
     Ended(String),
     /// The link is over on this side, or another transport carries it.
     Over,
 }
 
-/// Carries the link of `attachment` over `socket` until that is lost, or nothing is left to carry. Cancelled, it leaves the link with what was
-/// not sent, and [`attach`](super::LinkHandle::attach) gives it to another transport.
+/// Carries the link of `attachment` over `socket` until the socket is lost, or nothing is left to carry. When
+/// cancelled, unsent bytes stay in the link, and [`attach`](super::LinkHandle::attach) gives it to another transport.
 pub async fn carry<S>(attachment: Attachment, socket: WebSocketStream<S>) -> Cut
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -55,7 +55,7 @@ where
         Cut::Lost(_) | Cut::Ended(_) => None,
     };
     if let Some(last) = last {
-        // A side that does not take it notices otherwise.
+        // A peer that does not accept it notices otherwise.
         let _ = timeout(HEARTBEAT, sink.send(Message::Close(Some(last)))).await;
     }
     cut
@@ -155,14 +155,14 @@ where
     }
 }
 
-/// What `next` gives, unless the other side of `link` is silent for too long.
+/// Waits for `next`, unless the other side of `link` is silent for too long.
 async fn in_time<T>(link: &LinkHandle, next: impl Future<Output = T>) -> Option<T> {
     let mut next = pin!(next);
     let mut doubted = link.doubted();
     let silent_since = Instant::now();
     loop {
         let until = match *doubted.borrow_and_update() {
-            // It was asked then.
+            // A ping was sent at that time.
             Some(at) if at > silent_since => (at + DOUBTED).min(silent_since + SILENCE),
             _ => silent_since + SILENCE,
         };

@@ -1,7 +1,7 @@
-//! Which bytes were written, received and taken, and which are kept until then. Pure.
+//! Positions of the bytes written, received and acknowledged, and storage until then. Pure.
 //!
-//! Positions count from the beginning of a direction; its end counts as one position more, so that it is acknowledged and said
-//! again as a byte would be.
+//! Positions count from the beginning of a direction. Its end counts as one position, so that it is acknowledged and
+//! resent like a byte.
 
 use std::collections::VecDeque;
 
@@ -9,34 +9,34 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::memory::Short;
 
-/// What an emptied buffer keeps of its room, in bytes.
+/// Capacity that an emptied buffer keeps, in bytes.
 const KEPT_ROOM: usize = 16 * 1024;
 
-/// The other side counts otherwise than this one. `Display` is the end of a sentence.
+/// The two sides disagree about positions. `Display` is the end of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
-    /// It has taken or received what was not sent, or less than it said before.
+    /// The peer has acknowledged or received bytes that were not sent, or fewer than it reported before.
     #[error("the other side counts {said} bytes, where it can be {from} to {to}")]
     Position {
-        /// What it says.
+        /// The position that the peer reported.
         said: u64,
-        /// The least that it can be.
+        /// The least possible position.
         from: u64,
-        /// The most that it can be.
+        /// The largest possible position.
         to: u64,
     },
-    /// It has sent more than there is room for.
+    /// The peer has sent more than the window allows.
     #[error("the other side sends more than was agreed")]
     TooMuch,
-    /// There is no memory for what it has sent.
+    /// There is no memory for the bytes received.
     #[error("what the other side sends is not held: {0}")]
     Short(Short),
-    /// It goes on behind its end.
+    /// The peer continues after its end.
     #[error("the other side goes on after its end")]
     AfterEnd,
 }
 
-/// What is to be sent next.
+/// The next item to send.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
     /// These bytes.
@@ -48,23 +48,23 @@ pub enum Next {
 /// The direction that this side writes.
 #[derive(Debug)]
 pub struct OutgoingOffsets {
-    /// What the other side may not have received, from `start` on.
+    /// Bytes that the peer may not have received, from `start` on.
     kept: VecDeque<u8>,
     start: u64,
-    /// What goes out next over the present transport.
+    /// Next position to send over the current transport.
     next: u64,
-    /// The most that ever went out.
+    /// Largest position ever sent.
     sent: u64,
-    /// What the other side has said that it took.
+    /// Position that the peer has acknowledged.
     taken: u64,
     window: usize,
     ended: bool,
-    /// It is not read any more: what the other side counts is of no matter.
+    /// The peer no longer reads: its positions are ignored.
     abandoned: bool,
 }
 
 impl OutgoingOffsets {
-    /// Nothing written yet; at most `window` bytes are not taken at a time.
+    /// Nothing is written yet; at most `window` bytes are unacknowledged at a time.
     pub fn new(window: usize) -> Self {
         Self {
             kept: VecDeque::new(),
@@ -78,12 +78,12 @@ impl OutgoingOffsets {
         }
     }
 
-    /// Behind the last byte.
+    /// Position behind the last byte.
     fn end(&self) -> u64 {
         self.start + self.kept.len() as u64
     }
 
-    /// Behind the last byte, or the end.
+    /// Position behind the last byte, or behind the end.
     fn total(&self) -> u64 {
         self.end() + u64::from(self.ended)
     }
@@ -96,19 +96,19 @@ impl OutgoingOffsets {
         }
     }
 
-    /// Takes of `bytes` what there is room for: so many.
+    /// Stores as many of `bytes` as fit, and returns their number.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let bytes = &bytes[..bytes.len().min(self.room())];
         self.kept.extend(bytes);
         bytes.len()
     }
 
-    /// Nothing more is written.
+    /// Ends the direction.
     pub fn finish(&mut self) {
         self.ended = true;
     }
 
-    /// What goes out next over the present transport, at most `most` bytes.
+    /// The next item for the current transport, at most `most` bytes.
     pub fn send(&mut self, most: usize) -> Option<Next> {
         let from = usize::try_from(self.next.saturating_sub(self.start)).ok()?;
         let length = self.kept.len().saturating_sub(from).min(most);
@@ -135,7 +135,7 @@ impl OutgoingOffsets {
         self.sent = self.sent.max(self.next);
     }
 
-    /// The other side has taken everything before `taken`: as much more may be written.
+    /// Records that the peer has consumed everything before `taken`: as much more may be written.
     ///
     /// # Errors
     /// [`Mismatch::Position`].
@@ -149,7 +149,7 @@ impl OutgoingOffsets {
         Ok(())
     }
 
-    /// A new transport: the other side has received everything before `received`, and the rest goes out again.
+    /// Resumes over a new transport: the peer has received everything before `received`, and the rest is sent again.
     ///
     /// # Errors
     /// [`Mismatch::Position`].
@@ -170,7 +170,7 @@ impl OutgoingOffsets {
         shrink(&mut self.kept);
     }
 
-    /// It is not read any more: what is kept goes.
+    /// Drops the stored bytes, since the peer no longer reads.
     pub fn abandon(&mut self) {
         self.start = self.end();
         self.kept = VecDeque::new();
@@ -178,12 +178,12 @@ impl OutgoingOffsets {
         (self.next, self.sent, self.taken) = (self.total(), self.total(), self.total());
     }
 
-    /// Whether the other side has taken everything, its end included.
+    /// Whether the peer has acknowledged everything, including the end.
     pub fn is_done(&self) -> bool {
         self.ended && self.taken == self.total()
     }
 
-    /// How many bytes the other side may not have received.
+    /// Number of bytes that the peer may not have received.
     pub fn kept(&self) -> usize {
         self.kept.len()
     }
@@ -192,21 +192,21 @@ impl OutgoingOffsets {
 /// The direction that the other side writes.
 #[derive(Debug)]
 pub struct IncomingOffsets {
-    /// Received and not taken.
+    /// Received and not consumed.
     held: VecDeque<u8>,
     received: u64,
-    /// What the other side was told last that was taken.
+    /// Position last acknowledged to the peer.
     told: u64,
-    /// That may not have come: the transport is another one.
+    /// The acknowledgement may be lost: the transport is a new one.
     tell_again: bool,
     window: usize,
     ended: bool,
-    /// The end was read too.
+    /// The end was consumed too.
     end_taken: bool,
 }
 
 impl IncomingOffsets {
-    /// Nothing received yet; at most `window` bytes are held at a time.
+    /// Nothing is received yet; at most `window` bytes are held at a time.
     pub fn new(window: usize) -> Self {
         Self {
             held: VecDeque::new(),
@@ -219,7 +219,7 @@ impl IncomingOffsets {
         }
     }
 
-    /// Everything before that was received.
+    /// Position before which everything was received.
     pub fn received(&self) -> u64 {
         self.received
     }
@@ -229,7 +229,7 @@ impl IncomingOffsets {
         self.received - self.held.len() as u64 - u64::from(end_waits)
     }
 
-    /// These bytes came.
+    /// Stores received bytes.
     ///
     /// # Errors
     /// [`Mismatch::TooMuch`], [`Mismatch::AfterEnd`].
@@ -237,7 +237,7 @@ impl IncomingOffsets {
         if self.ended {
             return Err(Mismatch::AfterEnd);
         }
-        // By what the other side was told: it cannot know more.
+        // According to the last acknowledgement: the peer cannot know more.
         if self.received - self.told + bytes.len() as u64 > self.window as u64 {
             return Err(Mismatch::TooMuch);
         }
@@ -246,7 +246,7 @@ impl IncomingOffsets {
         Ok(())
     }
 
-    /// The end came.
+    /// Records the end.
     ///
     /// # Errors
     /// [`Mismatch::AfterEnd`].
@@ -259,7 +259,8 @@ impl IncomingOffsets {
         Ok(())
     }
 
-    /// Gives the next bytes to `take`, which says how many of them it took; `None`: there are none now. At the end it gives none.
+    /// Passes the next bytes to `take`, which returns how many it consumed; `None`: there are none now. At the end it
+    /// passes none, and returns 0.
     pub fn read(&mut self, take: impl FnOnce(&[u8]) -> usize) -> Option<usize> {
         let (first, _) = self.held.as_slices();
         if first.is_empty() {
@@ -272,14 +273,14 @@ impl IncomingOffsets {
         Some(took)
     }
 
-    /// Takes everything, and drops it.
+    /// Consumes everything, and drops it.
     pub fn discard(&mut self) {
         self.held = VecDeque::new();
         self.end_taken = self.ended;
     }
 
-    /// What the other side is to be told that was taken: not of every message, but before it has to wait, and at the end; with
-    /// `all`, whatever it does not know.
+    /// The position to acknowledge, if an acknowledgement is due: not for every message, but before the peer has to
+    /// wait, and at the end; with `all`, any position that the peer does not know.
     pub fn tell(&mut self, all: bool) -> Option<u64> {
         let taken = self.taken();
         let news = taken - self.told;
@@ -291,22 +292,22 @@ impl IncomingOffsets {
         })
     }
 
-    /// A new transport: what was told over the last one may not have come.
+    /// Resumes over a new transport: the last acknowledgement may be lost.
     pub fn resume(&mut self) {
         self.tell_again = self.told > 0;
     }
 
-    /// Whether everything was taken, its end included, and the other side was told.
+    /// Whether everything was consumed and acknowledged, including the end.
     pub fn is_done(&self) -> bool {
         self.end_taken && self.told == self.received && !self.tell_again
     }
 
-    /// How many bytes were received and not taken.
+    /// Number of bytes received and not consumed.
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether everything was received, its end included.
+    /// Whether everything was received, including the end.
     pub fn is_whole(&self) -> bool {
         self.ended
     }

@@ -1,6 +1,6 @@
-//! WebSockets that were asked for, until the other side opens them.
+//! Requested WebSockets that the other side has not opened yet.
 //!
-//! Each has a name and a secret of its own, and comes once. `W` says who was asked, `T` is what comes of it.
+//! Each has an id and a secret, and is opened once. `W` identifies the peer that was asked, `T` is the outcome.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::messages::StreamId;
 use super::text::Hex;
 
-/// See the module.
+/// Requested WebSockets that are not open yet.
 #[derive(Debug)]
 pub struct Awaited<W, T>(Mutex<HashMap<StreamId, AwaitedEntry<W, T>>>);
 
@@ -21,7 +21,7 @@ struct AwaitedEntry<W, T> {
     deliver: oneshot::Sender<T>,
 }
 
-/// A WebSocket that is waited for. Dropped, it is no longer.
+/// A pending WebSocket. Dropping it cancels the wait.
 #[derive(Debug)]
 pub struct Expected<'a, W, T> {
     all: &'a Awaited<W, T>,
@@ -37,7 +37,7 @@ impl<W, T> Default for Awaited<W, T> {
 }
 
 impl<W, T> Awaited<W, T> {
-    /// Waits for what `asked` is about to open; `None`: the system has no randomness.
+    /// Registers a WebSocket that `asked` is about to open; `None`: the system has no randomness.
     pub fn expect(&self, asked: W) -> Option<Expected<'_, W, T>> {
         let (stream, secret) = (Hex::random()?, Hex::random()?);
         let (deliver, delivered) = oneshot::channel();
@@ -55,8 +55,8 @@ impl<W, T> Awaited<W, T> {
         })
     }
 
-    /// Who was asked for the one called `id`, and where it is waited for, if `shown` is its secret and the one that
-    /// shows it is the one that was asked. Once: the same, shown later, finds nothing. Of a wrong secret nothing becomes known.
+    /// Removes the entry `id`, if `shown` is its secret and its presenter is the peer that was asked. Returns that
+    /// peer and the channel of the waiter. A second attempt finds nothing. A wrong secret reveals nothing.
     pub fn take(
         &self,
         id: &str,
@@ -69,13 +69,14 @@ impl<W, T> Awaited<W, T> {
         })
     }
 
-    /// `answer`s for the one called `id` in place of a WebSocket, where who does is who was asked; whether it was waited for.
+    /// Delivers `answer` for the entry `id` in place of a WebSocket, if the sender is the peer that was asked. Returns
+    /// whether it was still awaited.
     pub fn answer(&self, id: &StreamId, is_asked: impl FnOnce(&W) -> bool, answer: T) -> bool {
         let taken = self.take_if(id, |entry| is_asked(&entry.asked));
         taken.is_some_and(|(_, deliver)| deliver.send(answer).is_ok())
     }
 
-    /// Nothing comes any more of those that were `asked`.
+    /// Cancels the entries of the peers that were `asked`.
     pub fn forget(&self, is_asked: impl Fn(&W) -> bool) {
         self.0.lock().retain(|_, entry| !is_asked(&entry.asked));
     }
@@ -94,12 +95,12 @@ impl<W, T> Awaited<W, T> {
 }
 
 impl<W, T> Expected<'_, W, T> {
-    /// What has come; `None`: nothing will. To be bounded by the caller. Cancel safe.
+    /// Waits for the outcome; `None`: there will be none. The caller bounds the wait. Cancel safe.
     pub async fn come(&mut self) -> Option<T> {
         (&mut self.delivered).await.ok()
     }
 
-    /// Waits no longer; whether nothing had come.
+    /// Cancels the wait; returns whether nothing had arrived.
     pub fn give_up(&self) -> bool {
         self.all.0.lock().remove(&self.stream).is_some()
     }

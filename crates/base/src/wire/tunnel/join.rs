@@ -1,4 +1,4 @@
-//! Bytes both ways between two streams, opaque and with half-close.
+//! Forwards bytes both ways between two streams, opaque and with half-close.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,14 +10,13 @@ use tokio::time::timeout;
 
 use crate::wire::turn::SEALED_TURN;
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const CHUNK: usize = 16 * 1024;
 
-/// How long one side may go on once the other has said that nothing more comes from it: debuggers answer an end with their
-/// own.
+/// How long one side may continue after the other's end: debuggers answer an end with their own.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// How much has passed, for a look meanwhile.
+/// Bytes forwarded so far, to be read meanwhile.
 #[derive(Debug, Default)]
 pub struct ByteCount {
     up: AtomicU64,
@@ -36,7 +35,7 @@ impl ByteCount {
     }
 }
 
-/// Which side said first that nothing more comes from it.
+/// The side that ended first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClosedSide {
     /// The first.
@@ -45,11 +44,11 @@ pub enum ClosedSide {
     Second,
 }
 
-/// Passes what `first` and `second` say, until both have ended, or one has and the other goes on for longer than 10 s. Dropped, it
-/// drops both.
+/// Forwards between `first` and `second`, until both have ended, or one has and the other continues for longer than 10
+/// s. Dropping it drops both.
 ///
 /// # Errors
-/// Where one of them breaks.
+/// If one of them breaks.
 pub async fn join<A, B>(first: A, second: B, passed: &ByteCount) -> io::Result<ClosedSide>
 where
     A: AsyncRead + AsyncWrite,
@@ -73,10 +72,10 @@ where
     }
 }
 
-/// One direction, to its end.
+/// Forwards one direction, to its end.
 ///
 /// # Errors
-/// Where one of the two breaks.
+/// If one of the two breaks.
 pub async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

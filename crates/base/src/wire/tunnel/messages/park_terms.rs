@@ -1,11 +1,11 @@
-//! Until when a park lasts, wherever it is: at a relay that comes after a crash or a restart, at an agent.
+//! The end of a park, at a relay after a crash or a restart, or at an agent.
 
 use std::time::Duration;
 
 use super::ParkTerms;
 
 impl ParkTerms {
-    /// For how long the worker is kept from now on, where this was said so long ago, and the relay that said it is lost now.
+    /// The remaining duration of the park, if the relay that sent these terms `said` ago is lost now.
     pub fn lasts(&self, said: Duration) -> Duration {
         let left = |ms: u64| Duration::from_millis(ms).saturating_sub(said);
         let lasts = Duration::from_millis(self.keeps_ms);
@@ -15,7 +15,7 @@ impl ParkTerms {
         self.at_most_ms.map_or(lasts, |most| lasts.min(left(most)))
     }
 
-    /// The same terms, which were said so long ago, as they are to be said now.
+    /// The same terms, sent `said` ago, as they read now.
     pub fn renewed(&self, said: Duration) -> Self {
         let passed = u64::try_from(said.as_millis()).unwrap_or(u64::MAX);
         let left = |ms: Option<u64>| ms.map(|ms| ms.saturating_sub(passed));
