@@ -1,13 +1,13 @@
-//! The end of a connection to a worker's debugger, in the order that debugpy survives.
+//! The detach sequence of a connection to a worker's debugger, in the order that debugpy survives.
 //!
-//! What the client or the relay has left open is finished first: the greeting is read, a running `attach` comes to its
-//! `initialized`, every `evaluate` to its answer; function breakpoints, which would stop the task at the next call with
-//! no client there, are cleared, and path mappings, which the next person would meet; then `disconnect`, its answer, the
-//! end of the stream, and a moment for the adapter. Every step has its deadline, after which the next is taken: a debugger that does not answer is no
-//! worse off.
+//! Everything that the client or the relay left open is finished first: the greeting is read, a running `attach`
+//! reaches its `initialized`, every `evaluate` its response. Function breakpoints are cleared, since they would stop
+//! the task at the next call without a client, and path mappings, which the next user would see. Then come
+//! `disconnect`, its response, the end of the stream, and a moment for the adapter. Every step has its deadline, after
+//! which the next is taken: a debugger that does not answer is no worse off.
 //!
-//! It runs in a task of its own that nothing cancels but the end of the process. It keeps the breakpoint taken until the
-//! answer, and the next client from dialling until the end, so that none attaches to a debugger that is being left.
+//! It runs in a task of its own that only the end of the process cancels. It holds the breakpoint until the response,
+//! and keeps the next client from connecting until the end, so that none attaches to a debugger in mid-detach.
 
 use std::future::poll_fn;
 use std::mem::MaybeUninit;
@@ -31,58 +31,58 @@ use ray_relay_base::wire::dap::names::Command;
 
 /// The deadline of the first message of a debugger's greeting.
 const GREETING: Duration = Duration::from_secs(10);
-/// The deadline of the rest of it, which older debuggers leave out. The thread that accepts connections says it, and
-/// ends for good where its client is gone by then (debugpy 1.8.14 and 1.8.22: within a few such connections; after the
-/// whole greeting never).
+/// The deadline of the rest of the greeting, which older debuggers leave out. The thread that accepts connections sends
+/// it, and ends for good if its client is gone by then (debugpy 1.8.14 and 1.8.22: within a few such connections; after
+/// the whole greeting never).
 const WELCOME: Duration = Duration::from_secs(3);
 /// The deadline of `initialized`: debugpy itself waits 15 s for the process before it refuses an attach.
 const ATTACH: Duration = Duration::from_secs(30);
-/// How long an expression of a client that is gone may go on before it is interrupted.
+/// How long an expression of a former client may run before it is interrupted.
 const INTERRUPT_AFTER: Duration = Duration::from_secs(1);
-/// The deadline of what is being evaluated in the task, which cannot run on before. An adapter whose client is gone
-/// when it has the answer ends (debugpy 1.8.0 to 1.8.22), so it is waited for, however long a person would not.
+/// The deadline of an evaluation in the task, which cannot resume before. An adapter whose client is gone when the
+/// result arrives ends (debugpy 1.8.0 to 1.8.22), so the detach waits for it, longer than a person would.
 const EVALUATED: Duration = Duration::from_secs(60);
-/// The deadline of the answer to one request.
+/// The deadline of the response to one request.
 const ANSWER: Duration = Duration::from_secs(10);
-/// The deadline for the adapter to close, which debugpy does once it has answered.
+/// The deadline for the adapter to close, which debugpy does after its response.
 const CLOSE: Duration = Duration::from_millis(500);
-/// The pause for what the adapter still does after its end of the connection is closed. A client that comes before its
-/// session is over there ends the thread that accepts connections (debugpy 1.8.22, an idle machine: 1 in 40 that came
-/// at once; the session was over within 5 ms of the close, beside three busy loops too), and the worker cannot be reached
-/// any more. A client that waits for it dials at its very end, and 100 ms were too few once beside several compilers
+/// The pause for the adapter's cleanup after it has closed the connection. A client that connects before the adapter has
+/// finished the session ends the thread that accepts connections, and the worker becomes unreachable (debugpy 1.8.22, an
+/// idle machine: 1 in 40 that connected at once; the session was over within 5 ms of the close, next to three busy loops
+/// too). A waiting client connects at the very end of the pause, and 100 ms were too few once next to several compilers
 /// (debugpy 1.8.14).
 const SETTLED: Duration = Duration::from_millis(300);
-/// The parts of it. A machine that stands still meanwhile, as virtual ones do, or that is busy, keeps the adapter from its
-/// end as it keeps this process from the next part: however long that lasts, it counts as one.
+/// Number of sleeps that make up the pause. If the machine is busy or suspended meanwhile, as virtual ones may be, the
+/// adapter is delayed together with this process: however long that lasts, it uses up one of the sleeps.
 const PARTS: u32 = 15;
-/// How long Ray takes, from `configurationDone` on, to write down that a thread no longer waits, where that thread has not
-/// stopped: a list from before would have the task as waiting once more.
+/// How long Ray takes after `configurationDone` to record that a thread no longer waits, if the thread has not
+/// stopped: an earlier list would show the task as waiting once more.
 const WRITTEN_DOWN: Duration = Duration::from_millis(100);
-/// `seq` of these requests: the client with other requests under way is gone.
+/// `seq` of these requests: the client with other pending requests is gone.
 const SEQ: u64 = 0x7fff_5678;
 
-/// Bytes of a debugger's that are read at once.
+/// Bytes per read from the debugger.
 const READ: usize = 16 * 1024;
 
-/// Says goodbye over `line`, gives the breakpoint back, ends the connection, and looks after the task.
+/// Runs the detach sequence over `line`, releases the breakpoint, closes the connection, and looks after the task.
 ///
-/// The breakpoint is in the lists again when the debugger has answered. A client that takes it before the debugger is over this
-/// session waits for that with dialling, which no other client is made to do.
+/// The breakpoint is listed again when the debugger has responded. A client that takes it before the debugger has
+/// finished this session waits for that before it connects; no other client has to.
 pub(super) async fn say(line: DebuggerConnection) {
-    // In boxes of their own: what looks after a task for seconds holds nothing of the connection that it had.
+    // Boxed separately: the seconds of looking after a task must not hold the memory of the connection.
     if let Some(tenant) = Box::pin(end(line)).await {
         tenant.look_after().await;
     }
 }
 
-/// Resolves when a debugger whose connection was just closed is over its session.
+/// Resolves when a debugger whose connection was just closed has finished its session.
 pub async fn settled() {
     for _ in 0..PARTS {
         sleep(SETTLED / PARTS).await;
     }
 }
 
-/// Ends the connection; gives the tenant whose task is to be looked after.
+/// Ends the connection; returns the tenant whose task needs looking after.
 async fn end(mut line: DebuggerConnection) -> Option<Box<dyn Tenant>> {
     line.finish().await;
     if let Some(since) = line.configured.filter(|_| !line.ledger.progress.stopped) {
@@ -129,7 +129,7 @@ impl DebuggerConnection {
             && !self.ledger.progress.configured
             && let Some(tenant) = &mut self.tenant
         {
-            // The hold of a snapshot ends with it, also where native code keeps the debugger from its answer.
+            // This ends the hold of a snapshot, even if native code keeps the debugger from responding.
             tenant.give_back();
         }
         if !evaluated(&self.ledger) && !self.ledger.progress.disconnect {
@@ -155,7 +155,7 @@ impl DebuggerConnection {
             .await;
     }
 
-    /// Puts a request behind what is still to be sent. One cannot follow on half a message.
+    /// Appends a request to the unsent bytes. It cannot follow half a message.
     fn request(&mut self, command: Command, arguments: Value) {
         if self.ledger.between_messages() && !self.ledger.closed {
             let bytes = frame(&request(SEQ, command, arguments));
@@ -164,13 +164,13 @@ impl DebuggerConnection {
         }
     }
 
-    /// Sends what is to be sent and reads, until `done`, the debugger's end, or `patience` is over.
+    /// Sends the unsent bytes and reads, until `done`, the debugger's end, or the timeout `patience`.
     async fn exchange(&mut self, patience: Duration, done: impl Fn(&ProtocolTracker) -> bool) {
         let (ledger, unsent) = (&mut self.ledger, &mut self.unsent);
         let stream = &mut self.stream;
-        // A debugger that takes nothing more is noticed by reading.
+        // Reading detects a debugger that accepts nothing more.
         let mut takes = true;
-        // Both at once: a debugger that waits for its own words to be read takes none.
+        // Both at once: a debugger that waits for its own messages to be read accepts none.
         let both = poll_fn(|cx| {
             while takes && !unsent.is_empty() {
                 match Pin::new(&mut *stream).poll_write(cx, unsent) {
@@ -181,7 +181,7 @@ impl DebuggerConnection {
             }
             let mut heard = true;
             while heard && !done(ledger) && !ledger.closed {
-                // Thousands may be left at once, and none of them is to hold memory while it waits.
+                // Thousands may detach at once, and none of them may hold memory while it waits.
                 let mut room = [MaybeUninit::uninit(); READ];
                 let mut bytes = ReadBuf::uninit(&mut room);
                 match Pin::new(&mut *stream).poll_read(cx, &mut bytes) {

@@ -1,7 +1,8 @@
-//! The prompt of Ray's legacy debugger (`RAY_DEBUG=legacy`): what it has said, and how it is left.
+//! The prompt of Ray's legacy debugger (`RAY_DEBUG=legacy`): its output, and how to leave it.
 //!
-//! A client that connects has entered that breakpoint for good, and a connection that closes makes the task fail. So [`LegacySession`]
-//! says `c` before it closes, whatever ends the session, and what is written down of it says how far it is with that.
+//! A client that connects has entered that breakpoint for good, and a connection that closes makes the task fail. So
+//! [`LegacySession`] sends `c` before it closes, however the session ends, and the stored state includes the progress
+//! of that.
 
 use std::future::poll_fn;
 use std::io;
@@ -27,17 +28,17 @@ use ray_relay_base::wire::tunnel::messages::ParkTerms;
 const LET_GO: Duration = Duration::from_secs(600);
 /// Such as `(Pdb) `.
 const MAX_PROMPT_BYTES: usize = 64;
-/// Bytes of a prompt's that are read at once.
+/// Bytes per read from a prompt.
 const READ: usize = 4096;
-/// Bytes of lines that a prompt has not taken that are written down: more than of one line.
+/// Largest size of stored pending lines, in bytes: more than one line.
 const NOTED: usize = 16 << 10;
 
-/// A prompt that was entered. Dropped with the connection open, it has the task run on.
+/// A prompt that was entered. If it is dropped with the connection open, the task resumes.
 #[derive(Debug)]
 pub struct LegacySession {
     /// `None` once it has closed by itself, or was left.
     line: Option<LegacyConnection>,
-    /// The agent was told by what to keep it when this end is lost.
+    /// Whether the agent received the terms for keeping it when this end is lost.
     at_agent: bool,
     tasks: TaskTracker,
 }
@@ -46,17 +47,17 @@ pub struct LegacySession {
 #[derive(Debug)]
 struct LegacyConnection {
     stream: Stream,
-    /// In an agent, what has come of a line that is not whole yet.
+    /// In an agent, the received part of an incomplete line.
     part: BytesMut,
-    /// Whole lines that the prompt has not taken, of the first of them maybe only the rest.
+    /// Whole lines that the prompt has not accepted; the first may be a partial one.
     pending: BytesMut,
     said: LegacyTranscript,
-    /// Its last line is among those that were said, or are pending.
+    /// Whether its last line was sent, or is pending.
     leaves: bool,
 }
 
 impl LegacySession {
-    /// `tasks` own what is left to do after a drop.
+    /// A new session; `tasks` own the cleanup after a drop.
     pub fn new(stream: Stream, tasks: &TaskTracker) -> Self {
         Self::over(
             stream,
@@ -66,7 +67,7 @@ impl LegacySession {
         )
     }
 
-    /// Over a connection that another process has had, of which that has written `stored` down.
+    /// Resumes a connection of another process from its `stored` state.
     pub fn restored(stream: Stream, stored: &Stored, tasks: &TaskTracker) -> Self {
         let new = AtPrompt::default();
         let at = stored.prompt.as_ref().unwrap_or(&new);
@@ -95,18 +96,18 @@ impl LegacySession {
         }
     }
 
-    /// It has not closed, and is not being left.
+    /// Whether it is open, and not being left.
     pub fn stays(&self) -> bool {
         self.line.as_ref().is_some_and(|line| !line.leaves)
     }
 
-    /// It asks for a command and was told none, so that the task stands.
+    /// Whether it asks for a command and none is pending, so that the task is paused.
     pub fn stands(&self) -> bool {
         let stands = |line: &LegacyConnection| line.pending.is_empty() && line.said.asks();
         self.line.as_ref().is_some_and(stands)
     }
 
-    /// The line that it has not ended.
+    /// The unfinished line.
     pub fn question(&self) -> &[u8] {
         self.line.as_ref().map_or(&[], |line| line.said.question())
     }
@@ -116,13 +117,13 @@ impl LegacySession {
         self.line.as_ref().is_some_and(|line| line.said.asks())
     }
 
-    /// How many bytes were not kept of what came without a client, and those behind them. They are not kept any longer.
+    /// Takes the output of the time without a client, with the number of bytes dropped before it.
     pub fn take_missed(&mut self) -> (usize, Vec<u8>) {
         let missed = |line: &mut LegacyConnection| line.said.take_missed();
         self.line.as_mut().map(missed).unwrap_or_default()
     }
 
-    /// The same, and the question, as it would say them.
+    /// The same followed by the question, as the prompt would print them.
     pub(super) fn said_meanwhile(&mut self) -> Vec<u8> {
         let (cut, mut missed) = self.take_missed();
         if cut > 0 {
@@ -135,12 +136,12 @@ impl LegacySession {
         missed
     }
 
-    /// Bytes that wait to be said.
+    /// Number of bytes that wait to be sent.
     pub fn pending(&self) -> usize {
         self.line.as_ref().map_or(0, |line| line.pending.len())
     }
 
-    /// Has `line`, which is whole, said: while it is [heard](Self::hear).
+    /// Queues `line`, which is whole; it is sent during [`hear`](Self::hear).
     pub fn say(&mut self, line: &[u8]) {
         if let Some(own) = &mut self.line {
             own.pending.extend_from_slice(line);
@@ -148,11 +149,11 @@ impl LegacySession {
         }
     }
 
-    /// The next thing that the prompt says, behind what is `heard`: how many bytes, 0 at its end. Meanwhile what is to be said is.
-    /// Cancel safe.
+    /// Appends the prompt's next output to `heard`, and returns the number of bytes, 0 at its end. Sends pending lines
+    /// meanwhile. Cancel safe.
     ///
     /// # Errors
-    /// Where the connection is gone.
+    /// If the connection is gone.
     pub async fn hear(&mut self, heard: &mut BytesMut) -> io::Result<usize> {
         let Some(line) = &mut self.line else {
             return Ok(0);
@@ -161,7 +162,7 @@ impl LegacySession {
         self.unless_over(heard)
     }
 
-    /// The same without a client: it is kept for the next one.
+    /// The same without a client: the output is stored for the next one.
     ///
     /// # Errors
     /// The same.
@@ -175,7 +176,7 @@ impl LegacySession {
         self.unless_over(read)
     }
 
-    /// What was `heard`; where that is the end, nothing is left to be said.
+    /// Drops the connection if `heard` is its end.
     fn unless_over(&mut self, heard: io::Result<usize>) -> io::Result<usize> {
         if !matches!(heard, Ok(1..)) {
             self.line = None;
@@ -183,11 +184,11 @@ impl LegacySession {
         heard
     }
 
-    /// In an agent, takes what can be taken of `bytes`, cut anywhere. No line is said before it is whole: of a relay that is lost
-    /// half of one is no command. Nothing: what was taken before and is not said yet.
+    /// In an agent, accepts `bytes`, split anywhere. A line is sent only when it is complete: half a line of a lost
+    /// relay is no command. Empty `bytes` flush what was accepted before.
     ///
     /// # Errors
-    /// Where the connection is gone.
+    /// If the connection is gone.
     pub(super) fn poll_forward(
         &mut self,
         cx: &mut Context<'_>,
@@ -205,7 +206,7 @@ impl LegacySession {
         Poll::Ready(Ok(bytes.len()))
     }
 
-    /// Has the lines said that are whole with the `last` bytes of a relay that is gone; the rest never was.
+    /// Sends the lines that the `last` bytes of a lost relay complete; a rest is dropped.
     pub(super) fn complete(&mut self, last: &[u8]) {
         if let Some(line) = &mut self.line {
             line.take(last);
@@ -213,7 +214,7 @@ impl LegacySession {
         }
     }
 
-    /// Another session has it, as `tenant` says: for the keeper of the connection beyond this process.
+    /// Records that another session has it, described by `tenant`, for the keeper of the connection.
     pub fn held_by(&mut self, tenant: Value) {
         let line = self.line.as_mut();
         if let Some(kept) = line.and_then(|line| line.stream.kept_mut()) {
@@ -221,27 +222,27 @@ impl LegacySession {
         }
     }
 
-    /// Has it kept by `keep` when this end is lost: by an agent, where one is in between that can, or by the keeper of the
-    /// connection beyond this process. The last word of this counts. Cancel safe.
+    /// Sets the terms for keeping it when this end is lost: with an agent in between that supports it, or with the
+    /// keeper of the connection. The last terms count. Cancel safe.
     pub async fn keep_by(&mut self, keep: &ParkTerms) {
         if let Some(line) = &mut self.line {
             self.at_agent = line.stream.keep_by(keep).await;
         }
     }
 
-    /// It is kept when this end is lost on purpose.
+    /// Whether it is kept when this end is lost on purpose.
     pub fn is_kept(&self) -> bool {
         let beyond = |line: &LegacyConnection| line.stream.outlives_the_end();
         let kept = |line: &LegacyConnection| !line.leaves && (self.at_agent || beyond(line));
         self.line.as_ref().is_some_and(kept)
     }
 
-    /// An agent keeps it, where this end may be lost by now.
+    /// Whether an agent keeps it, although this end may be lost by now.
     pub fn was_kept(&self) -> bool {
         self.at_agent
     }
 
-    /// Loses this end where it is kept then, and says whether it is.
+    /// Loses this end if it is kept then; returns whether it is.
     pub fn abandon(&mut self) -> bool {
         let is_kept = self.is_kept();
         if is_kept && let Some(line) = self.line.take() {
@@ -250,7 +251,7 @@ impl LegacySession {
         is_kept
     }
 
-    /// Says what is left to say and `c`, and closes when the prompt has. Dropped, it closes at once.
+    /// Sends the pending lines and `c`, and closes after the prompt has. Cancelling it closes at once.
     pub async fn leave(mut self) {
         if let Some(line) = self.line.take() {
             line.leave().await;
@@ -268,7 +269,7 @@ impl Drop for LegacySession {
     }
 }
 
-/// What it says, for an agent that passes it on.
+/// The output, for an agent that forwards it.
 impl AsyncRead for LegacySession {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -285,7 +286,7 @@ impl AsyncRead for LegacySession {
     }
 }
 
-/// Meanwhile what is to be said is.
+/// Sends pending lines meanwhile.
 impl AsyncRead for LegacyConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -306,7 +307,7 @@ impl LegacyConnection {
         poll_fn(|cx| poll_read_buf(Pin::new(&mut *self), cx, heard)).await
     }
 
-    /// Says what can be said of what is pending.
+    /// Sends as much of the pending lines as possible.
     fn poll_say(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let mut said = Ok(());
         while said.is_ok() && !self.pending.is_empty() {
@@ -321,7 +322,7 @@ impl LegacyConnection {
         said
     }
 
-    /// Has the lines said that are whole with `bytes`.
+    /// Queues the lines that `bytes` complete.
     fn take(&mut self, bytes: &[u8]) {
         self.part.extend_from_slice(bytes);
         let whole = match memchr::memrchr(b'\n', &self.part) {
@@ -334,14 +335,14 @@ impl LegacyConnection {
         self.said.answered();
     }
 
-    /// Lines that the prompt has not taken, as far as another process is to say them.
+    /// Pending lines that another process is to send.
     fn unsaid(&self) -> &[u8] {
         let most = &self.pending[..self.pending.len().min(NOTED)];
         let whole = memchr::memrchr(b'\n', most);
         &most[..whole.map_or(0, |end| end + 1)]
     }
 
-    /// How far it is, for another process.
+    /// The state for another process.
     fn at(&self) -> AtPrompt {
         AtPrompt {
             question: self.said.noted().into(),
@@ -350,7 +351,7 @@ impl LegacyConnection {
         }
     }
 
-    /// Has it written down how far it is, where the connection is kept.
+    /// Stores the state, if the connection is kept.
     fn note(&mut self) {
         let at = (self.said.noted(), self.unsaid(), self.leaves);
         if self.stream.kept().is_some_and(|kept| !kept.is_at(at)) {
@@ -368,7 +369,7 @@ impl LegacyConnection {
         self.note();
         let goodbye = async {
             let mut said = BytesMut::with_capacity(READ);
-            // Unread output would make of the close a reset, which the task does not survive.
+            // Unread output would turn the close into a reset, which the task does not survive.
             while self.hear(&mut said).await? > 0 {
                 said.clear();
             }
@@ -386,31 +387,31 @@ impl LegacyConnection {
     }
 }
 
-/// What a prompt has said, as far as a person who goes on with it has to see it.
+/// The output of a prompt, as far as the next user needs it.
 #[derive(Debug, Default)]
 pub(crate) struct LegacyTranscript {
-    /// The line that it has not ended: what it asks, to be asked again where a line did not reach it.
+    /// The unfinished line: its question, to be repeated if a line did not reach it.
     question: Vec<u8>,
-    /// It has said something, or was told something.
+    /// Whether it has printed something, or received a line.
     heard: bool,
-    /// What came without a client.
+    /// The output without a client.
     missed: Vec<u8>,
-    /// How many bytes before that were not kept.
+    /// Number of bytes dropped before that.
     cut: usize,
 }
 
 impl LegacyTranscript {
-    /// The line that it has not ended.
+    /// The unfinished line.
     fn question(&self) -> &[u8] {
         &self.question
     }
 
-    /// Whether it asks for a command, so that the task stands.
+    /// Whether it asks for a command, so that the task is paused.
     fn asks(&self) -> bool {
         self.question == PROMPT.as_bytes()
     }
 
-    /// The same for another process: what it said first may be lost with this one, and it asks for a command then.
+    /// The question for another process. The first output may be lost with this one, and then it asks for a command.
     fn noted(&self) -> &[u8] {
         match self.heard {
             true => &self.question,
@@ -418,13 +419,13 @@ impl LegacyTranscript {
         }
     }
 
-    /// A line was sent: it asks nothing until it says something.
+    /// Records a sent line: there is no question until the next output.
     fn answered(&mut self) {
         self.question.clear();
         self.heard = true;
     }
 
-    /// It has said this.
+    /// Records output.
     fn hear(&mut self, said: &[u8]) {
         self.heard |= !said.is_empty();
         let line = said.iter().rposition(|byte| *byte == b'\n');
@@ -441,7 +442,7 @@ impl LegacyTranscript {
         }
     }
 
-    /// The same, which was not heard: the last [`MAX_KEPT_BYTES`] bytes of that are kept.
+    /// Stores output without a client, at most the last [`MAX_KEPT_BYTES`] bytes.
     fn miss(&mut self, said: &[u8]) {
         self.missed.extend_from_slice(said);
         let over = self.missed.len().saturating_sub(MAX_KEPT_BYTES);

@@ -1,9 +1,9 @@
-//! Going on with a debugger in the middle of whatever it was saying, because the process is gone that has heard the beginning.
+//! Resuming a debugger in the middle of its output, when the process that read the beginning is gone.
 //!
-//! A message of debugpy's is JSON without a raw line break behind a header that ends in two, so the next header is found
-//! without knowing where the last one was. What was cut belonged to a client that is gone. A question then tells when
-//! everything that was asked in turn before is answered; what is evaluated is answered out of turn, and its answers are
-//! counted ([`super::progress::Progress`]).
+//! A message of debugpy is JSON without a raw line break behind a header that ends in two, so the next header is found
+//! without knowing the position of the last. The cut message belonged to the former client. A request then shows when
+//! everything requested before it is answered. Evaluations are answered out of order; their responses are counted
+//! ([`super::progress::Progress`]).
 
 use std::io;
 
@@ -22,21 +22,21 @@ const SEQ: i64 = 0x7fff_5679;
 
 const MAX_MESSAGE_BYTES: usize = 1 << 24;
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const READ: usize = 16 * 1024;
 
-/// What a header ends in.
+/// The end of a header.
 const END: &[u8] = b"\r\n\r\n";
 
 impl Worker {
-    /// Reads on from the next message on, and asks the debugger how far it is. Gives what it has begun to say behind the answer,
-    /// and what it has said since it was last heard, with the threads that stand.
+    /// Continues at the next message, and waits for the response to a request of its own. Returns the partial message
+    /// behind the response, and the messages since the last client, with the paused threads.
     ///
     /// # Errors
-    /// It is gone, or what it says is no DAP. To be bounded by the caller.
+    /// The connection is gone, or its bytes are not DAP. The caller bounds the wait.
     pub async fn resync(&mut self) -> io::Result<(Vec<u8>, Kept)> {
         let mut kept = self.stands();
-        // It is written down from there as well: this process may be killed before the answer is here, as the one before it was.
+        // Store that state too: this process may be killed before the response arrives, as its predecessor was.
         self.stand(Kept::of(kept.stands.clone()));
         let Some(line) = self.line_mut() else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -55,7 +55,7 @@ impl Worker {
             if let Some(at) = first_header(&room) {
                 break room.split_off(at);
             }
-            // A header that has begun is at the end.
+            // An incomplete header is at the end.
             let passed = room.len().saturating_sub(MAX_HEADER);
             _ = room.split_to(passed);
         };
@@ -81,7 +81,7 @@ impl Worker {
             buffer.unsplit(read);
         }
         if line.ledger.progress.starting {
-            // It would be answered by now: it was never sent, and the task would wait for it, attached as it is.
+            // A response would be here by now, so it was never sent, and the task would wait for it.
             let start = frame(&request(SEQ, Command::ConfigurationDone, json!({})));
             line.sent(&start);
             line.stream.write_all(&start).await?;
@@ -99,7 +99,7 @@ fn garbage() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-/// Where the first whole header in `bytes` begins, which may be cut at their beginning.
+/// Position of the first whole header in `bytes`, which may begin in the middle of a message.
 fn first_header(bytes: &[u8]) -> Option<usize> {
     const FIELD: &[u8] = b"Content-Length: ";
     let mut from = 0;
