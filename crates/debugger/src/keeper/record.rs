@@ -1,7 +1,7 @@
-//! What is known of a kept connection, in memory that has no name and outlives the process that writes it.
+//! The record of a kept connection, in anonymous memory that outlives the process that writes it.
 //!
-//! A process can be killed in the middle of a write, so a record is written into the half that does not have the last one,
-//! with a number and a checksum before it: a reader takes the newest that is whole.
+//! A process can be killed in the middle of a write. So a record is written into the half without the last one,
+//! preceded by a number and a checksum: a reader uses the newest complete one.
 
 use std::fs::File;
 use std::io;
@@ -10,25 +10,25 @@ use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// Bytes of each half, its head included.
+/// Bytes of each half, its header included.
 const HALF: usize = 128 * 1024;
 
 /// The number of the record, its length and its checksum.
 const HEAD: usize = 16;
 
-/// See the module.
+/// The record of a kept connection.
 #[derive(Debug)]
 pub(super) struct Record {
     file: File,
-    /// The number of the last record that was written; 0: none was.
+    /// The number of the last record; 0: none.
     number: u64,
 }
 
 impl Record {
-    /// One that says nothing yet.
+    /// Creates an empty record.
     ///
     /// # Errors
-    /// Where the system gives no memory.
+    /// If the system has no memory.
     pub(super) fn new() -> io::Result<Self> {
         let file = memfd_create("ray-relay-kept", MemfdFlags::CLOEXEC)?;
         Ok(Self {
@@ -37,10 +37,10 @@ impl Record {
         })
     }
 
-    /// The one behind `descriptor`, and what it says.
+    /// Opens the record behind `descriptor`, and returns its content.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] where it is none, or nothing whole is in it.
+    /// [`io::ErrorKind::InvalidData`] if it is not a record, or has no complete content.
     pub(super) fn read(descriptor: OwnedFd) -> io::Result<(Self, Vec<u8>)> {
         let file = File::from(descriptor);
         let halves = (0..2).filter_map(|half| read_half(&file, half));
@@ -49,10 +49,10 @@ impl Record {
         Ok((Self { file, number }, bytes))
     }
 
-    /// Says `bytes` from now on.
+    /// Replaces the content by `bytes`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`]: they are too many, and what was said before stays.
+    /// [`io::ErrorKind::InvalidInput`]: there are too many, and the previous content stays.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.len() > HALF - HEAD {
             return Err(io::ErrorKind::InvalidInput.into());

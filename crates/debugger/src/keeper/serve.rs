@@ -1,8 +1,8 @@
 //! `ray-relay keeper`: holds duplicates of relays' connections to debuggers, and does nothing else.
 //!
-//! What a relay gives is that relay's until it says that it needs it no longer, or is gone; then it is unclaimed, and
-//! the next relay that comes, or one that is there, gets it. Bounds: [`MAX_CONNECTIONS`] connections, [`RELAYS`] relays at
-//! a time, and [`UNCLAIMED_PERIOD`] for what no relay claims.
+//! A connection belongs to the relay that handed it over, until that relay removes it or is gone. Then it is
+//! unclaimed, and the next relay that connects, or one that is connected, gets it. Bounds: [`MAX_CONNECTIONS`]
+//! connections, [`RELAYS`] relays at a time, and [`UNCLAIMED_PERIOD`] for unclaimed connections.
 
 use std::collections::HashMap;
 use std::fs::DirBuilder;
@@ -26,28 +26,28 @@ use ray_relay_base::shutdown::Signals;
 use ray_relay_base::wire::descriptors::{MessageReader, MessageWriter, channel};
 use ray_relay_base::wire::own_socket::{self, OwnSocket};
 
-/// Connections that are kept at a time.
+/// Connections to keep at a time.
 pub const MAX_CONNECTIONS: usize = 4096;
 
-/// Relays that are linked at a time: one, and those that it has taken over from.
+/// Linked relays at a time: one, and its predecessors.
 const RELAYS: usize = 16;
 
-/// How long a relay may take with its first word.
+/// Timeout of a relay's first message.
 const HELLO: Duration = Duration::from_secs(5);
 
-/// How long an unclaimed connection is kept: its task stays stopped for so long.
+/// How long an unclaimed connection is kept, and its task stays stopped.
 const UNCLAIMED_PERIOD: Duration = Duration::from_secs(24 * 3600);
 
 /// Pause after `accept` failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How often unclaimed connections are looked for.
+/// Interval of checks for expired connections.
 const LOOK: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 struct Shelf {
     kept: Mutex<HashMap<KeepKey, Duplicate>>,
-    /// Something is unclaimed, or gone.
+    /// Notified when something is unclaimed, or gone.
     changed: Notify,
 }
 
@@ -69,7 +69,7 @@ enum DuplicateOwner {
 type Offered = (KeepKey, Arc<OwnedFd>, Arc<OwnedFd>);
 
 impl Shelf {
-    /// Takes what `link` gives.
+    /// Processes a message of `link`.
     fn take(&self, link: u64, message: &KeeperMessage, descriptor: Option<OwnedFd>) {
         let mut kept = self.kept.lock();
         match (message, descriptor) {
@@ -97,11 +97,11 @@ impl Shelf {
         }
     }
 
-    /// The relay of `link` is gone.
+    /// Marks the connections of `link` as unclaimed, since its relay is gone.
     fn lose(&self, link: u64) {
         let mut kept = self.kept.lock();
         let now = Instant::now();
-        // One without a record was not whole: it is not known what it is a connection to.
+        // An entry without a record is incomplete: its purpose is unknown.
         kept.retain(|_, entry| entry.owner != DuplicateOwner::Link(link) || entry.record.is_some());
         for entry in kept.values_mut() {
             if entry.owner == DuplicateOwner::Link(link) {
@@ -111,7 +111,7 @@ impl Shelf {
         self.changed.notify_waiters();
     }
 
-    /// What is unclaimed, which is `link`'s from now on.
+    /// Assigns everything unclaimed to `link`, and returns it.
     fn offer(&self, link: u64) -> Vec<Offered> {
         let mut kept = self.kept.lock();
         let mut offered = Vec::new();
@@ -124,7 +124,7 @@ impl Shelf {
         offered
     }
 
-    /// Lets go of what no relay has claimed in time.
+    /// Closes connections that no relay has claimed in time.
     fn let_go(&self) {
         let now = Instant::now();
         self.kept.lock().retain(|_, entry| match entry.owner {
@@ -145,8 +145,9 @@ impl Shelf {
     }
 }
 
-/// Keeps what relays give that dial `path`, whose folder is made where there is none, until SIGTERM or Ctrl-C. Where it is then the only holder of something, it
-/// goes on until a relay has taken that, or until the second one.
+/// Keeps connections for relays that connect to `path`, whose folder is created if missing, until SIGTERM or Ctrl-C.
+/// If it is the only holder of a connection then, it continues until a relay has claimed that, or until a second
+/// signal.
 ///
 /// # Errors
 /// [`Error::Path`]: the path is not to be trusted, or a process listens there.
@@ -190,7 +191,7 @@ pub async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error> {
     Ok(())
 }
 
-/// Serves relays that dial. Never resolves.
+/// Serves relays that connect. Never resolves.
 async fn accept(socket: &OwnSocket, shelf: &Arc<Shelf>) {
     let mut relays = JoinSet::new();
     let mut link = 0;
@@ -232,7 +233,7 @@ async fn talk(
     let hello = timeout(HELLO, reader.read()).await;
     match hello.unwrap_or(Err(io::ErrorKind::TimedOut.into()))? {
         (KeeperMessage::Hello { protocol: PROTOCOL }, _) => {}
-        // It has read which version this is.
+        // It has read the version of this keeper.
         _ => return Ok(()),
     }
     give(shelf, link, &writer).await?;
@@ -256,7 +257,7 @@ async fn talk(
     }
 }
 
-/// Gives the relay of `link` what is unclaimed.
+/// Hands unclaimed connections to the relay of `link`.
 async fn give(shelf: &Shelf, link: u64, writer: &MessageWriter) -> io::Result<()> {
     let offered = shelf.offer(link);
     if !offered.is_empty() {

@@ -1,4 +1,4 @@
-//! The service manager's descriptor store: systemd's `FDSTORE=1`, which gives everything back when the service is started
+//! The service manager's descriptor store: systemd's `FDSTORE=1`, which returns everything when the service is started
 //! again (`sd_notify(3)`, `sd_listen_fds(3)`, `FileDescriptorStoreMax=` of `systemd.service(5)`).
 
 use std::collections::HashMap;
@@ -15,28 +15,29 @@ use super::messages::{KeepKey, KeptPair};
 use ray_relay_base::wire::descriptors::send;
 use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
 
-/// Before the key, in the name of a descriptor: others may be passed to the service, too.
+/// Prefix of a descriptor's name, in front of the key: other descriptors may be passed to the service, too.
 const NAME: &str = "ray-relay-kept-";
 
 /// Descriptors of one connection: its own, and that of its record.
 const EACH: usize = 2;
 
-/// See the module.
+/// The service manager's descriptor store.
 #[derive(Debug)]
 pub(super) struct ServiceManager {
     notify: UnixDatagram,
-    /// Descriptors that it keeps at most, and how many it has.
+    /// Largest number of descriptors, and the current number.
     most: usize,
     kept: AtomicUsize,
 }
 
-/// How many descriptors the service manager keeps for this service: it says so since systemd 254, and our units where it is older.
+/// The number of descriptors that the service manager keeps for this service: set by systemd since 254, and by our
+/// units for older ones.
 pub(super) fn places() -> Option<usize> {
     std::env::var("FDSTORE").ok()?.parse().ok()
 }
 
 impl ServiceManager {
-    /// The one that has started this process, where it keeps descriptors, and what it has kept.
+    /// The service manager of this process, if it keeps descriptors, and the connections that it has kept.
     pub(super) fn of_this_process(passed: &mut PassedDescriptors) -> Option<(Self, Vec<KeptPair>)> {
         let most = places()?;
         let address = std::env::var("NOTIFY_SOCKET").ok()?;
@@ -59,7 +60,7 @@ impl ServiceManager {
         Some((manager, kept))
     }
 
-    /// One that is reached at `notify` and keeps up to 1024 connections.
+    /// A manager at `notify` that keeps up to 1024 connections.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn at(notify: UnixDatagram) -> Self {
         Self {
@@ -79,7 +80,7 @@ impl ServiceManager {
             self.kept.fetch_sub(EACH, Ordering::Relaxed);
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        // What the other end closes is ours to remove, with its record.
+        // If the peer closes, removing the entry and its record is up to us.
         let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={NAME}{}", key.digits());
         let said = send(&self.notify, text.as_bytes(), &[connection, record]);
         if said.is_err() {
@@ -111,8 +112,8 @@ fn dial(address: &str) -> io::Result<UnixDatagram> {
     Ok(notify)
 }
 
-/// Connections and their records, by name, which the manager gives in no order; and the keys of those that have no other half:
-/// a process can be killed in the middle of anything.
+/// Pairs connections and their records by name, since the manager passes them in no order. Returns the keys without a
+/// counterpart too: a process can be killed at any moment.
 fn paired(given: Vec<(String, OwnedFd)>) -> (Vec<KeptPair>, Vec<String>) {
     let mut connections = HashMap::new();
     let mut records = HashMap::new();
