@@ -1,7 +1,7 @@
-//! How values are shown without their text, and compared by checksums: Python that the hook and the probe share.
+//! Renders values without their text, and compares them by checksums: Python that the hook and the probe share.
 //!
-//! The renderer is a part of the hook, which has to be one file; the probe takes it from there. `structure.py` adds the
-//! parts that only a paused task needs.
+//! The renderer is part of the hook, which has to be one file; the probe takes it from there. `structure.py` adds the
+//! parts for paused tasks.
 
 const HOOK: &str = include_str!("../../../../src/python/ray_relay/__init__.py");
 const REST: &str = include_str!("structure.py");

@@ -1,4 +1,4 @@
-//! Commands that look: the stack, source, values of expressions, threads.
+//! Commands that inspect: the stack, source, values of expressions, threads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use ray_relay_base::wire::json::into_typed;
 use ray_relay_base::wire::notebook::{NO_SOURCE, is_cell};
 use ray_relay_base::wire::text::escaped;
 
-/// Longest source that is fetched, in lines, and how many come at a time.
+/// Longest source that is fetched, in lines, and the lines of one request.
 const MAX_SOURCE_LINES: usize = 60_000;
 const CHUNK: usize = 4000;
-/// The largest number of sources that are kept.
+/// The largest number of cached sources.
 const MAX_SOURCES: usize = 50;
 /// Longest line of source that is shown, in characters.
 const WIDEST: usize = 2000;
-/// Longest local file that stands in for one that the worker does not show, in bytes.
+/// Longest local file that replaces one that the worker does not show, in bytes.
 const MAX_LOCAL_FILE_BYTES: u64 = 4 << 20;
 /// Expressions displayed in one frame.
 const MAX_DISPLAYS: usize = 100;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
-    /// The calls that `where` shows, the innermost first: file, line and function of each, as a terminal may show them.
+    /// The calls that `where` shows, the innermost first: file, line and function of each, escaped for a terminal.
     pub fn calls(&self) -> impl Iterator<Item = (String, u32, String)> + '_ {
         let shown = self.stack.iter().skip(self.hidden);
         shown.map(|frame| (escaped(&frame.file), frame.line, escaped(&frame.name)))
     }
 
-    /// Which rank the process has, as what it has loaded says, or its environment. Only numbers are looked up.
+    /// The rank of the process, from its loaded modules or its environment. Only numbers are read.
     ///
     /// # Errors
     /// The connection is lost.
@@ -55,7 +55,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.print_entries(&shown, true).await
     }
 
-    /// One frame as pdb shows where the program is.
+    /// Prints one frame in pdb's format.
     pub(super) async fn print_entry(&mut self, index: usize) -> Result<(), Lost> {
         self.print_entries(&[index], false).await
     }
@@ -215,7 +215,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    /// Lines of source, from the worker where it shows them, else from a local file of that name.
+    /// Lines of source, from the worker if it shows them, otherwise from a local file of that name.
     pub(super) async fn lines_at(&mut self, at: &[(String, u32)]) -> Result<Vec<String>, Lost> {
         let asked = self.probe(&json!({"op": "lines", "at": at})).await;
         if let Some(ProbeAnswer { lines, .. }) = if_any(asked)? {
@@ -229,7 +229,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(local.collect())
     }
 
-    /// Lines of a file of this machine, where that may stand in.
+    /// Lines of a local file, if local files may be used.
     fn local(&self, file: &str) -> Option<Vec<String>> {
         let known = std::fs::metadata(file)
             .ok()
@@ -241,7 +241,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Some(text.lines().map(str::to_owned).collect())
     }
 
-    /// All lines of a file.
+    /// Fetches all lines of a file.
     async fn whole(&mut self, file: &str) -> Result<Arc<[String]>, PdbError> {
         if let Some((lines, _)) = self.sources.get(file) {
             return Ok(Arc::clone(lines));
@@ -258,7 +258,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     let size = |line: &String| line.len() + size_of::<String>();
                     let size = taken.bytes() + more.iter().map(size).sum::<usize>();
                     if taken.resize(size).is_err() {
-                        // Those of other files can be asked for again.
+                        // The sources of other files can be fetched again.
                         self.sources.clear();
                         let held = taken.resize(size);
                         held.map_err(|short| PdbError::refused(short.to_string()))?;
@@ -310,7 +310,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    /// What `display` shows of an expression.
+    /// The value that `display` shows for an expression.
     async fn shown(&mut self, expression: &str) -> Result<Option<String>, Lost> {
         let ask = json!({"op": "repr", "text": expression, "limit": self.limit});
         match self.probe(&ask).await {
@@ -368,7 +368,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    /// The exception for which the thread stopped.
+    /// Prints the exception for which the thread stopped.
     pub(super) async fn exceptions(&mut self) -> Result<(), PdbError> {
         if !self.raised {
             return Err(PdbError::refused("no exception here"));
@@ -428,7 +428,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 }
 
-/// How many frames are meant; `None`: all.
+/// Parses a number of frames; `None`: all.
 fn frames(text: &str) -> Result<Option<usize>, PdbError> {
     let count: i64 = match text.trim().parse() {
         _ if text.is_empty() => 1,
