@@ -1,31 +1,31 @@
-//! How many sessions are kept without their clients: one rule, at relays and at agents.
+//! The limit of sessions that are kept without their clients: one rule, for relays and agents.
 //!
-//! A session takes one of the [`EACH`] places of its person. Those that a cluster session has opened share one, [`FAMILY`] of
-//! them each. How many places there are in all is up to the relay or agent that keeps them. Pure.
+//! Each user has [`EACH`] slots, and a session uses one. Sessions that a cluster session has opened share one, for
+//! [`FAMILY`] of them. The total number of slots is up to the relay or agent that keeps them. Pure.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Places of one person, at a relay and at each agent.
+/// Slots of one user, at a relay and at each agent.
 pub const EACH: usize = 8;
 
-/// Sessions of a cluster session for which one place is enough.
+/// Sessions of a cluster session that share one slot.
 pub const FAMILY: usize = 64;
 
-/// Why one more session is not kept. `Display` is a clause, for the person whose it is.
+/// The reason why one more session is not kept. `Display` is a clause, for its user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlace {
-    /// This person has all that one may have.
+    /// This user has used all slots.
     #[error(
         "you have {EACH} parked sessions, the most that one person may have (a cluster session counts as one)"
     )]
     Yours,
-    /// There are so many, and no more are kept.
+    /// The total limit is reached.
     #[error("at most {0} sessions are parked here")]
     All(usize),
 }
 
-/// What one person has. `F` names a cluster session.
+/// The kept sessions of one user. `F` identifies a cluster session.
 #[derive(Debug)]
 pub struct PlacesOfOne<F> {
     alone: usize,
@@ -42,19 +42,19 @@ impl<F> Default for PlacesOfOne<F> {
 }
 
 impl<F: Eq + Hash> PlacesOfOne<F> {
-    /// Places that are taken.
+    /// Number of used slots.
     pub fn taken(&self) -> usize {
         let of_families = self.families.values().map(|kept| kept.div_ceil(FAMILY));
         self.alone + of_families.sum::<usize>()
     }
 
-    /// Whether one more session, of a `family` where a cluster session opened it, takes a place of its own.
+    /// Whether one more session, of a `family` if a cluster session opened it, needs a slot of its own.
     pub fn takes_one(&self, family: Option<&F>) -> bool {
         let kept = family.and_then(|family| self.families.get(family));
         kept.is_none_or(|kept| kept.is_multiple_of(FAMILY))
     }
 
-    /// Whether one more session may be kept, as far as this person's share goes.
+    /// Checks whether one more session fits this user's slots.
     ///
     /// # Errors
     /// [`NoPlace::Yours`].
@@ -65,7 +65,7 @@ impl<F: Eq + Hash> PlacesOfOne<F> {
         }
     }
 
-    /// One more session is kept.
+    /// Adds a kept session.
     pub fn add(&mut self, family: Option<F>) {
         match family {
             Some(family) => *self.families.entry(family).or_default() += 1,
@@ -73,7 +73,7 @@ impl<F: Eq + Hash> PlacesOfOne<F> {
         }
     }
 
-    /// One of those that were added is not any more.
+    /// Removes a session that was added.
     pub fn remove(&mut self, family: Option<&F>) {
         let Some(family) = family else {
             self.alone = self.alone.saturating_sub(1);

@@ -1,4 +1,5 @@
-//! Ray as the relay sees it: its head over HTTP, and from that the list of what waits; its jobs; and looks at its processes.
+//! Ray from the relay's view: its head over HTTP, and from that the list of waiting tasks; its jobs; and snapshots of
+//! its processes.
 
 pub mod dump;
 pub mod head;

@@ -1,28 +1,28 @@
-//! Since when the task of a session stands.
+//! Tracks since when the task of a session is paused.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Who lets a task run for so long has let it get to the collective: those who wait then wait anew. Who steps has not.
+/// A resume this long counts as having reached the collective, so that the waiting tasks wait anew. A step does not.
 const REACHED: Duration = Duration::from_secs(10);
 
-/// Since when the task of a session stands, shared by what lets it run and what counts.
+/// Since when the task of a session is paused, shared between the parts that resume it and the timeout.
 #[derive(Debug, Clone)]
 pub struct StandClock(watch::Sender<Stand>);
 
-/// Whether the task stands.
+/// Whether the task is paused.
 #[derive(Debug, Clone, Copy)]
 pub enum Stand {
-    /// It does, since then.
+    /// It is paused, since then.
     Since(Instant),
-    /// It was let run, and what it stood since before.
+    /// It was resumed, with the start of the pause before and the time of the resume.
     Runs(Option<Instant>, Instant),
 }
 
 impl StandClock {
-    /// Of a task that stands since `first_seen`; `None`: it runs.
+    /// A task that is paused since `first_seen`; `None`: it runs.
     pub fn new(first_seen: Option<Instant>) -> Self {
         let runs = || Stand::Runs(None, Instant::now());
         Self(watch::Sender::new(
@@ -30,7 +30,7 @@ impl StandClock {
         ))
     }
 
-    /// The program was let run.
+    /// Records that the program was resumed.
     pub fn resumed(&self) {
         self.0.send_if_modified(|stand| {
             if let Stand::Since(at) = *stand {
@@ -41,7 +41,7 @@ impl StandClock {
         });
     }
 
-    /// The program has stopped.
+    /// Records that the program has stopped.
     pub fn stopped(&self) {
         self.0.send_if_modified(|stand| {
             let Stand::Runs(before, resumed) = *stand else {
@@ -53,7 +53,7 @@ impl StandClock {
         });
     }
 
-    /// Whether it stands, now and with each change.
+    /// Subscribes to the state.
     pub fn watch(&self) -> watch::Receiver<Stand> {
         self.0.subscribe()
     }

@@ -1,8 +1,9 @@
-//! Large answers: to hold and to read one takes memory and time of all clients, so they take turns.
+//! Large responses: holding and parsing one uses memory and time of all clients, so they take turns.
 //!
-//! Of one head one is under way at a time, and of all of them [`AT_ONCE`]; and a head whose answer took long, because it was
-//! slow to come or long to read, rests for a multiple of that before the next. What it takes to hold is taken from the memory of
-//! its cluster. What is small goes by all of this: a head that is slow, or says too much, is no reason for another to wait.
+//! Each head has one in progress at a time, and all of them together [`AT_ONCE`]. A head whose response took long,
+//! because it arrived slowly or was long to parse, pauses for a multiple of that before the next. The memory is
+//! charged to its cluster. Small responses skip all of this: a head that is slow, or sends too much, must not make
+//! another one wait.
 
 use std::error::Error;
 use std::sync::{Arc, OnceLock};
@@ -18,16 +19,16 @@ use tokio::time::{Instant, timeout};
 use ray_relay_base::memory::{Account, MemoryUse, Taken};
 use ray_relay_base::wire::text::innermost_cause;
 
-/// An answer is large from this size in bytes on: some hundred rows.
+/// Size in bytes from which a response is large: some hundred rows.
 pub(super) const LARGE: usize = 128 << 10;
 
-/// Large answers of all heads that are held and read at a time.
+/// Large responses of all heads that are held and parsed at a time.
 const AT_ONCE: usize = 2;
 
-/// How long an answer waits for its turn, and for memory.
+/// How long a response waits for its turn, and for memory.
 const TURN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long a head rests, as a multiple of the time that its last large answer took: it has a third at most.
+/// Pause of a head, as a multiple of the time of its last large response: it is busy a third of the time at most.
 const REST: u32 = 2;
 
 const MAX_REST_PERIOD: Duration = Duration::from_secs(10);
@@ -38,13 +39,13 @@ static ALL: Semaphore = Semaphore::const_new(AT_ONCE);
 #[derive(Debug)]
 pub(super) struct Turns {
     own: Arc<Semaphore>,
-    /// Until when it rests.
+    /// End of its pause.
     rested: Mutex<Instant>,
-    /// What their answers are taken from.
+    /// The account of its responses.
     account: OnceLock<Account>,
 }
 
-/// The turn of one answer: of its head's, and of all.
+/// The turn of one response: of its head, and of all heads.
 #[derive(Debug)]
 struct HeadTurn {
     turns: Arc<Turns>,
@@ -53,23 +54,23 @@ struct HeadTurn {
     _all: SemaphorePermit<'static>,
 }
 
-/// An answer's body, and its turn where it is large.
+/// A response's body, and its turn if it is large.
 #[derive(Debug)]
 pub struct HeadAnswer {
-    /// All of it.
+    /// The whole body.
     pub bytes: Bytes,
     turn: Option<HeadTurn>,
-    /// The memory that they take.
+    /// Their memory.
     _taken: Taken,
 }
 
-/// Why an answer was not read to its end.
+/// The reason why a response was not read to its end.
 #[derive(Debug)]
 pub(super) enum NotRead {
     TooLarge,
-    /// No turn came, or no memory.
+    /// No turn or no memory became available.
     Crowded,
-    /// The connection broke, by the innermost cause.
+    /// The connection broke, with the innermost cause.
     Broken(String),
 }
 
@@ -82,12 +83,12 @@ impl Turns {
         })
     }
 
-    /// From now on answers are taken from `account`, once and for all.
+    /// Charges responses to `account` from now on; only the first call counts.
     pub(super) fn count(&self, account: Account) {
         let _ = self.account.set(account);
     }
 
-    /// All of `body`, at most `limit` bytes.
+    /// Reads all of `body`, at most `limit` bytes.
     pub(super) async fn read<B>(
         self: &Arc<Self>,
         body: B,
@@ -125,7 +126,7 @@ impl Turns {
                 let all =
                     usize::try_from(announced).map_or(limit, |left| needed.saturating_add(left));
                 let larger = (2 * needed).min(all).min(limit);
-                // Both are there while the one is copied to the other.
+                // Both exist while one is copied to the other.
                 hold(&mut taken, read.capacity() + larger).await?;
                 read.reserve_exact(larger - read.len());
                 hold(&mut taken, larger).await?;
@@ -139,7 +140,7 @@ impl Turns {
         })
     }
 
-    /// Cancel safe. `None` never comes: a semaphore is not closed.
+    /// Cancel safe. Never returns `None`: the semaphores are not closed.
     async fn turn(self: &Arc<Self>) -> Option<HeadTurn> {
         let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
         let rested = *self.rested.lock();
@@ -154,7 +155,7 @@ impl Turns {
     }
 }
 
-/// Has `bytes` of memory, once they are there.
+/// Acquires `bytes` of memory, waiting if necessary.
 async fn hold(taken: &mut Taken, bytes: usize) -> Result<(), NotRead> {
     if taken.resize_beyond(2 * LARGE, bytes).is_ok() {
         return Ok(());
@@ -171,10 +172,10 @@ impl Drop for HeadTurn {
 }
 
 impl HeadAnswer {
-    /// What `read` makes of the bytes; where they are many, on a thread that does nothing else.
+    /// Applies `read` to the bytes; on a blocking thread if there are many.
     ///
     /// # Errors
-    /// Those of `read`, and where the process ends.
+    /// The errors of `read`, or the end of the process.
     pub(super) async fn read<T: Send + 'static>(
         self,
         read: impl FnOnce(&[u8]) -> Result<T, String> + Send + 'static,
@@ -182,7 +183,7 @@ impl HeadAnswer {
         if self.turn.is_none() {
             return read(&self.bytes);
         }
-        // With its turn, which ends when it has been read, also where no task waits for it any more.
+        // The turn is kept until the bytes are parsed, even if no task waits for the result any more.
         let read = tokio::task::spawn_blocking(move || read(&self.bytes));
         read.await.unwrap_or_else(|error| Err(error.to_string()))
     }
