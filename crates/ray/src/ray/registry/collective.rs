@@ -1,7 +1,7 @@
-//! When the collectives (NCCL, Gloo) of a job time out that wait for a task of it which stands.
+//! Timeouts of a job's collectives (NCCL, Gloo) that wait for a paused task of it.
 //!
-//! Ray knows nothing of collectives. So a limit is what the job or the configuration says it is, and its time counts from the
-//! stop: those that wait began no earlier than about then.
+//! Ray knows nothing of collectives. So the job or the configuration sets the limit, and it counts from the stop: the
+//! waiting collectives began no earlier than about then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use ray_relay_base::timestamp::Timestamp;
 /// A cluster and one of its jobs.
 pub type JobOf<'a> = (&'a str, &'a str);
 
-/// The tasks of one job that stand, while its others may wait for them.
+/// The paused tasks of one job, while its others may wait for them.
 #[derive(Debug, Clone)]
 pub struct Standing<'a> {
-    /// The one that has stood for longest, whose limit it is.
+    /// The one that has been paused longest, whose limit it is.
     pub first: &'a Arc<Breakpoint>,
-    /// When the time-out of those who wait for it is over.
+    /// When the timeout of the waiting tasks ends.
     pub ends: Timestamp,
-    /// How long that is.
+    /// The limit.
     pub limit: Duration,
 }
 
 impl Breakpoint {
-    /// It stands, and no client can let it run at any moment.
+    /// Whether it is paused, and no connected client could resume it at any moment.
     fn stands(&self) -> bool {
         match &self.state {
             State::Paused | State::Unreachable { .. } => true,
@@ -34,7 +34,7 @@ impl Breakpoint {
         }
     }
 
-    /// When the collectives time out that wait for it, as far as a limit is known and it stands.
+    /// When the collectives that wait for it time out, if it has a limit and is paused.
     pub fn collective_ends(&self) -> Option<Timestamp> {
         let limit = self.names.collective_timeout.filter(|_| self.stands())?;
         Some(self.first_seen.after(limit))
@@ -42,7 +42,7 @@ impl Breakpoint {
 }
 
 impl Snapshot {
-    /// The jobs with tasks that stand and `count`, and a limit, each with the time-out that comes first.
+    /// The jobs with paused tasks that `count` accepts, and a limit, each with its earliest timeout.
     pub fn standing(
         &self,
         count: impl Fn(&Breakpoint) -> bool,

@@ -1,9 +1,9 @@
-//! What a poll leaves to be asked: why workers vanished, which nodes are lost, which Ray it is. And of a node that is
-//! suspected, whether what waits there still does.
+//! Queries that a poll leaves open: why workers vanished, which nodes are lost, the Ray version. And for a suspected
+//! node, whether tasks there still wait.
 //!
-//! Beside the polls and not between them, so that an answer that takes its time (every worker that ever stopped is a
-//! second's work for a large head) does not let the list grow old. Only the latest poll counts: what is still open is
-//! missing from that one too.
+//! They run next to the polls and not between them, so that a slow response (all workers that ever stopped take a
+//! large head a second) does not make the list stale. Only the latest poll counts: open items are missing from that
+//! one too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,30 +21,30 @@ use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::{Changes, Cluster};
 use crate::ray::registry::{exit, query};
 
-/// The number of vanished workers from which on all of them are asked for in one request.
+/// Number of vanished workers from which on one request queries all of them.
 const BATCH: usize = 9;
 
-/// Answers about vanished workers that are taken in under one lock.
+/// Results about vanished workers that are applied under one lock.
 const AT_ONCE: usize = 1000;
 
-/// How often a suspected node is asked after.
+/// Interval of queries about a suspected node.
 const SUSPECTED: Duration = Duration::from_secs(1);
 
-/// Breakpoints on suspected nodes whose tasks are asked after at a time, and workers whose end is to be explained.
+/// Breakpoints on suspected nodes whose tasks are queried at a time, and workers whose end is to be explained.
 const MAX_OVERDUE: usize = 32;
 
-/// What the latest poll has left.
+/// The open items of the latest poll.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PollResult {
     /// Paused before, absent now.
     pub(super) vanished: Vec<String>,
     /// When the poll was sent.
     pub(super) sent: Option<Instant>,
-    /// The polls before it had failed, so it may be another head.
+    /// Whether the polls before it had failed, so that it may be another head.
     pub(super) recovered: bool,
 }
 
-/// The questions that the polls of one cluster leave.
+/// The queries that the polls of one cluster leave open.
 pub(super) struct Follow<'a> {
     shared: &'a Shared,
     cluster: Cluster,
@@ -74,7 +74,7 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Runs until cancelled by dropping it, or until no task polls any more.
+    /// Runs until dropped, or until no task polls any more.
     pub(super) async fn run(mut self) {
         let mut suspected = Instant::now();
         let mut wanted = false;
@@ -99,7 +99,7 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Asks after suspected nodes, where anything waits on them or has ended without a reason.
+    /// Queries suspected nodes, if tasks wait on them or have ended without a reason.
     async fn look_at(&self, suspects: &[String]) {
         let waiting = || {
             self.shared
@@ -113,8 +113,8 @@ impl<'a> Follow<'a> {
             return;
         }
         self.nodes.check().await;
-        // What Ray calls dead is gone by now. The tasks of a lost node fail seconds before that, while the rows of their
-        // workers go on to say "paused".
+        // Nodes that Ray lists as dead are handled by now. The tasks of a lost node fail seconds before that, while
+        // the rows of their workers still say "paused".
         for breakpoint in waiting().into_iter().take(MAX_OVERDUE) {
             if self.has_failed(&breakpoint).await {
                 let (key, stop) = (breakpoint.key(), breakpoint.stop);
@@ -135,8 +135,8 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Whether the task of `breakpoint` has failed and its worker runs no other: in a worker that lives it would not wait.
-    /// `false` as well where the head does not say, as of drivers and Serve replicas.
+    /// Whether the task of `breakpoint` has failed and its worker runs no other: on a live worker it would not wait.
+    /// Also `false` if the head does not tell, as for drivers and Serve replicas.
     async fn has_failed(&self, breakpoint: &Breakpoint) -> bool {
         let (worker, Some(task)) = (&breakpoint.worker_id, &breakpoint.names.task_id) else {
             return false;
@@ -167,7 +167,7 @@ impl<'a> Follow<'a> {
     async fn after_poll(&mut self) {
         let left = self.left.borrow_and_update().clone();
         if let Some(sent) = left.sent {
-            // Another answer may have settled some meanwhile, and others may be new.
+            // Another response may have settled some meanwhile, and others may be new.
             let open = self
                 .shared
                 .with(|state| state.still_open(self.cluster, left.vanished, sent));
@@ -185,7 +185,7 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Released or died? Asked once for each that vanished, or once for all when they are many.
+    /// Released or died? One request for each that vanished, or one for all if there are many.
     async fn ask_vanished(&self, vanished: &[String]) {
         if vanished.len() >= BATCH {
             let sent = Instant::now();
@@ -208,7 +208,7 @@ impl<'a> Follow<'a> {
                     self.vanished(asked, &list.into_rows(), complete, sent)
                         .await;
                 }
-                // They are still absent at the next poll, and asked for again.
+                // They are still absent at the next poll, and queried again.
                 Err(error) => return self.unanswered(&error),
             }
         }

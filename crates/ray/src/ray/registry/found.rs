@@ -1,8 +1,9 @@
-//! Clusters that are found while the registry runs, beside those of the configuration; and the tasks of all of them.
+//! Clusters that are discovered while the registry runs, in addition to those of the configuration; and the tasks of
+//! all of them.
 //!
-//! Discovery says which there are ([`Registry::set_found`]); [`Registry::run`] makes it so. One whose head is at
-//! another address, or that is none any more, is taken out first: what asks its head ends, then what waited there has died,
-//! and only then is its name taken by another.
+//! Discovery publishes the current set ([`Registry::set_found`]); [`Registry::run`] applies it. A cluster whose head
+//! has moved, or that is gone, is removed first: its tasks end, its waiting breakpoints die, and only then another one
+//! gets its name.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,11 +18,11 @@ use crate::ray::registry::gcs::GcsClient;
 use crate::ray::registry::{Registry, Search, gcs, lookup, poller};
 use ray_relay_base::config::{self, Gcs};
 
-/// A task asks the head of this cluster until it is gone.
+/// A set of tasks, each of which queries the head of its cluster until that is gone.
 type Tasks = JoinSet<Arc<ClusterHandle>>;
 
 impl ClusterHandle {
-    /// Whether it can stay as it is where `found` is told of its name.
+    /// Whether it can stay unchanged, given the current `found` under its name.
     fn stays(&self, found: &FoundCluster) -> bool {
         let same = |to: &FoundHead| {
             let is_it = |at: &FoundHead| {
@@ -35,7 +36,7 @@ impl ClusterHandle {
     }
 }
 
-/// Adds a task of `cluster`, which ends when that is gone.
+/// Adds a task of `cluster`, which ends when the cluster is gone.
 fn spawn(
     tasks: &mut Tasks,
     cluster: &Arc<ClusterHandle>,
@@ -53,8 +54,8 @@ fn spawn(
 }
 
 impl Registry {
-    /// Has `found` as all clusters that there are beside those of the configuration. One that was told before and is not among
-    /// them is gone; one whose head was known, and of which that cannot be said now, is asked where it was.
+    /// Sets all clusters that exist in addition to those of the configuration. One that is no longer among them is
+    /// gone; one whose head was known, and is currently unknown, is still queried at its last address.
     pub fn set_found(&self, found: impl IntoIterator<Item = FoundCluster>) {
         let found = found.into_iter();
         let found = found.map(|cluster| (Arc::clone(&cluster.name), cluster));
@@ -62,13 +63,13 @@ impl Registry {
         self.shared.told.news.notify_one();
     }
 
-    /// Has `search` told with every list.
+    /// Publishes `search` with every list.
     pub fn set_search(&self, search: Search) {
         self.shared.set_search(search);
     }
 
-    /// Polls all clusters until `shutdown`; to be called once. Owns every task of the registry: when it returns or is
-    /// dropped, nothing of it runs any more.
+    /// Polls all clusters until `shutdown`; may be called once. Owns every task of the registry: when it returns or is
+    /// dropped, none of them runs any more.
     pub async fn run(&self, shutdown: CancellationToken) {
         let mut tasks = Tasks::new();
         for cluster in self.shared.clusters.present() {
@@ -79,7 +80,7 @@ impl Registry {
             tokio::select! {
                 () = shutdown.cancelled() => break,
                 () = self.shared.told.news.notified() => {}
-                // No loop ends by itself: what ends one ends the whole, so that it is noticed.
+                // No loop ends by itself: if one does, the whole ends, so that it is noticed.
                 Some(ended) = tasks.join_next() => if !self.is_gone(ended) {
                     return;
                 }
@@ -88,7 +89,7 @@ impl Registry {
         tasks.shutdown().await;
     }
 
-    /// Takes out what is not told any more, and puts in what is new.
+    /// Removes clusters that are no longer published, and adds new ones.
     fn make_it_so(&self, tasks: &mut Tasks) {
         let told = self.shared.told.found.lock();
         let there = self.shared.clusters.others();
@@ -98,7 +99,7 @@ impl Registry {
                 _ => {
                     tracing::info!(cluster = %handle.name, "no longer watching");
                     handle.gone.cancel();
-                    // Else the last of its tasks does it.
+                    // Otherwise the last of its tasks removes it.
                     if handle.running.load(Ordering::Relaxed) == 0 {
                         self.leave(handle);
                     }
@@ -106,7 +107,7 @@ impl Registry {
             }
         }
         for (name, found) in &*told {
-            // What is being taken out has the name until then.
+            // A cluster that is being removed keeps the name until then.
             if !there.iter().any(|handle| handle.name == *name) {
                 let handle = self.join(found);
                 self.start(&handle, tasks);
@@ -114,7 +115,7 @@ impl Registry {
         }
     }
 
-    /// Tells what is wrong with a cluster whose head is not known yet, and whose it is.
+    /// Updates the trouble of a cluster whose head is not known yet, and its job.
     fn renew(&self, handle: &ClusterHandle, found: &FoundCluster) {
         self.shared.status(handle.place, |status| {
             status.ray_job.clone_from(&found.ray_job);
@@ -150,12 +151,12 @@ impl Registry {
         self.shared.join(make, found, trouble)
     }
 
-    /// Starts what asks the head of a cluster, if it has one.
+    /// Starts the tasks that query the head of a cluster, if it has one.
     fn start(&self, cluster: &Arc<ClusterHandle>, tasks: &mut Tasks) {
         let Some(head) = cluster.head.clone() else {
             return;
         };
-        // Tasks of their own: however much there is to look up, the polls go on meanwhile.
+        // Separate tasks, so that long lookups do not delay the polls.
         let (shared, asked, place) = (Arc::clone(&self.shared), head.clone(), cluster.place);
         spawn(tasks, cluster, async move {
             poller::run(&shared, place, &asked).await
@@ -172,7 +173,7 @@ impl Registry {
         }
     }
 
-    /// Whether a task has ended because its cluster is gone. The last one takes the cluster out.
+    /// Whether a task has ended because its cluster is gone. The last one removes the cluster.
     fn is_gone(&self, ended: Result<Arc<ClusterHandle>, JoinError>) -> bool {
         match ended {
             Ok(handle) if handle.gone.is_cancelled() => {
@@ -191,7 +192,7 @@ impl Registry {
         }
     }
 
-    /// Takes out a cluster that is gone and has no task any more.
+    /// Removes a cluster that is gone and has no task any more.
     fn leave(&self, handle: &ClusterHandle) {
         let name = &handle.name;
         let why = format!(

@@ -10,7 +10,7 @@ use crate::ray::registry::rows::{ActorRow, Envelope, JobRow, NodeRow, TaskRow, W
 use crate::ray::registry::state::{Now, State};
 use crate::ray::registry::{names, traceback};
 
-/// What is live after the answers `workers` and `nodes` to a first poll.
+/// The live breakpoints after the responses `workers` and `nodes` to a first poll.
 pub fn polled(workers: &[u8], nodes: &[u8]) -> Vec<Arc<Breakpoint>> {
     let now = Now::now();
     let mut state = State::new([Arc::from("default")], Duration::from_secs(600));

@@ -1,7 +1,7 @@
 //! Polls one cluster's head for as long as the registry runs.
 //!
-//! One request each interval, on a schedule of its own: how long an answer takes does not move the
-//! next poll. What a poll leaves to be asked (the nodes, workers that vanished) is asked beside them
+//! One request each interval, on a schedule of its own: the duration of a response does not move the next poll.
+//! Queries that a poll leaves open (the nodes, vanished workers) run next to the polls
 //! ([`crate::ray::registry::follow`]).
 
 use std::sync::Arc;
@@ -28,11 +28,11 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Least time from the beginning of a poll to the next, however many sessions end.
 const SPACING: Duration = Duration::from_millis(25);
 
-/// The same as a multiple of what the last one took: however many sessions end, a large cluster is polled for a quarter of
-/// the time at most.
+/// The same as a multiple of the duration of the last one: however many sessions end, a large cluster is polled for a
+/// quarter of the time at most.
 const SPACING_BY_LENGTH: u32 = 4;
 
-/// How often a head that does not answer is asked whether it is back, where polls are not rarer anyway.
+/// Interval of checks whether an unresponsive head is back, unless polls are rarer anyway.
 const PROBE: Duration = Duration::from_secs(1);
 
 /// The poller of one cluster's head.
@@ -43,19 +43,20 @@ struct Poller<'a> {
     handle: Arc<ClusterHandle>,
     nodes: &'a Nodes<'a>,
     left: watch::Sender<PollResult>,
-    /// What the last answer is known by, as long as it is the one that was taken in last.
+    /// The digest of the last response, as long as it is the one that was applied last.
     answer: Option<AnswerDigest>,
-    /// When the last poll was sent that the head has answered.
+    /// When the last poll was sent to which the head responded.
     listed: Option<Instant>,
-    /// After polls that have failed.
+    /// For failed polls.
     backoff: Backoff,
-    /// The head could not be reached at all, or did not answer the last of the cheap questions: when it does, that is news.
+    /// Whether the head could not be reached at all, or did not respond to the last cheap check, so that a response
+    /// would be news.
     away: bool,
-    /// It was said that the list lacks some.
+    /// Whether the incompleteness of the list has been logged.
     incomplete: bool,
 }
 
-/// Polls, and asks what that leaves, until cancelled by dropping it.
+/// Polls, and runs the follow-up queries, until dropped.
 pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
     let nodes = Nodes::new(shared, cluster, head);
     let (left, follows) = watch::channel(PollResult::default());
@@ -90,12 +91,12 @@ impl Poller<'_> {
             let spacing = SPACING.max((now - started) * SPACING_BY_LENGTH);
             let interval = self.shared.settings.poll_interval;
             due = if ok {
-                // A poll out of turn leaves the schedule alone. A head that is slower than the
-                // schedule gets a pause, not the missed polls.
+                // A poll out of turn leaves the schedule alone. A head that is slower than the schedule gets a pause,
+                // not the missed polls.
                 let next = match scheduled {
                     true if started < due => due,
                     true => due + interval,
-                    // The pause of a head that did not answer is no schedule for one that does.
+                    // The pause of an unresponsive head is no schedule for a responsive one.
                     false => started + interval,
                 };
                 next.max(now + interval / 4)
@@ -105,7 +106,7 @@ impl Poller<'_> {
             let handle = Arc::clone(&self.handle);
             tokio::select! {
                 () = tokio::time::sleep_until(due) => {}
-                // Dropped with whatever it has asked, whose answer is lost then.
+                // Dropped together with its query, whose response is lost then.
                 () = self.is_back(), if !ok => {}
                 () = handle.poll_now.notified() => {
                     tokio::time::sleep_until((started + spacing).min(due)).await;
@@ -114,9 +115,9 @@ impl Poller<'_> {
         }
     }
 
-    /// Resolves when a head that did not answer does again: between polls that become rare, the cheapest question there is
-    /// (0.3 to 1 ms for a head) goes out each second. One that answers it all along has another trouble, and is left to
-    /// the pauses.
+    /// Resolves when an unresponsive head responds again: between polls that become rare, the cheapest query (0.3 to 1
+    /// ms for a head) is sent each second. A head that responds to it all along has another problem, and keeps its
+    /// pauses.
     async fn is_back(&mut self) {
         loop {
             let pause = PROBE.max(self.shared.settings.poll_interval);
@@ -130,7 +131,7 @@ impl Poller<'_> {
         }
     }
 
-    /// Whether the head answered.
+    /// Polls once; returns whether the head responded.
     async fn poll(&mut self) -> bool {
         let sent = Instant::now();
         let answer = self.paused_workers().await;
@@ -158,10 +159,11 @@ impl Poller<'_> {
         }
     }
 
-    /// The list; `None` where it is the one that was taken in last, byte for byte, and would change nothing.
+    /// The list; `None` if it equals the last applied one byte for byte, and would change nothing.
     async fn paused_workers(&mut self) -> Result<Option<QueryResult<WorkerRow>>, HeadError> {
         let body = query::paused_workers(self.head).await?;
-        // A head sends all rows in order, each second, and to read thousands of them takes longer than all else here.
+        // A head sends all rows in order, each second, and parsing thousands of them takes longer than everything else
+        // here.
         let is_settled = self.shared.with(|state| state.is_settled(self.cluster));
         let known = self.answer.take().filter(|_| is_settled);
         let news = query::news(self.head, body, known).await?;
@@ -171,7 +173,7 @@ impl Poller<'_> {
         Ok(list)
     }
 
-    /// Takes note that the head has answered; says whether the polls before had failed.
+    /// Records that the head has responded; returns whether the polls before had failed.
     fn answered(&mut self) -> bool {
         let recovered = !self.backoff.is_fresh();
         self.backoff.reset();
@@ -182,14 +184,14 @@ impl Poller<'_> {
         recovered
     }
 
-    /// The answer was the same as before.
+    /// Handles a response that equals the last one.
     fn same(&self, sent: Instant, recovered: bool) {
         self.shared
             .status(self.cluster, |status| status.answered(Instant::now()));
         self.followed(Vec::new(), sent, recovered);
     }
 
-    /// Has others look after what the poll leaves.
+    /// Passes the open items of the poll to the follow-up tasks.
     fn followed(&self, vanished: Vec<String>, sent: Instant, recovered: bool) {
         self.handle.lookup_now.notify_one();
         self.left.send_replace(PollResult {
@@ -210,7 +212,7 @@ impl Poller<'_> {
         }
         let cluster = self.cluster;
         if self.shared.with(|state| state.wants_nodes(cluster, &rows)) {
-            // Listed first and struck off a moment later, a lost node's workers would flicker.
+            // A lost node's workers would flicker: listed first and removed a moment later.
             let _ = tokio::time::timeout(NODE_TIMEOUT, self.nodes.check()).await;
         }
         let mut taking = self
@@ -248,14 +250,14 @@ impl Poller<'_> {
         if self.backoff.is_fresh() {
             tracing::warn!(cluster = %self.handle.name, %error, "cannot poll the Ray head; the last list is kept");
         }
-        // One that hangs may have been away before; the questions in between know.
+        // A head that times out may have been unreachable before; the checks in between know.
         self.away |= PollOutcome::from(error) == PollOutcome::Unreachable;
         let trouble = error.to_string();
         self.shared
             .status(self.cluster, |status| status.trouble = Some(trouble));
     }
 
-    /// Why the list lacks some breakpoints, if it does; said in the log when it begins.
+    /// The reason why the list lacks some breakpoints, if it does; logged when it begins.
     fn incomplete(&mut self, lacking: &Lacking) -> Option<String> {
         let sentence = lacking.sentence();
         let told = std::mem::replace(&mut self.incomplete, sentence.is_some());
@@ -266,16 +268,16 @@ impl Poller<'_> {
     }
 }
 
-/// What of a head's answer is not in the list.
+/// The part of a head's response that is not in the list.
 #[derive(Default)]
 struct Lacking {
-    /// All workers of the head, where it looks at a part of them.
+    /// Number of all workers of the head, if it returns only a part of them.
     cut: Option<u64>,
-    /// Rows beyond those that were asked for, and rows that are too long.
+    /// Rows beyond the limit, and rows that are too long.
     left_out: usize,
     /// Rows without an id, or with one that is too long.
     nameless: usize,
-    /// Rows for which the cluster has no room.
+    /// Rows for which the cluster has no space.
     refused: usize,
 }
 

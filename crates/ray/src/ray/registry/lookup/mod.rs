@@ -1,10 +1,9 @@
 //! Looks up what paused workers run and where they stopped, one task for each cluster.
 //!
-//! What is wanted and when lies with each breakpoint in the core, so a lookup for a worker that
-//! has gone is not there any more; an answer that comes late is dropped by its number of
-//! the stop. One question about many workers, [`MAX_NAMES`] about one and [`MAX_STACKS`] for stacks
-//! are out at a time. What they find is taken in together, at most every [`PACE`] and [`CHUNK`] at a
-//! time: each change of the list is a new list for all who follow it.
+//! Each breakpoint in the core stores which lookups are due and when, so the lookups of a worker that is gone
+//! disappear with it; a late response is dropped by its stop number. At most one query about many workers,
+//! [`MAX_NAMES`] about one and [`MAX_STACKS`] for stacks are in flight. Their results are applied together, at most
+//! every [`PACE`] and in parts of [`CHUNK`]: each change of the list is a new list for all who follow it.
 
 mod answer;
 mod asker;
@@ -27,30 +26,30 @@ use answer::LookupAnswer;
 pub(super) use asker::of_worker;
 use asker::{LookupClient, Many};
 
-/// Questions about one worker's names at a time.
+/// Concurrent queries about one worker's names.
 const MAX_NAMES: usize = 4;
 
-/// Stack dumps at a time: each stops a worker for tens of milliseconds.
+/// Concurrent stack dumps: each stops a worker for tens of milliseconds.
 const MAX_STACKS: usize = 2;
 
-/// The number of workers from which on all running tasks are asked for in one request.
+/// Number of workers from which on one request queries all running tasks.
 const BATCH: usize = 8;
 
-/// How long a head may look for tasks until its actors are asked for as well.
+/// How long a head may take to look up tasks before its actors are queried as well.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// How long a head that refuses stack dumps is not asked again for one.
+/// Pause before a head that refuses stack dumps is asked for one again.
 const REFUSED: Duration = Duration::from_secs(600);
 
-/// Least time between two lists that differ by what was looked up.
+/// Least time between two lists that differ only by lookups.
 const PACE: Duration = Duration::from_millis(50);
 
-/// Answers that are taken in under one lock: fewer than events that a listener may lag behind.
+/// Results that are applied under one lock: fewer than the events that a listener may lag behind.
 const CHUNK: usize = 256;
 
 type Flight<'a> = Pin<Box<dyn Future<Output = Landed> + Send + 'a>>;
 
-/// A question that has come back.
+/// A completed query.
 enum Landed {
     Many(Many),
     One(LookupAnswer),
@@ -58,7 +57,7 @@ enum Landed {
     Stack { answer: LookupAnswer, refused: bool },
 }
 
-/// Runs until cancelled by dropping it.
+/// Runs until dropped.
 pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
     let handle = shared.clusters.at(cluster);
     let asker = LookupClient::new(head);
@@ -148,7 +147,7 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
     }
 }
 
-/// Asks for the actors among `targets` where the head is slow to say what they run, until they are `named`.
+/// Looks up the actors among `targets` if the head is slow to return their tasks, until they are `named`.
 async fn while_unnamed(
     named: CancellationToken,
     asker: LookupClient<'_>,
@@ -162,7 +161,7 @@ async fn while_unnamed(
     Landed::Actors(actors.unwrap_or_default())
 }
 
-/// What the worker `target` runs, asked for at once and entered nowhere.
+/// Looks up the worker `target` at once, without recording the result.
 pub(super) async fn found_now(head: &HeadClient, target: Target) -> Option<Found> {
     match LookupClient::new(head).name_one(target).await {
         LookupAnswer::Names(_, found) => found.map(|found| *found),
@@ -170,7 +169,7 @@ pub(super) async fn found_now(head: &HeadClient, target: Target) -> Option<Found
     }
 }
 
-/// Questions that are out.
+/// Queries in flight.
 #[derive(Default)]
 struct LookupOut {
     many: bool,
@@ -178,8 +177,7 @@ struct LookupOut {
     stacks: usize,
 }
 
-/// Publishes what was found out. Gives way between the parts, so that others have the core in between, and those who
-/// follow the events keep up.
+/// Publishes lookup results. Yields between parts, so that others can use the core, and listeners of events keep up.
 async fn take_in(shared: &Shared, cluster: Cluster, mut answers: Vec<LookupAnswer>) {
     let (release, name) = (shared.release.get(), &shared.clusters.at(cluster).name);
     while !answers.is_empty() {
