@@ -46,7 +46,7 @@ pub struct Fault {
     pub key: &'static str,
     /// The value, or what was found there.
     pub found: String,
-    /// What was expected.
+    /// The value expected.
     pub expected: &'static str,
     /// The next step.
     pub hint: String,

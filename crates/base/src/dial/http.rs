@@ -30,7 +30,7 @@ pub type HttpClient<B> = Client<Connector, B>;
 pub enum Roots {
     /// The given authorities.
     Given(RootCertStore),
-    /// Those of the system: milliseconds to read, and none in a minimal image.
+    /// The system's authorities: reading takes milliseconds, and a minimal image has none.
     System,
     /// None: for servers that are reached without TLS.
     None,

@@ -66,7 +66,7 @@ pub enum ProxyError {
         proxy: String,
         /// The variable of the environment.
         variable: &'static str,
-        /// What was received in place of a response.
+        /// The cause, such as a malformed response or a timeout.
         cause: String,
     },
     /// The proxy refuses, or cannot reach the server either.

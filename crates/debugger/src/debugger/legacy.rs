@@ -26,7 +26,7 @@ use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// How long a prompt may take to obey the last `c`: a statement may still be running.
 const LET_GO: Duration = Duration::from_secs(600);
-/// Such as `(Pdb) `.
+/// Longest prompt, such as `(Pdb) `.
 const MAX_PROMPT_BYTES: usize = 64;
 /// Bytes per read from a prompt.
 const READ: usize = 4096;

@@ -93,7 +93,7 @@ mod tests {
         assert!(!expression.contains('\n'));
     }
 
-    /// What `p` says of `value` where `before` has run, in a process of its own.
+    /// The output of `p` for `value` after running `before`, in a process of its own.
     fn digest(before: &str, value: &str) -> Option<String> {
         let ask = serde_json::json!({"op": "p", "text": value, "limit": 1000, "digest": true});
         let program = format!("{before}\nprint({})\n", super::expression(&ask));

@@ -10,7 +10,7 @@ use super::probe;
 /// How the probe renders values.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Rendering {
-    /// Which parts are shown.
+    /// The visible parts.
     pub visible: Visible,
     /// Names of variables whose text is shown nevertheless; `*` matches anything.
     pub show: Vec<String>,

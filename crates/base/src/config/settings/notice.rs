@@ -86,7 +86,7 @@ words! {
         Waited = "waited",
         /// The holder of the task, now or before, with a debugger or in a park.
         Holder = "holder",
-        /// What happened, as a verb.
+        /// The event, as a verb.
         Event = "event",
         /// The address of the breakpoint in the relay's page.
         Link = "link",

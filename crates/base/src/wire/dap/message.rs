@@ -333,7 +333,7 @@ pub fn tells_task_end(body: &Value) -> bool {
 mod tests {
     use super::*;
 
-    /// What VS Code 1.139 makes of an error: each `{name}` is looked up once.
+    /// Formats an error like VS Code 1.139: each `{name}` is looked up once.
     fn as_shown(failure: &Value) -> String {
         let error = &failure["body"]["error"];
         let placeholder = regex::Regex::new(r"\{([^}]+)\}").unwrap();

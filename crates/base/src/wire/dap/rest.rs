@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// What passes of `text`, shown in pieces that end at these places.
+    /// The part of `text` that passes, presented in pieces that end at these positions.
     fn passes(text: &str, cuts: &[usize]) -> Result<bool, AmbiguousMessage> {
         let bytes = text.as_bytes();
         let (mut rest, mut at) = (Rest::new(), 0);

@@ -72,7 +72,7 @@ pub enum FromRelay {
         protocol: u32,
         /// The relay's version.
         version: Name,
-        /// Which relay process this is.
+        /// The relay process.
         replica: Replica,
         /// To be repeated in [`Announce`].
         nonce: Hex<16>,
