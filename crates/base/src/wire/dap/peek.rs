@@ -171,20 +171,7 @@ impl Walk {
             },
             PeekState::InKey(start) => match self.plain_text(body, start)? {
                 None => PeekState::Unclear,
-                Some(text) => PeekState::Colon(match text.of(body) {
-                    b"type" => Some(PeekedField::Kind),
-                    b"command" => Some(PeekedField::Command),
-                    b"event" => Some(PeekedField::Event),
-                    b"success" => {
-                        self.unusual |= self.success != Success::Unknown;
-                        self.success = Success::Next;
-                        None
-                    }
-                    other => {
-                        self.unusual |= !USUAL.contains(&other);
-                        None
-                    }
-                }),
+                Some(text) => PeekState::Colon(self.field(text.of(body))),
             },
             PeekState::Colon(slot) => match self.after_space(body)? {
                 b':' => PeekState::Value(slot),
@@ -210,21 +197,7 @@ impl Walk {
             }
             PeekState::InText(slot, start) => match self.plain_text(body, start)? {
                 None => PeekState::Unclear,
-                text => {
-                    let slot = match slot {
-                        PeekedField::Kind => &mut self.kind,
-                        PeekedField::Command => &mut self.command,
-                        PeekedField::Event => &mut self.event,
-                    };
-                    match slot {
-                        // Readers differ about which of two equal keys counts.
-                        Some(_) => PeekState::Unclear,
-                        None => {
-                            *slot = text;
-                            PeekState::After
-                        }
-                    }
-                }
+                Some(text) => self.store(slot, text),
             },
             PeekState::InString => {
                 self.skip_string(body)?;
@@ -252,6 +225,41 @@ impl Walk {
             },
             ended @ (PeekState::Over | PeekState::Unclear) => ended,
         })
+    }
+
+    /// The field whose value follows this key, if it decides.
+    #[inline]
+    fn field(&mut self, key: &[u8]) -> Option<PeekedField> {
+        match key {
+            b"type" => Some(PeekedField::Kind),
+            b"command" => Some(PeekedField::Command),
+            b"event" => Some(PeekedField::Event),
+            b"success" => {
+                self.unusual |= self.success != Success::Unknown;
+                self.success = Success::Next;
+                None
+            }
+            other => {
+                self.unusual |= !USUAL.contains(&other);
+                None
+            }
+        }
+    }
+
+    /// Stores the value of a deciding key, and returns the state behind it.
+    #[inline]
+    fn store(&mut self, field: PeekedField, text: PeekedText) -> PeekState {
+        let stored = match field {
+            PeekedField::Kind => &mut self.kind,
+            PeekedField::Command => &mut self.command,
+            PeekedField::Event => &mut self.event,
+        };
+        if stored.is_some() {
+            // Readers differ about which of two equal keys counts.
+            return PeekState::Unclear;
+        }
+        *stored = Some(text);
+        PeekState::After
     }
 
     fn known<'a>(&self, body: &'a [u8]) -> Option<Peek<'a>> {
