@@ -144,22 +144,12 @@ impl Lane {
             if let Some(LaneItem::Malformed(error)) = self.found.take_if(|f| f.is_end()) {
                 return Poll::Ready(self.malformed(error));
             }
-            match ready!(written) {
-                Ok(()) => {}
-                Err(error) => {
-                    self.drop_rest();
-                    return Poll::Ready(Turn::WriteFailed(error));
-                }
+            if let Err(error) = ready!(written) {
+                self.drop_rest();
+                return Poll::Ready(Turn::WriteFailed(error));
             }
             if let Some(LaneItem::Captured { head, frame }) = self.found.take() {
-                let body = &self.buffer.filled()[head..frame];
-                let held = self.looked_at.resize_beyond(LITTLE, weight(body));
-                let body = held.map(|()| body.to_vec());
-                self.buffer.consume(frame);
-                return Poll::Ready(match body {
-                    Ok(body) => Turn::Captured(body),
-                    Err(short) => self.short(short),
-                });
+                return Poll::Ready(self.captured(head, frame));
             }
             if self.close == Close::Wanted {
                 let closed = ready!(Pin::new(&mut *to).poll_shutdown(cx));
@@ -299,6 +289,18 @@ impl Lane {
         let read = read.map(|()| space.filled().len());
         self.buffer.add(*read.as_ref().unwrap_or(&0));
         Poll::Ready(Ok(read))
+    }
+
+    /// Removes a captured frame from the buffer, for the session to inspect.
+    fn captured(&mut self, head: usize, frame: usize) -> Turn {
+        let body = &self.buffer.filled()[head..frame];
+        let held = self.looked_at.resize_beyond(LITTLE, weight(body));
+        let body = held.map(|()| body.to_vec());
+        self.buffer.consume(frame);
+        match body {
+            Ok(body) => Turn::Captured(body),
+            Err(short) => self.short(short),
+        }
     }
 
     /// Gives up the message in progress for lack of memory; everything before it is written. Its bytes are dropped.
