@@ -60,89 +60,152 @@ enum Landed {
 /// Runs until dropped.
 pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
     let handle = shared.clusters.at(cluster);
-    let asker = LookupClient::new(head);
-    let mut out = LookupOut::default();
-    let mut flights: FuturesUnordered<Flight<'_>> = FuturesUnordered::new();
-    // Bounded by the list: each breakpoint is in one of them at most once.
-    let mut together: Vec<Target> = Vec::new();
-    let mut singly: VecDeque<Target> = VecDeque::new();
-    let mut answers: Vec<LookupAnswer> = Vec::new();
+    let mut queries = Queries::new(shared, cluster, head);
     let mut published: Option<Instant> = None;
-    let mut no_stacks_until: Option<Instant> = None;
     loop {
         let now = Instant::now();
-        together.extend(shared.with(|state| state.due_names(cluster, now)));
-        if together.len() < BATCH {
-            singly.extend(together.drain(..));
-        } else if !out.many {
-            out.many = true;
-            let targets = std::mem::take(&mut together);
-            let named = CancellationToken::new();
-            flights.push(Box::pin(while_unnamed(
-                named.clone(),
-                asker,
-                targets.clone(),
-            )));
-            flights.push(Box::pin(async move {
-                let _named = named.drop_guard();
-                Landed::Many(asker.name_many(targets).await)
-            }));
-        }
-        while out.names < MAX_NAMES
-            && let Some(target) = singly.pop_front()
-        {
-            out.names += 1;
-            let named = CancellationToken::new();
-            let targets = vec![target.clone()];
-            flights.push(Box::pin(while_unnamed(named.clone(), asker, targets)));
-            flights.push(Box::pin(async move {
-                let _named = named.drop_guard();
-                Landed::One(asker.name_one(target).await)
-            }));
-        }
-        let may_ask = no_stacks_until.is_none_or(|until| until <= now);
-        while shared.settings.locations
-            && may_ask
-            && out.stacks < MAX_STACKS
-            && let Some(target) = shared.with(|state| state.due_location(cluster))
-        {
-            out.stacks += 1;
-            flights.push(Box::pin(async move {
-                let (answer, refused) = asker.locate(target).await;
-                Landed::Stack { answer, refused }
-            }));
-        }
+        queries.start_due(now);
         let publish = published.map_or(now, |at| at + PACE);
-        if !answers.is_empty() && publish <= now {
-            take_in(shared, cluster, std::mem::take(&mut answers)).await;
+        if !queries.answers.is_empty() && publish <= now {
+            let answers = std::mem::take(&mut queries.answers);
+            take_in(shared, cluster, answers).await;
             published = Some(Instant::now());
             continue;
         }
         let due = shared.with(|state| state.next_names(cluster));
         let due = due.unwrap_or_else(|| now + Duration::from_secs(3600));
         tokio::select! {
-            Some(landed) = flights.next(), if !flights.is_empty() => match landed {
-                Landed::Many(many) => {
-                    out.many = false;
-                    answers.extend(many.answers);
-                    singly.extend(many.left);
-                }
-                Landed::One(answer) => {
-                    out.names -= 1;
-                    answers.push(answer);
-                }
-                Landed::Actors(actors) => answers.extend(actors),
-                Landed::Stack { answer, refused } => {
-                    out.stacks -= 1;
-                    answers.push(answer);
-                    if refused {
-                        no_stacks_until = Some(Instant::now() + REFUSED);
-                    }
-                }
-            },
+            Some(landed) = queries.flights.next(), if !queries.flights.is_empty() => {
+                queries.land(landed);
+            }
             () = handle.lookup_now.notified() => {}
             () = tokio::time::sleep_until(due) => {}
-            () = tokio::time::sleep_until(publish), if !answers.is_empty() => {}
+            () = tokio::time::sleep_until(publish), if !queries.answers.is_empty() => {}
+        }
+    }
+}
+
+/// The queries to one head: due, in flight, and completed but not yet applied.
+struct Queries<'a> {
+    shared: &'a Shared,
+    cluster: Cluster,
+    client: LookupClient<'a>,
+    flights: FuturesUnordered<Flight<'a>>,
+    in_flight: InFlight,
+    /// Workers for the next query about many. Together with `single` it is bounded by the list: each breakpoint is in
+    /// one of the two at most once.
+    batch: Vec<Target>,
+    /// Workers that are looked up one by one.
+    single: VecDeque<Target>,
+    answers: Vec<LookupAnswer>,
+    no_stacks_until: Option<Instant>,
+}
+
+/// Counts of the queries in flight.
+#[derive(Default)]
+struct InFlight {
+    many: bool,
+    names: usize,
+    stacks: usize,
+}
+
+impl<'a> Queries<'a> {
+    fn new(shared: &'a Shared, cluster: Cluster, head: &'a HeadClient) -> Self {
+        Self {
+            shared,
+            cluster,
+            client: LookupClient::new(head),
+            flights: FuturesUnordered::new(),
+            in_flight: InFlight::default(),
+            batch: Vec::new(),
+            single: VecDeque::new(),
+            answers: Vec::new(),
+            no_stacks_until: None,
+        }
+    }
+
+    /// Starts the lookups that are due, as far as the limits allow.
+    fn start_due(&mut self, now: Instant) {
+        let due = self.shared.with(|state| state.due_names(self.cluster, now));
+        self.batch.extend(due);
+        if self.batch.len() < BATCH {
+            self.single.extend(self.batch.drain(..));
+        } else if !self.in_flight.many {
+            self.start_many();
+        }
+        while self.in_flight.names < MAX_NAMES
+            && let Some(target) = self.single.pop_front()
+        {
+            self.start_one(target);
+        }
+        let may_ask = self.no_stacks_until.is_none_or(|until| until <= now);
+        while self.shared.settings.locations
+            && may_ask
+            && self.in_flight.stacks < MAX_STACKS
+            && let Some(target) = self.shared.with(|state| state.due_location(self.cluster))
+        {
+            self.start_stack(target);
+        }
+    }
+
+    fn start_many(&mut self) {
+        self.in_flight.many = true;
+        let client = self.client;
+        let targets = std::mem::take(&mut self.batch);
+        let named = self.start_actors(targets.clone());
+        self.flights.push(Box::pin(async move {
+            let _named = named.drop_guard();
+            Landed::Many(client.name_many(targets).await)
+        }));
+    }
+
+    fn start_one(&mut self, target: Target) {
+        self.in_flight.names += 1;
+        let client = self.client;
+        let named = self.start_actors(vec![target.clone()]);
+        self.flights.push(Box::pin(async move {
+            let _named = named.drop_guard();
+            Landed::One(client.name_one(target).await)
+        }));
+    }
+
+    /// Starts the delayed query about actors; the returned token cancels it.
+    fn start_actors(&mut self, targets: Vec<Target>) -> CancellationToken {
+        let named = CancellationToken::new();
+        let actors = while_unnamed(named.clone(), self.client, targets);
+        self.flights.push(Box::pin(actors));
+        named
+    }
+
+    fn start_stack(&mut self, target: Target) {
+        self.in_flight.stacks += 1;
+        let client = self.client;
+        self.flights.push(Box::pin(async move {
+            let (answer, refused) = client.locate(target).await;
+            Landed::Stack { answer, refused }
+        }));
+    }
+
+    /// Records a completed query. Its results are applied later, together with others.
+    fn land(&mut self, landed: Landed) {
+        match landed {
+            Landed::Many(many) => {
+                self.in_flight.many = false;
+                self.answers.extend(many.answers);
+                self.single.extend(many.left);
+            }
+            Landed::One(answer) => {
+                self.in_flight.names -= 1;
+                self.answers.push(answer);
+            }
+            Landed::Actors(actors) => self.answers.extend(actors),
+            Landed::Stack { answer, refused } => {
+                self.in_flight.stacks -= 1;
+                self.answers.push(answer);
+                if refused {
+                    self.no_stacks_until = Some(Instant::now() + REFUSED);
+                }
+            }
         }
     }
 }
@@ -167,14 +230,6 @@ pub(super) async fn found_now(head: &HeadClient, target: Target) -> Option<Found
         LookupAnswer::Names(_, found) => found.map(|found| *found),
         LookupAnswer::Actor(..) | LookupAnswer::Stack(..) => None,
     }
-}
-
-/// Queries in flight.
-#[derive(Default)]
-struct LookupOut {
-    many: bool,
-    names: usize,
-    stacks: usize,
 }
 
 /// Publishes lookup results. Yields between parts, so that others can use the core, and listeners of events keep up.
