@@ -10,7 +10,7 @@ use super::settings::{Cluster, SECTIONS};
 
 /// Removed keys, each with the fixed behavior that replaced it.
 #[rustfmt::skip]
-const GONE: &[(&str, &str, &str)] = &[
+const REMOVED_KEYS: &[(&str, &str, &str)] = &[
     ("listen", "silence", "a connection that says nothing is waited for until listen.handshake_timeout, and a terminal shows itself by Enter"),
     ("auth", "max_token", "a token may have 16KiB"),
     ("auth", "throttle_after", "10 refused credentials of one address cost nothing"),
@@ -35,7 +35,8 @@ const GONE: &[(&str, &str, &str)] = &[
 
 /// The hint for a removed key: the first whose section and key `is_meant` accepts.
 pub(super) fn gone(is_meant: impl Fn(&str, &str) -> bool) -> Option<String> {
-    GONE.iter()
+    REMOVED_KEYS
+        .iter()
         .find(|(section, key, _)| is_meant(section, key))
         .map(|(_, _, now)| format!("the key is gone: {now}; remove it"))
 }

@@ -27,7 +27,7 @@ impl Config {
         ];
         let places = places.into_iter().fold(0, usize::saturating_add);
         MemoryBudget {
-            there: known.unwrap_or(memory::USUAL),
+            there: known.unwrap_or(memory::DEFAULT_MEMORY_BYTES),
             is_known: known.is_some(),
             needed: memory::needed(places),
         }

@@ -31,7 +31,7 @@ const OTHER_VARIABLES: [&str; 7] = [
 ];
 
 /// Prefixes of the variables that mark the processes of the demo and of the tests, and of those that an agent reads.
-const MARKS: [&str; 3] = ["RAY_RELAY_DEMO_", "RAY_RELAY_TEST_", "RAY_RELAY_NODE_"];
+const MARKER_PREFIXES: [&str; 3] = ["RAY_RELAY_DEMO_", "RAY_RELAY_TEST_", "RAY_RELAY_NODE_"];
 
 /// Everything that [`super::resolve()`] reads.
 #[derive(Debug, Clone, Default)]
@@ -103,7 +103,7 @@ pub(super) fn parse_environment(
             };
             raw.entries.push((section, key, entry));
         } else if !OTHER_VARIABLES.contains(&name)
-            && !MARKS.iter().any(|mark| name.starts_with(mark))
+            && !MARKER_PREFIXES.iter().any(|mark| name.starts_with(mark))
             && !is_service_variable(name, value)
         {
             problems.push(unknown(name));

@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
 use super::forward::Forward;
-use super::limits::STEP;
+use super::limits::DIAL_STEP_TIMEOUT;
 use super::proxy::{DialRoute, Proxies, Proxy, host};
 use super::stream::Carrier;
 use super::{DialError, ProxyError, Stream};
@@ -52,7 +52,7 @@ impl Connector {
         tcp.set_connect_timeout(Some(connect));
         Self {
             tcp,
-            patience: connect.max(STEP),
+            patience: connect.max(DIAL_STEP_TIMEOUT),
             tls: TlsConnector::from(Arc::new(tls)),
             proxies,
             forward: None,
@@ -157,11 +157,11 @@ impl Connector {
                 name.map_err(|_| DialError::Unnamed(host))?
             }
         };
-        match timeout(STEP, Box::pin(self.tls.connect(name, carrier))).await {
+        match timeout(DIAL_STEP_TIMEOUT, Box::pin(self.tls.connect(name, carrier))).await {
             Ok(Ok(stream)) => Ok(Stream::Tls(Box::new(stream))),
             Ok(Err(error)) => Err(DialError::Tls(error)),
             Err(_) => {
-                let late = format!("no TLS handshake within {} s", STEP.as_secs());
+                let late = format!("no TLS handshake within {} s", DIAL_STEP_TIMEOUT.as_secs());
                 Err(DialError::Tls(io::Error::new(
                     io::ErrorKind::TimedOut,
                     late,

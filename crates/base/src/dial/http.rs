@@ -21,7 +21,7 @@ pub use super::limits::{MAX_BUFFER, USER_AGENT};
 use crate::wire::text::innermost_cause;
 
 /// Idle connections to one server that are pooled.
-const KEPT: usize = 16;
+const MAX_IDLE_CONNECTIONS: usize = 16;
 
 /// A client for `http` and `https` with request bodies `B`. Cheap to clone.
 pub type HttpClient<B> = Client<Connector, B>;
@@ -64,7 +64,11 @@ where
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(idle)
-        .pool_max_idle_per_host(if idle.is_zero() { 0 } else { KEPT })
+        .pool_max_idle_per_host(if idle.is_zero() {
+            0
+        } else {
+            MAX_IDLE_CONNECTIONS
+        })
         .http1_max_buf_size(MAX_BUFFER)
         .build(connector)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hyper::header::HeaderValue;
 
 /// The deadline of each step: TCP to all addresses of a name, the answer of a proxy, the handshake of TLS.
-pub const STEP: Duration = Duration::from_secs(10);
+pub const DIAL_STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The relay as a client. Ray 2.9's dashboard answers 500 to requests without a `User-Agent`.
 pub const USER_AGENT: HeaderValue =

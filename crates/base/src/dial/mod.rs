@@ -22,7 +22,7 @@ pub mod websocket;
 pub use self::connector::Connector;
 pub use self::error::{DialError, behind, tls_error};
 pub use self::forward::{Forward, Forwarded, Forwarding};
-pub use self::limits::STEP;
+pub use self::limits::DIAL_STEP_TIMEOUT;
 
 pub use self::proxy::{DialRoute, Proxies, ProxyError};
 pub use self::stream::Stream;

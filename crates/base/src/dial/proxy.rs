@@ -20,22 +20,22 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-use super::limits::{self, STEP};
+use super::limits::{self, DIAL_STEP_TIMEOUT};
 use super::no_proxy::Exceptions;
 use crate::wire::prefixed::Prefixed;
 use crate::wire::relay_url::is_this_machine;
 use crate::wire::text::{innermost_cause, shortened};
 
 /// The deadline of the DNS lookup of a name whose address may be excepted.
-const LOOKUP: Duration = Duration::from_secs(2);
+const DNS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Longest scheme from a variable that is shown, in characters.
 const MAX_SCHEME_CHARS: usize = 20;
 
 /// Variables that may name the proxy, by the server's scheme; the first that is not empty counts.
-const FOR_HTTPS: [&str; 4] = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
-const FOR_HTTP: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
-const EXCEPTED: [&str; 2] = ["NO_PROXY", "no_proxy"];
+const HTTPS_VARIABLES: [&str; 4] = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+const HTTP_VARIABLES: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+const EXCEPTION_VARIABLES: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
 /// The reason why a server cannot be reached through its proxy. `Display` describes it; [`Self::hint`] is the next
 /// step.
@@ -206,9 +206,9 @@ impl Proxies {
         };
         let proxy = |names| first(names).map(|(variable, text)| Proxy::read(variable, &text));
         Self(Arc::new(ProxyVariables {
-            for_https: proxy(&FOR_HTTPS),
-            for_http: proxy(&FOR_HTTP),
-            except: first(&EXCEPTED)
+            for_https: proxy(&HTTPS_VARIABLES),
+            for_http: proxy(&HTTP_VARIABLES),
+            except: first(&EXCEPTION_VARIABLES)
                 .map_or_else(Exceptions::default, |(_, list)| Exceptions::read(&list)),
             always: false,
         }))
@@ -235,7 +235,7 @@ impl Proxies {
             return Ok(None);
         }
         if self.0.except.names_networks()
-            && let Ok(Ok(mut addresses)) = timeout(LOOKUP, lookup_host((host, port))).await
+            && let Ok(Ok(mut addresses)) = timeout(DNS_TIMEOUT, lookup_host((host, port))).await
             && addresses.any(|address| self.0.except.has_address(address.ip(), port))
         {
             return Ok(None);
@@ -318,7 +318,7 @@ impl Proxy {
             variable: self.variable,
             cause,
         };
-        let asked = timeout(STEP, Box::pin(self.asked(stream, &target))).await;
+        let asked = timeout(DIAL_STEP_TIMEOUT, Box::pin(self.asked(stream, &target))).await;
         match asked {
             Ok(Ok(Ok(tunnel))) => Ok(tunnel),
             Ok(Ok(Err(status))) => Err(ProxyError::Refused {
@@ -328,7 +328,10 @@ impl Proxy {
                 target,
             }),
             Ok(Err(error)) => Err(broken(innermost_cause(&*error))),
-            Err(_) => Err(broken(format!("no answer within {} s", STEP.as_secs()))),
+            Err(_) => Err(broken(format!(
+                "no answer within {} s",
+                DIAL_STEP_TIMEOUT.as_secs()
+            ))),
         }
     }
 

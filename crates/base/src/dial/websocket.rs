@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
-use super::{STEP, Stream, http};
+use super::{DIAL_STEP_TIMEOUT, Stream, http};
 use crate::wire::relay_url::RelayUrl;
 use crate::wire::text::one_line;
 
@@ -31,7 +31,7 @@ pub enum NotOpened {
     },
     /// The connection broke, with the system's error message.
     Broken(String),
-    /// Nothing came within [`STEP`].
+    /// Nothing came within [`DIAL_STEP_TIMEOUT`].
     Silent,
     /// The response is not a relay's, with the reason.
     Strange(String),
@@ -73,7 +73,7 @@ pub async fn open(
     config: WebSocketConfig,
 ) -> Result<Socket, NotOpened> {
     let opening = Box::pin(client_async_with_config(request, stream, Some(config)));
-    match timeout(STEP, opening).await {
+    match timeout(DIAL_STEP_TIMEOUT, opening).await {
         Ok(Ok((socket, _))) => Ok(socket),
         Ok(Err(error)) => Err(NotOpened::of(error)),
         Err(_) => Err(NotOpened::Silent),

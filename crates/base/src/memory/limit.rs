@@ -7,13 +7,13 @@ use std::path::Path;
 pub(super) const MIB: usize = 1 << 20;
 
 /// The program, its threads, the registry of a usual cluster and the allocator's reserve.
-const ALWAYS: usize = 40 * MIB;
+const BASE_BYTES: usize = 40 * MIB;
 
 /// An idle connection of an authenticated client, a link of `ray-relay connect` or of an agent, with its task.
-const IDLE: usize = 12 * 1024;
+const IDLE_CONNECTION_BYTES: usize = 12 * 1024;
 
 /// The least amount worth dividing.
-const LEAST: usize = 32 * MIB;
+const MIN_SHARED_BYTES: usize = 32 * MIB;
 
 /// The memory that a configuration may need, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,19 +25,19 @@ pub struct Needed {
 /// Computes the need of `places` idle connections and links.
 pub fn needed(places: usize) -> Needed {
     Needed {
-        idle: ALWAYS.saturating_add(places.saturating_mul(IDLE)),
+        idle: BASE_BYTES.saturating_add(places.saturating_mul(IDLE_CONNECTION_BYTES)),
     }
 }
 
 impl Needed {
     /// The least memory with which the relay starts, in bytes.
     pub fn least(self) -> usize {
-        self.idle.saturating_add(LEAST)
+        self.idle.saturating_add(MIN_SHARED_BYTES)
     }
 
     /// The part of `memory` to divide. A fifth is reserved, because an allocator holds more than it has handed out.
     pub(crate) fn left_of(self, memory: usize) -> usize {
-        let left = memory.saturating_sub(self.idle).max(LEAST);
+        let left = memory.saturating_sub(self.idle).max(MIN_SHARED_BYTES);
         left - left / 5
     }
 }

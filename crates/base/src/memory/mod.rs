@@ -24,13 +24,13 @@ use self::limit::MIB;
 pub use self::limit::{Needed, limit, needed};
 
 /// The memory of a process without a known limit.
-pub const USUAL: usize = 2048 * MIB;
+pub const DEFAULT_MEMORY_BYTES: usize = 2048 * MIB;
 
 /// Largest part for unauthenticated connections.
 const MAX_STRANGERS_BYTES: usize = 32 * MIB;
 
 /// Owners that hold at most this much may use the reserve.
-const LITTLE: usize = MIB;
+const MAX_RESERVE_USER_BYTES: usize = MIB;
 
 /// The purpose of memory: the label of the metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,7 +237,7 @@ impl MemoryOwner {
         }
         let whole = &self.whole;
         let mine = self.reserve(bytes)?;
-        let most = match mine <= LITTLE {
+        let most = match mine <= MAX_RESERVE_USER_BYTES {
             true => whole.most,
             false => whole.most - whole.most / 8,
         };

@@ -13,10 +13,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::memory::{Account, MemoryUse, Taken};
 
 /// Always available, in bytes: a WebSocket can answer pings whatever its owner holds elsewhere.
-const LITTLE: usize = 4 * 1024;
+const UNCOUNTED_BYTES: usize = 4 * 1024;
 
 /// The longest header of a frame.
-const HEAD: usize = 14;
+const MAX_FRAME_HEADER_BYTES: usize = 14;
 
 /// The stream below a WebSocket.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct Counted<S> {
 /// The position in the frames.
 #[derive(Debug, Default)]
 struct CountedFrames {
-    head: [u8; HEAD],
+    head: [u8; MAX_FRAME_HEADER_BYTES],
     /// Bytes of the header received.
     got: usize,
     /// Bytes remaining of the frame whose header is complete.
@@ -50,7 +50,7 @@ impl<S> Counted<S> {
             frames: CountedFrames::default(),
             unwritten: 0,
             taken: account.nothing(MemoryUse::Links),
-            little: LITTLE,
+            little: UNCOUNTED_BYTES,
         }
     }
 
@@ -58,7 +58,7 @@ impl<S> Counted<S> {
     /// memory use.
     #[must_use]
     pub fn always(self, little: usize) -> Self {
-        let little = little.max(LITTLE);
+        let little = little.max(UNCOUNTED_BYTES);
         Self { little, ..self }
     }
 

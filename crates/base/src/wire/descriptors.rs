@@ -32,13 +32,13 @@ const MAX_PENDING_DESCRIPTORS: usize = 4;
 const MAX_SENT_DESCRIPTORS: usize = 2;
 
 /// Bytes per read.
-const CHUNK: usize = 16 * 1024;
+const READ_BYTES: usize = 16 * 1024;
 
 /// Timeout of the peer accepting a message.
-const TAKEN: Duration = Duration::from_secs(10);
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Header bit of a message with a descriptor.
-const WITH_DESCRIPTOR: u32 = 1 << 31;
+const DESCRIPTOR_BIT: u32 = 1 << 31;
 
 /// Both directions of a channel that receives messages `M`.
 pub fn channel<M>(socket: UnixStream) -> (MessageReader<M>, MessageWriter) {
@@ -98,7 +98,7 @@ impl<M: DeserializeOwned> MessageReader<M> {
             return Ok(None);
         };
         let head = u32::from_be_bytes(*head);
-        let length = (head & !WITH_DESCRIPTOR) as usize;
+        let length = (head & !DESCRIPTOR_BIT) as usize;
         if length > MAX_MESSAGE_BYTES {
             return Err(garbage("a message that is too long"));
         }
@@ -108,7 +108,7 @@ impl<M: DeserializeOwned> MessageReader<M> {
         self.bytes.advance(4);
         let message = serde_json::from_slice(&self.bytes.split_to(length))
             .map_err(|why| garbage(&why.to_string()))?;
-        let descriptor = match head & WITH_DESCRIPTOR {
+        let descriptor = match head & DESCRIPTOR_BIT {
             0 => None,
             _ => Some(
                 self.descriptors
@@ -125,7 +125,7 @@ impl MessageWriter {
     /// channel.
     ///
     /// # Errors
-    /// If the connection breaks, or the peer does not accept the message within [`TAKEN`].
+    /// If the connection breaks, or the peer does not accept the message within [`SEND_TIMEOUT`].
     pub async fn write(
         &self,
         message: &impl Serialize,
@@ -137,13 +137,13 @@ impl MessageWriter {
             return Err(garbage("a message that is too long to be written"));
         };
         let mark = if descriptor.is_some() {
-            WITH_DESCRIPTOR
+            DESCRIPTOR_BIT
         } else {
             0
         };
         let mut frame = (length | mark).to_be_bytes().to_vec();
         frame.extend_from_slice(&body);
-        let written = timeout(TAKEN, self.send(&frame, descriptor)).await;
+        let written = timeout(SEND_TIMEOUT, self.send(&frame, descriptor)).await;
         written.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -187,7 +187,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> 
 }
 
 fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
-    let mut bytes = vec![0; CHUNK];
+    let mut bytes = vec![0; READ_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut into = [IoSliceMut::new(&mut bytes)];

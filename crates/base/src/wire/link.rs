@@ -1,7 +1,7 @@
 //! One end of a control link: a WebSocket with messages in both directions, incoming `In` and outgoing `Out`.
 //!
 //! A message is bounded in size and sending time, and the rate of messages is limited. One side sends pings; each side
-//! considers the other gone when nothing has arrived for [`SILENCE`]. A side closes a link with a [`CloseReason`].
+//! considers the other gone when nothing has arrived for [`SILENCE_TIMEOUT`]. A side closes a link with a [`CloseReason`].
 
 mod meter;
 
@@ -26,16 +26,16 @@ use super::tunnel::messages::{MAX_MESSAGE_BYTES, read, written};
 use crate::memory::Short;
 
 /// Silence after which the peer is considered gone.
-pub const SILENCE: Duration = Duration::from_secs(15);
+pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Interval of pings.
-const PING: Duration = Duration::from_secs(5);
+const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Timeout of the peer accepting a message.
-const TAKEN: Duration = Duration::from_secs(10);
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of the closing handshake.
-const CLOSING: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One end of a control link.
 pub struct ControlLink<S, In, Out> {
@@ -104,7 +104,7 @@ pub enum LinkError {
     Closed(CloseReason, String),
     #[error("is gone")]
     Gone,
-    #[error("was silent for {} s", SILENCE.as_secs())]
+    #[error("was silent for {} s", SILENCE_TIMEOUT.as_secs())]
     Silent,
     #[error("takes no messages")]
     NotTaken,
@@ -140,7 +140,7 @@ where
             socket,
             per_second,
             meter: Meter::new(burst, per_second, now),
-            silent_at: now + SILENCE,
+            silent_at: now + SILENCE_TIMEOUT,
             ping_at: None,
             pinged: (0, now),
             round_trip: None,
@@ -175,7 +175,7 @@ where
     fn heard(&mut self, next: Option<Result<Message, Error>>) -> Result<Option<In>, LinkError> {
         let message = next.ok_or(LinkError::Gone)??;
         let now = Instant::now();
-        self.silent_at = now + SILENCE;
+        self.silent_at = now + SILENCE_TIMEOUT;
         if !self.meter.takes(message.len(), now) {
             return Err(LinkError::Flood(self.per_second));
         }
@@ -214,7 +214,7 @@ where
     /// # Errors
     /// The peer does not accept it.
     pub async fn say(&mut self, message: &Out) -> Result<(), LinkError> {
-        let until = Instant::now() + TAKEN;
+        let until = Instant::now() + SEND_TIMEOUT;
         self.send(Message::text(written(message)), until).await
     }
 
@@ -223,7 +223,7 @@ where
     /// # Errors
     /// The peer does not accept it.
     pub async fn probe(&mut self) -> Result<(), LinkError> {
-        let until = Instant::now() + TAKEN;
+        let until = Instant::now() + SEND_TIMEOUT;
         self.send(Message::Ping(Bytes::new()), until).await
     }
 
@@ -232,9 +232,9 @@ where
         let now = Instant::now();
         self.pinged = (self.pinged.0 + 1, now);
         let payload = Bytes::copy_from_slice(&self.pinged.0.to_be_bytes());
-        let until = self.ping_at.unwrap_or(now) + TAKEN;
+        let until = self.ping_at.unwrap_or(now) + SEND_TIMEOUT;
         self.send(Message::Ping(payload), until).await?;
-        self.ping_at = Some(now + PING);
+        self.ping_at = Some(now + PING_INTERVAL);
         Ok(())
     }
 
@@ -259,7 +259,7 @@ where
                 && let Some(Ok(_)) = self.socket.next().await
             {}
         };
-        _ = timeout(CLOSING, closing).await;
+        _ = timeout(CLOSE_TIMEOUT, closing).await;
     }
 }
 

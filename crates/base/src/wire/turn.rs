@@ -10,16 +10,16 @@ pub use self::queue::serve;
 use self::queue::{QUEUE, TurnNumber};
 
 /// Working time of a turn, whatever its bytes cost.
-const TIME: Duration = Duration::from_micros(25);
+const TURN_TIME: Duration = Duration::from_micros(25);
 
 /// Most bytes read in a turn.
-pub const TURN: usize = 128 * 1024;
+pub const MAX_TURN_BYTES: usize = 128 * 1024;
 
 /// Least bytes of a turn: with fewer, system calls would dominate it.
-const LEAST: usize = 16 * 1024;
+const MIN_TURN_BYTES: usize = 16 * 1024;
 
 /// Most bytes of a turn if they are encrypted or decrypted on the way, which takes several times as long.
-pub const SEALED_TURN: usize = TURN / 4;
+pub const MAX_SEALED_TURN_BYTES: usize = MAX_TURN_BYTES / 4;
 
 /// The read size of a direction, adapted so that reading costs about a turn. A direction that transfers alone has long
 /// turns: small messages of others still get in between, and yielding makes another thread wake up to look for work.
@@ -60,7 +60,7 @@ impl Pace {
     /// Bytes to read at once.
     pub(crate) fn step(&self) -> usize {
         match QUEUE.is_empty() {
-            true => TURN,
+            true => MAX_TURN_BYTES,
             false => self.step,
         }
     }
@@ -68,12 +68,12 @@ impl Pace {
     /// Records that `bytes` were read.
     pub(crate) fn read(&mut self, bytes: usize) {
         self.moved += bytes;
-        self.busy |= self.moved >= LEAST;
+        self.busy |= self.moved >= MIN_TURN_BYTES;
     }
 
     /// Records that there is nothing more to read now.
     pub(crate) fn rest(&mut self) {
-        self.busy = self.moved >= LEAST;
+        self.busy = self.moved >= MIN_TURN_BYTES;
     }
 
     /// Ends the turn, as the direction has to wait.
@@ -99,25 +99,27 @@ impl Pace {
     /// Whether the turn is over; `most` bytes end it in any case.
     pub(crate) fn is_over(&mut self, most: usize) -> bool {
         let moved = self.moved;
-        if moved < LEAST {
+        if moved < MIN_TURN_BYTES {
             return false;
         }
         let Some(began) = self.began else {
             return moved >= most;
         };
         let took = began.elapsed();
-        let wanted = moved as u128 * TIME.as_nanos() / took.as_nanos().max(1);
-        let wanted = usize::try_from(wanted).unwrap_or(TURN).clamp(LEAST, TURN);
+        let wanted = moved as u128 * TURN_TIME.as_nanos() / took.as_nanos().max(1);
+        let wanted = usize::try_from(wanted)
+            .unwrap_or(MAX_TURN_BYTES)
+            .clamp(MIN_TURN_BYTES, MAX_TURN_BYTES);
         // A single turn may have been interrupted.
         self.step = (3 * self.step + wanted) / 4;
-        moved >= most || took >= TIME && !QUEUE.is_empty()
+        moved >= most || took >= TURN_TIME && !QUEUE.is_empty()
     }
 }
 
 impl Default for Pace {
     fn default() -> Self {
         Self {
-            step: 2 * LEAST,
+            step: 2 * MIN_TURN_BYTES,
             has_turn: false,
             began: None,
             moved: 0,

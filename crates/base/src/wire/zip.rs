@@ -19,7 +19,7 @@ pub struct ZipEntry<'a> {
 }
 
 /// The fields that both headers of a file share: version 2.0, no flags, deflated, 1980-01-01 00:00.
-const SHARED: [u8; 10] = [20, 0, 0, 0, 8, 0, 0, 0, 0x21, 0];
+const COMMON_FIELDS: [u8; 10] = [20, 0, 0, 0, 8, 0, 0, 0, 0x21, 0];
 
 /// A ZIP archive of `entries` (APPNOTE.TXT 6.3, sections 4.3.7, 4.3.12 and 4.3.16).
 ///
@@ -31,7 +31,7 @@ pub fn archive(entries: &[ZipEntry<'_>]) -> io::Result<Bytes> {
         let deflated = deflated(entry.content)?;
         let mut crc = Crc::new();
         crc.update(entry.content);
-        let mut shared = SHARED.to_vec();
+        let mut shared = COMMON_FIELDS.to_vec();
         shared.extend(crc.sum().to_le_bytes());
         shared.extend(short(deflated.len())?);
         shared.extend(short(entry.content.len())?);

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::kept::Stored;
 use super::progress::{Attach, Progress};
-use ray_relay_base::wire::dap::codec::{MAX_HEADER, header};
+use ray_relay_base::wire::dap::codec::{MAX_HEADER_BYTES, header};
 use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::dap::names::{Command, Event};
@@ -355,7 +355,7 @@ impl FrameSplitter {
             Some((_, left)) => left,
             None if self.part.is_empty() => 0,
             None => {
-                let more = &next[..next.len().min(MAX_HEADER)];
+                let more = &next[..next.len().min(MAX_HEADER_BYTES)];
                 let both = [&self.part[..], more].concat();
                 match header(&both, usize::MAX >> 1) {
                     Ok(Some((head, length))) => head - self.part.len() + length,
@@ -409,7 +409,7 @@ impl FrameSplitter {
         let found = match before {
             0 => header(bytes, usize::MAX >> 1),
             _ => {
-                let more = &bytes[..bytes.len().min(MAX_HEADER)];
+                let more = &bytes[..bytes.len().min(MAX_HEADER_BYTES)];
                 self.part.extend_from_slice(more);
                 header(&self.part, usize::MAX >> 1)
             }

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::Worker;
-use ray_relay_base::wire::dap::codec::{Frames, MAX_HEADER, frame, header, parse};
+use ray_relay_base::wire::dap::codec::{Frames, MAX_HEADER_BYTES, frame, header, parse};
 use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::dap::message::{Incoming, request};
 use ray_relay_base::wire::dap::names::Command;
@@ -56,7 +56,7 @@ impl Worker {
                 break room.split_off(at);
             }
             // An incomplete header is at the end.
-            let passed = room.len().saturating_sub(MAX_HEADER);
+            let passed = room.len().saturating_sub(MAX_HEADER_BYTES);
             _ = room.split_to(passed);
         };
         let mut frames = Frames::new(MAX_MESSAGE_BYTES);
@@ -105,7 +105,7 @@ fn first_header(bytes: &[u8]) -> Option<usize> {
     let mut from = 0;
     while let Some(end) = memchr::memmem::find(&bytes[from..], END) {
         let end = from + end + END.len();
-        let lines = &bytes[end.saturating_sub(MAX_HEADER)..end];
+        let lines = &bytes[end.saturating_sub(MAX_HEADER_BYTES)..end];
         if let Some(begin) = memchr::memmem::rfind(lines, FIELD) {
             let begin = end - lines.len() + begin;
             if matches!(header(&bytes[begin..], MAX_MESSAGE_BYTES), Ok(Some((head, _))) if begin + head == end)

@@ -10,7 +10,7 @@ use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
 
 /// The default of `discovery.ray_address`.
-const USUAL: &str = "http://{service}.{namespace}.svc:{port}";
+const DEFAULT_RAY_ADDRESS: &str = "http://{service}.{namespace}.svc:{port}";
 
 /// Namespaces that can be named; each is watched by itself.
 const MAX_NAMESPACES: usize = 64;
@@ -25,7 +25,7 @@ settings! {
         /// Limits discovery to these labels, in the form of `kubectl get --selector`. Absent: all.
         label_selector: Option<String> = None, text("a label selector, such as \"debug=yes\"").optional();
         /// The dashboard of a cluster's head, by its Service.
-        ray_address: HeadAddress = HeadAddress(USUAL.to_owned()), ValueKind::new(ray_address, quoted).shaped(Shape::Address);
+        ray_address: HeadAddress = HeadAddress(DEFAULT_RAY_ADDRESS.to_owned()), ValueKind::new(ray_address, quoted).shaped(Shape::Address);
         /// Clusters that are watched at a time, in addition to those of `[[cluster]]`.
         max_clusters: usize = 64, count(1..=512);
     }
@@ -86,5 +86,7 @@ fn ray_address(value: &RawValue) -> Read<HeadAddress> {
 }
 
 fn expected() -> String {
-    format!("an address with {{service}} and {{namespace}} in it, such as \"{USUAL}\"")
+    format!(
+        "an address with {{service}} and {{namespace}} in it, such as \"{DEFAULT_RAY_ADDRESS}\""
+    )
 }

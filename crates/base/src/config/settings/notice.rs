@@ -12,7 +12,7 @@ use crate::config::read::{self, Read};
 use crate::config::units::{DAY, MINUTE, SECOND};
 
 /// The default of `notice.text`.
-const USUAL: &str =
+const DEFAULT_TEMPLATE: &str =
     "{name} on {cluster} {event}: stopped {waited} ago at {location}, held by {holder}. {link}";
 
 const MAX_TEMPLATE_BYTES: usize = 1000;
@@ -117,7 +117,7 @@ enum TemplatePiece {
 
 impl Template {
     fn usual() -> Self {
-        USUAL.parse().unwrap_or_default()
+        DEFAULT_TEMPLATE.parse().unwrap_or_default()
     }
 
     /// The text with each placeholder replaced by its `value`.
@@ -238,7 +238,7 @@ mod tests {
             assert_eq!(told.hint.as_deref(), hint, "{wrong}");
         }
         assert!(template(&text(&"x".repeat(MAX_TEMPLATE_BYTES + 1))).is_err());
-        assert_eq!(Template::usual().to_string(), USUAL);
+        assert_eq!(Template::usual().to_string(), DEFAULT_TEMPLATE);
     }
 
     #[test]

@@ -11,13 +11,13 @@ use serde_json::Value;
 use crate::memory::{Account, MemoryUse, Short, Taken};
 
 /// Longest header block, blank line included. The specification knows one header of some 30 bytes.
-pub const MAX_HEADER: usize = 512;
+pub const MAX_HEADER_BYTES: usize = 512;
 
 /// The bytes are not a DAP frame, or not an acceptable one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// No blank line within [`MAX_HEADER`] bytes.
-    #[error("the header of a debug adapter message is longer than {MAX_HEADER} bytes")]
+    /// No blank line within [`MAX_HEADER_BYTES`] bytes.
+    #[error("the header of a debug adapter message is longer than {MAX_HEADER_BYTES} bytes")]
     HeaderTooLong,
     /// A header block without exactly one readable `Content-Length`.
     #[error("the header of a debug adapter message has no valid Content-Length")]
@@ -49,10 +49,10 @@ pub enum FrameError {
 /// # Errors
 /// Every [`FrameError`] that is about a header.
 pub fn header(bytes: &[u8], limit: usize) -> Result<Option<(usize, usize)>, FrameError> {
-    let window = &bytes[..bytes.len().min(MAX_HEADER)];
+    let window = &bytes[..bytes.len().min(MAX_HEADER_BYTES)];
     let blank = memchr_iter(b'\n', window).find(|at| window[..=*at].ends_with(b"\r\n\r\n"));
     let Some(end) = blank.map(|at| at - 3) else {
-        return if window.len() == MAX_HEADER {
+        return if window.len() == MAX_HEADER_BYTES {
             Err(FrameError::HeaderTooLong)
         } else {
             Ok(None)
@@ -155,15 +155,15 @@ pub fn without_lone_surrogates(body: &[u8]) -> Vec<u8> {
 }
 
 /// Largest memory of a JSON value in addition to its text.
-const VALUE: usize = 96;
+const VALUE_OVERHEAD_BYTES: usize = 96;
 
 /// Bytes that may be inspected even without memory: the debugger's message that a thread stopped, and the editor's
 /// that it continues.
-pub const LITTLE: usize = 16 * 1024;
+pub const UNCOUNTED_BYTES: usize = 16 * 1024;
 
 /// Memory to inspect `body`, in bytes: the text, its values, and what is derived from them.
 pub fn weight(body: &[u8]) -> usize {
-    3 * body.len() + VALUE * memchr3_iter(b',', b'{', b'[', body).count()
+    3 * body.len() + VALUE_OVERHEAD_BYTES * memchr3_iter(b',', b'{', b'[', body).count()
 }
 
 /// Cuts a stream of bytes into bodies.
@@ -268,7 +268,7 @@ mod tests {
             })
         );
         assert_eq!(
-            header(&[b'x'; MAX_HEADER], 10),
+            header(&[b'x'; MAX_HEADER_BYTES], 10),
             Err(FrameError::HeaderTooLong)
         );
     }

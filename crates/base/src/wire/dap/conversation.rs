@@ -10,7 +10,7 @@ use crate::wire::dap::codec::{FrameError, Frames, frame, parse, put_frame};
 use crate::wire::dap::message::with_bare_failure;
 
 /// Bytes reserved for each read: an editor's `attach` fits in one.
-const ROOM: usize = 2048;
+const READ_BYTES: usize = 2048;
 
 /// The reason why the conversation has ended.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +77,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
                 return Ok(parse(&body)?);
             }
             let buffer = self.frames.buffer();
-            buffer.reserve(ROOM);
+            buffer.reserve(READ_BYTES);
             if self.stream.read_buf(buffer).await? == 0 {
                 return Err(Closed::ByPeer);
             }

@@ -12,18 +12,19 @@ use serde_json::{Map, Value, json};
 const KEY: &str = "pathMappings";
 
 /// A folder that does not exist.
-const NOWHERE: &str = "/.ray-relay/nowhere";
+const MISSING_FOLDER: &str = "/.ray-relay/nowhere";
 
-static NONE: LazyLock<Value> = LazyLock::new(|| json!([{"localRoot": "/", "remoteRoot": "/"}]));
+static IDENTITY_MAPPING: LazyLock<Value> =
+    LazyLock::new(|| json!([{"localRoot": "/", "remoteRoot": "/"}]));
 
 /// Maps every path to itself. An empty list would not do: debugpy takes it for no mappings given.
 pub fn none() -> Value {
-    NONE.clone()
+    IDENTITY_MAPPING.clone()
 }
 
 /// Maps no path of the worker to one of the client.
 pub fn nowhere() -> Value {
-    json!([{"localRoot": NOWHERE, "remoteRoot": NOWHERE}])
+    json!([{"localRoot": MISSING_FOLDER, "remoteRoot": MISSING_FOLDER}])
 }
 
 /// Arguments of an `evaluate` that makes the process forget all mappings. DAP has no request for that, and an attach
@@ -75,7 +76,7 @@ fn without(paths: &[String]) -> Value {
 fn below(local: &str) -> Value {
     let pair = match local {
         "" => {
-            let nowhere = Value::from(NOWHERE);
+            let nowhere = Value::from(MISSING_FOLDER);
             format!("({nowhere}, {nowhere})")
         }
         // A JSON string is a Python literal too.
@@ -86,7 +87,9 @@ fn below(local: &str) -> Value {
 
 /// Whether `arguments` map a path to a different one.
 pub fn given(arguments: &Map<String, Value>) -> bool {
-    usable(arguments).iter().any(|one| NONE[0] != *one)
+    usable(arguments)
+        .iter()
+        .any(|one| IDENTITY_MAPPING[0] != *one)
 }
 
 /// Makes `arguments` set the mappings and the client's path style, which debugpy stores as well. Invalid mappings are

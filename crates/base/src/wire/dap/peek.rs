@@ -82,7 +82,7 @@ enum Success {
 }
 
 /// Keys that debuggers write before the deciding ones, or between them.
-const USUAL: [&[u8]; 2] = [b"seq", b"request_seq"];
+const LEADING_KEYS: [&[u8]; 2] = [b"seq", b"request_seq"];
 
 #[derive(Debug, Clone, Copy)]
 enum PeekState {
@@ -240,7 +240,7 @@ impl Walk {
                 None
             }
             other => {
-                self.unusual |= !USUAL.contains(&other);
+                self.unusual |= !LEADING_KEYS.contains(&other);
                 None
             }
         }

@@ -9,11 +9,11 @@ use memchr::memchr2;
 use super::inside::Inside;
 
 /// Keys that come before the rest of a message, and must not come again.
-const DECIDED: [&[u8]; 4] = [b"type", b"command", b"event", b"success"];
+const DECIDING_KEYS: [&[u8]; 4] = [b"type", b"command", b"event", b"success"];
 
 /// Keys of a body by which a reader opens files, shows links, or renders: messages with one of them are parsed
 /// completely, whatever their declared type. A response is matched with its request by its number alone.
-const ACTED_UPON: [&[u8]; 8] = [
+const PARSED_KEYS: [&[u8]; 8] = [
     b"stackFrames",
     b"source",
     b"sources",
@@ -159,8 +159,8 @@ fn key(bytes: &[u8], level: RestLevel) -> Result<Option<(usize, RestState)>, Amb
     };
     let name = &bytes[1..=length];
     let refused: &[&[u8]] = match level {
-        RestLevel::Message => &DECIDED,
-        RestLevel::Body => &ACTED_UPON,
+        RestLevel::Message => &DECIDING_KEYS,
+        RestLevel::Body => &PARSED_KEYS,
     };
     // No debugger writes a key with escapes.
     if bytes[length + 1] == b'\\' || refused.contains(&name) {

@@ -10,7 +10,7 @@ use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 use crate::wire::dap::rest::{AmbiguousMessage, Rest};
 
 /// Bytes of a body to scan before it is captured without a decision ([`Depth::Deciding`]).
-const WINDOW: usize = 512;
+const MAX_PEEKED_BYTES: usize = 512;
 
 /// The messages of one direction to capture.
 #[derive(Debug, Clone, Copy)]
@@ -198,7 +198,7 @@ impl Scanner {
                     || !whole && !self.walk.is_usual(kind)
             }
             Peek::Unclear => true,
-            Peek::More if !whole && seen.len() >= WINDOW => true,
+            Peek::More if !whole && seen.len() >= MAX_PEEKED_BYTES => true,
             Peek::More => {
                 // The decision needs the whole message, so the limit of captured messages applies.
                 if whole {

@@ -13,7 +13,7 @@ use super::names::Event;
 use crate::wire::json::into_typed;
 
 /// Threads whose stops are stored: with [`MAX_STOP_BYTES`], half of the store of a debugger.
-const STOPS: usize = 16;
+const MAX_STOPS: usize = 16;
 
 /// Bytes above which a stop message is stored without its texts.
 const MAX_STOP_BYTES: usize = 1024;
@@ -87,7 +87,7 @@ impl Stands {
             false => body.into(),
         };
         self.stops.retain(|(stop, _)| *stop != thread);
-        if self.stops.len() >= STOPS {
+        if self.stops.len() >= MAX_STOPS {
             self.stops.remove(0);
         }
         // In most programs one thread is paused.

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 /// Message size in bytes that costs as much as another message.
-const WEIGHT: usize = 4096;
+const BYTES_PER_MESSAGE: usize = 4096;
 
 /// A token bucket: messages and their bytes take from it, and time refills it.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Meter {
         let passed = now.saturating_duration_since(self.at);
         self.at = now;
         self.left = (self.left + passed.as_secs_f64() * self.per_second).min(self.burst);
-        self.left -= 1.0 + (length / WEIGHT) as f64;
+        self.left -= 1.0 + (length / BYTES_PER_MESSAGE) as f64;
         self.left >= 0.0
     }
 }

@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::link::{Attachment, Sent};
 use super::messages::ResumeMessage;
-use super::{DOUBTED, HEARTBEAT, LinkHandle, Phase, SILENCE};
+use super::{DOUBT_TIMEOUT, HEARTBEAT, LinkHandle, Phase, SILENCE_TIMEOUT};
 use crate::wire::text::one_line;
 use crate::wire::tunnel::messages::{read, written};
 use crate::wire::tunnel::{MAX_FRAME_BYTES, close_frame};
@@ -163,8 +163,10 @@ async fn in_time<T>(link: &LinkHandle, next: impl Future<Output = T>) -> Option<
     loop {
         let until = match *doubted.borrow_and_update() {
             // A ping was sent at that time.
-            Some(at) if at > silent_since => (at + DOUBTED).min(silent_since + SILENCE),
-            _ => silent_since + SILENCE,
+            Some(at) if at > silent_since => {
+                (at + DOUBT_TIMEOUT).min(silent_since + SILENCE_TIMEOUT)
+            }
+            _ => silent_since + SILENCE_TIMEOUT,
         };
         tokio::select! {
             next = &mut next => return Some(next),

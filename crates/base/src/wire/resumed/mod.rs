@@ -35,19 +35,19 @@ pub const OPENER_HEADER: &str = "ray-relay-connect-from";
 pub const REPLICA_HEADER: &str = "ray-relay-replica";
 
 /// Unacknowledged bytes towards the relay.
-pub const UP: usize = 256 * 1024;
+pub const UP_WINDOW_BYTES: usize = 256 * 1024;
 
 /// Unacknowledged bytes from the relay: a large variable is one message of megabytes.
-pub const DOWN: usize = 1024 * 1024;
+pub const DOWN_WINDOW_BYTES: usize = 1024 * 1024;
 
 /// Interval of pings by either side.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// Silence after which the peer is considered gone.
-pub const SILENCE: Duration = Duration::from_secs(15);
+pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The same for a peer that is doubted, because its user has connected in another way.
-pub const DOUBTED: Duration = Duration::from_secs(4);
+pub const DOUBT_TIMEOUT: Duration = Duration::from_secs(4);
 
 #[cfg(test)]
 mod tests;

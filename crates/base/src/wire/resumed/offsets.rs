@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::memory::Short;
 
 /// Capacity that an emptied buffer keeps, in bytes.
-const KEPT_ROOM: usize = 16 * 1024;
+const MAX_IDLE_CAPACITY: usize = 16 * 1024;
 
 /// The two sides disagree about positions. `Display` is the end of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -321,7 +321,7 @@ fn within(said: u64, from: u64, to: u64) -> Result<(), Mismatch> {
 }
 
 fn shrink(buffer: &mut VecDeque<u8>) {
-    if buffer.is_empty() && buffer.capacity() > KEPT_ROOM {
+    if buffer.is_empty() && buffer.capacity() > MAX_IDLE_CAPACITY {
         *buffer = VecDeque::new();
     }
 }

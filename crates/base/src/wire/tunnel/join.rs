@@ -8,13 +8,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use crate::wire::turn::SEALED_TURN;
+use crate::wire::turn::MAX_SEALED_TURN_BYTES;
 
 /// Bytes per read.
-const CHUNK: usize = 16 * 1024;
+const READ_BYTES: usize = 16 * 1024;
 
 /// How long one side may continue after the other's end: debuggers answer an end with their own.
-const LINGER: Duration = Duration::from_secs(10);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes forwarded so far, to be read meanwhile.
 #[derive(Debug, Default)]
@@ -61,12 +61,12 @@ where
     tokio::select! {
         up = &mut up => {
             up?;
-            timeout(LINGER, down).await.unwrap_or(Ok(()))?;
+            timeout(LINGER_TIMEOUT, down).await.unwrap_or(Ok(()))?;
             Ok(ClosedSide::First)
         }
         down = &mut down => {
             down?;
-            timeout(LINGER, up).await.unwrap_or(Ok(()))?;
+            timeout(LINGER_TIMEOUT, up).await.unwrap_or(Ok(()))?;
             Ok(ClosedSide::Second)
         }
     }
@@ -81,7 +81,7 @@ pub async fn pass(
     mut to: impl AsyncWrite + Unpin,
     passed: &AtomicU64,
 ) -> io::Result<()> {
-    let mut bytes = vec![0; CHUNK];
+    let mut bytes = vec![0; READ_BYTES];
     let mut moved = 0;
     loop {
         let read = from.read(&mut bytes).await?;
@@ -92,7 +92,7 @@ pub async fn pass(
         to.flush().await?;
         passed.fetch_add(read as u64, Ordering::Relaxed);
         moved += read;
-        if moved >= SEALED_TURN {
+        if moved >= MAX_SEALED_TURN_BYTES {
             moved = 0;
             yield_now().await;
         }
@@ -140,7 +140,7 @@ mod tests {
             join(first, second, &passed).await.unwrap(),
             ClosedSide::First
         );
-        assert_eq!(began.elapsed(), LINGER);
+        assert_eq!(began.elapsed(), LINGER_TIMEOUT);
         drop(debugger);
     }
 }

@@ -42,19 +42,19 @@ pub const SECRET_HEADER: &str = "ray-relay-stream-secret";
 pub const MAX_FRAME_BYTES: usize = 64 * 1024;
 
 /// Largest reason in a close frame, in bytes; the limit is 123 (RFC 6455 section 5.5).
-const REASON: usize = 120;
+const MAX_REASON_BYTES: usize = 120;
 
 /// Bytes per read of a stream: one TLS record.
-const STREAM_READ: usize = 16 * 1024;
+const STREAM_READ_BYTES: usize = 16 * 1024;
 
 /// Bytes per read of a link, which has little traffic.
-const LINK_READ: usize = 4 * 1024;
+const LINK_READ_BYTES: usize = 4 * 1024;
 
 /// The close frame of a link, with as much of `reason` as fits.
 pub(crate) fn close_frame(code: CloseCode, reason: &str) -> CloseFrame {
-    let mut limit = REASON;
+    let mut limit = MAX_REASON_BYTES;
     let mut short = shortened(reason, limit);
-    while short.len() > REASON {
+    while short.len() > MAX_REASON_BYTES {
         limit -= 8;
         short = shortened(reason, limit);
     }
@@ -69,7 +69,7 @@ pub fn stream_config() -> WebSocketConfig {
     WebSocketConfig::default()
         .max_message_size(Some(MAX_FRAME_BYTES))
         .max_frame_size(Some(MAX_FRAME_BYTES))
-        .read_buffer_size(STREAM_READ)
+        .read_buffer_size(STREAM_READ_BYTES)
         .write_buffer_size(0)
         .max_write_buffer_size(2 * MAX_FRAME_BYTES)
 }
@@ -79,7 +79,7 @@ pub fn link_config() -> WebSocketConfig {
     WebSocketConfig::default()
         .max_message_size(Some(messages::MAX_MESSAGE_BYTES))
         .max_frame_size(Some(messages::MAX_MESSAGE_BYTES))
-        .read_buffer_size(LINK_READ)
+        .read_buffer_size(LINK_READ_BYTES)
         .write_buffer_size(0)
         .max_write_buffer_size(2 * messages::MAX_MESSAGE_BYTES)
 }

@@ -8,22 +8,22 @@ use std::cell::RefCell;
 use crate::memory::{Account, MemoryUse, Short, Taken};
 
 /// Size of an ordinary buffer, in bytes.
-pub(super) const SIZE: usize = 256 * 1024;
+pub(super) const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Most bytes per read: a direction yields after steps of this size.
-const READ: usize = 128 * 1024;
+const MAX_READ_BYTES: usize = 128 * 1024;
 
 /// Free space in bytes below which the buffer is compacted, and grown if that does not help.
-const ROOM: usize = 64 * 1024;
+const MIN_SPACE_BYTES: usize = 64 * 1024;
 
 /// Size of a buffer when memory is short: everything still passes with it.
-const SMALLEST: usize = 2 * ROOM;
+const MIN_BUFFER_BYTES: usize = 2 * MIN_SPACE_BYTES;
 
 /// Largest rest, in bytes, that waits in memory of its own size.
-const SMALL: usize = 32 * 1024;
+const MAX_PARKED_BYTES: usize = 32 * 1024;
 
 /// Buffers that a thread pools.
-const STOCK: usize = 4;
+const MAX_SPARE_BUFFERS: usize = 4;
 
 thread_local! {
     static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
@@ -71,35 +71,35 @@ impl Buffer {
     /// # Errors
     /// [`Short`].
     pub(super) fn space(&mut self, expected: usize) -> Result<&mut [u8], Short> {
-        if self.storage.len() - self.end < ROOM {
+        if self.storage.len() - self.end < MIN_SPACE_BYTES {
             if self.start > 0 {
                 self.storage.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, self.end - self.start);
             }
-            if self.storage.len() - self.end < ROOM {
+            if self.storage.len() - self.end < MIN_SPACE_BYTES {
                 self.grow(expected)?;
             }
         }
-        let most = self.storage.len().min(self.end + READ);
+        let most = self.storage.len().min(self.end + MAX_READ_BYTES);
         Ok(&mut self.storage[self.end..most])
     }
 
     /// Doubles, so that a long message is moved a bounded number of times per byte, but not far beyond the expected
     /// size.
     fn grow(&mut self, expected: usize) -> Result<(), Short> {
-        let least = self.end + ROOM;
-        let mut larger = if least > SIZE {
-            let wanted = (2 * self.end).min(expected.saturating_add(ROOM));
+        let least = self.end + MIN_SPACE_BYTES;
+        let mut larger = if least > BUFFER_BYTES {
+            let wanted = (2 * self.end).min(expected.saturating_add(MIN_SPACE_BYTES));
             let wanted = wanted.max(least);
             // Both exist while one is copied to the other.
             self.taken.resize(self.storage.len() + wanted)?;
             vec![0; wanted].into_boxed_slice()
         } else {
-            match self.taken.resize(SIZE) {
+            match self.taken.resize(BUFFER_BYTES) {
                 Ok(()) => take(),
-                Err(_) if least <= SMALLEST => {
-                    self.taken.insist(SMALLEST);
-                    vec![0; SMALLEST].into_boxed_slice()
+                Err(_) if least <= MIN_BUFFER_BYTES => {
+                    self.taken.insist(MIN_BUFFER_BYTES);
+                    vec![0; MIN_BUFFER_BYTES].into_boxed_slice()
                 }
                 Err(short) => return Err(short),
             }
@@ -127,7 +127,9 @@ impl Buffer {
     /// Prepares for a wait of any length: shrinks to the size of the content, if that is small.
     pub(super) fn park(&mut self) {
         let filled = self.filled();
-        if self.storage.len() < SIZE && !filled.is_empty() || filled.len() > SMALL {
+        if self.storage.len() < BUFFER_BYTES && !filled.is_empty()
+            || filled.len() > MAX_PARKED_BYTES
+        {
             return;
         }
         let rest = filled.to_vec();
@@ -154,15 +156,15 @@ impl Drop for Buffer {
 fn take() -> Box<[u8]> {
     SPARE
         .with_borrow_mut(Vec::pop)
-        .unwrap_or_else(|| vec![0; SIZE].into_boxed_slice())
+        .unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
 }
 
 fn give_back(storage: Box<[u8]>) {
-    if storage.len() == SIZE {
+    if storage.len() == BUFFER_BYTES {
         // At the end of the thread the pool may be gone: then the memory is freed.
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
-            if spare.len() < STOCK {
+            if spare.len() < MAX_SPARE_BUFFERS {
                 spare.push(storage);
             }
         });
@@ -204,7 +206,7 @@ mod tests {
             passing.add(read);
             passing.consume(read);
         }
-        assert_eq!(passing.held(), SMALLEST);
+        assert_eq!(passing.held(), MIN_BUFFER_BYTES);
         buffer.clear();
         buffer.park();
         drop(passing);
@@ -214,7 +216,7 @@ mod tests {
     proptest! {
         #[test]
         fn bytes_come_out_as_they_went_in_however_much_is_held(
-            steps in proptest::collection::vec((1usize..READ, 0usize..2 * READ, any::<bool>()), 1..20),
+            steps in proptest::collection::vec((1usize..MAX_READ_BYTES, 0usize..2 * MAX_READ_BYTES, any::<bool>()), 1..20),
         ) {
             let (mut buffer, mut model) = (Buffer::new(Vec::new(), &Account::default()), std::collections::VecDeque::new());
             let mut next = 0u8;

@@ -10,10 +10,10 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use super::buffer::Buffer;
 use crate::memory::{Account, MemoryUse, Short, Taken};
-use crate::wire::dap::codec::{FrameError, LITTLE, is_plain_header, weight};
+use crate::wire::dap::codec::{FrameError, UNCOUNTED_BYTES, is_plain_header, weight};
 use crate::wire::dap::scanner::{Rules, ScanStep, Scanner};
 use crate::wire::peer_stream::PeerStream;
-use crate::wire::turn::{Pace, SEALED_TURN, TURN};
+use crate::wire::turn::{MAX_SEALED_TURN_BYTES, MAX_TURN_BYTES, Pace};
 
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -172,8 +172,8 @@ impl Lane {
                 }
             }
             let most = match from.source() {
-                Some(_) => TURN,
-                None => SEALED_TURN,
+                Some(_) => MAX_TURN_BYTES,
+                None => MAX_SEALED_TURN_BYTES,
             };
             if self.pace.is_over(most) {
                 return self.pace.end(cx);
@@ -294,7 +294,7 @@ impl Lane {
     /// Removes a captured frame from the buffer, for the session to inspect.
     fn captured(&mut self, head: usize, frame: usize) -> Turn {
         let body = &self.buffer.filled()[head..frame];
-        let held = self.looked_at.resize_beyond(LITTLE, weight(body));
+        let held = self.looked_at.resize_beyond(UNCOUNTED_BYTES, weight(body));
         let body = held.map(|()| body.to_vec());
         self.buffer.consume(frame);
         match body {
