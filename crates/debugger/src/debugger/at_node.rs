@@ -27,7 +27,7 @@ use ray_relay_base::wire::peer_stream::PeerStream as _;
 use ray_relay_base::wire::{read_through, tcp};
 
 /// Bytes per read of a message that is discarded.
-const READ: usize = 16 * 1024;
+const READ_BYTES: usize = 16 * 1024;
 
 /// Size in bytes up to which a message is written only when it is complete.
 const MAX_BUFFERED_BYTES: usize = 1 << 24;
@@ -36,7 +36,7 @@ const MAX_BUFFERED_BYTES: usize = 1 << 24;
 const MAX_MESSAGE_BYTES: usize = 1 << 24;
 
 /// Timeout of the rest of a message that is discarded.
-const REST: Duration = Duration::from_secs(10);
+const REST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connects to the first of `ways` that accepts, each within `patience`; the next one is tried only if nothing
 /// listens.
@@ -137,7 +137,7 @@ impl Attended {
             Self::Legacy(entered) => return Ok(Unattended::legacy(entered)),
         };
         let kept = worker.stands();
-        match timeout(REST, worker.skip_rest()).await {
+        match timeout(REST_TIMEOUT, worker.skip_rest()).await {
             Ok(Ok(part)) => {
                 let splice = keeping(Account::default(), *worker, part, MAX_MESSAGE_BYTES);
                 Ok(Unattended::splice(splice, kept))
@@ -212,7 +212,7 @@ impl Worker {
     /// # Errors
     /// If the connection is gone.
     pub(crate) async fn skip_rest(&mut self) -> io::Result<Vec<u8>> {
-        let mut room = vec![0; READ];
+        let mut room = vec![0; READ_BYTES];
         loop {
             let Some(line) = self.line_mut() else {
                 return Err(io::ErrorKind::NotConnected.into());
@@ -221,7 +221,7 @@ impl Worker {
             if left == 0 {
                 return Ok(part.to_vec());
             }
-            let now = left.min(READ);
+            let now = left.min(READ_BYTES);
             if self.read(&mut room[..now]).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }

@@ -30,39 +30,39 @@ use ray_relay_base::wire::dap::message::request;
 use ray_relay_base::wire::dap::names::Command;
 
 /// The deadline of the first message of a debugger's greeting.
-const GREETING: Duration = Duration::from_secs(10);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// The deadline of the rest of the greeting, which older debuggers leave out. The thread that accepts connections sends
 /// it, and ends for good if its client is gone by then (debugpy 1.8.14 and 1.8.22: within a few such connections; after
 /// the whole greeting never).
-const WELCOME: Duration = Duration::from_secs(3);
+const REATTACH_GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 /// The deadline of `initialized`: debugpy itself waits 15 s for the process before it refuses an attach.
-const ATTACH: Duration = Duration::from_secs(30);
+const INITIALIZED_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an expression of a former client may run before it is interrupted.
 const INTERRUPT_AFTER: Duration = Duration::from_secs(1);
 /// The deadline of an evaluation in the task, which cannot resume before. An adapter whose client is gone when the
 /// result arrives ends (debugpy 1.8.0 to 1.8.22), so the detach waits for it, longer than a person would.
-const EVALUATED: Duration = Duration::from_secs(60);
+const EVALUATION_TIMEOUT: Duration = Duration::from_secs(60);
 /// The deadline of the response to one request.
-const ANSWER: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The deadline for the adapter to close, which debugpy does after its response.
-const CLOSE: Duration = Duration::from_millis(500);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The pause for the adapter's cleanup after it has closed the connection. A client that connects before the adapter has
 /// finished the session ends the thread that accepts connections, and the worker becomes unreachable (debugpy 1.8.22, an
 /// idle machine: 1 in 40 that connected at once; the session was over within 5 ms of the close, next to three busy loops
 /// too). A waiting client connects at the very end of the pause, and 100 ms were too few once next to several compilers
 /// (debugpy 1.8.14).
-const SETTLED: Duration = Duration::from_millis(300);
+const SETTLE_PERIOD: Duration = Duration::from_millis(300);
 /// Number of sleeps that make up the pause. If the machine is busy or suspended meanwhile, as virtual ones may be, the
 /// adapter is delayed together with this process: however long that lasts, it uses up one of the sleeps.
-const PARTS: u32 = 15;
+const SETTLE_SLEEPS: u32 = 15;
 /// How long Ray takes after `configurationDone` to record that a thread no longer waits, if the thread has not
 /// stopped: an earlier list would show the task as waiting once more.
-const WRITTEN_DOWN: Duration = Duration::from_millis(100);
+const RAY_RECORD_PERIOD: Duration = Duration::from_millis(100);
 /// `seq` of these requests: the client with other pending requests is gone.
 const SEQ: u64 = 0x7fff_5678;
 
 /// Bytes per read from the debugger.
-const READ: usize = 16 * 1024;
+const READ_BYTES: usize = 16 * 1024;
 
 /// Runs the detach sequence over `line`, releases the breakpoint, closes the connection, and looks after the task.
 ///
@@ -77,8 +77,8 @@ pub(super) async fn say(line: DebuggerConnection) {
 
 /// Resolves when a debugger whose connection was just closed has finished its session.
 pub async fn settled() {
-    for _ in 0..PARTS {
-        sleep(SETTLED / PARTS).await;
+    for _ in 0..SETTLE_SLEEPS {
+        sleep(SETTLE_PERIOD / SETTLE_SLEEPS).await;
     }
 }
 
@@ -86,7 +86,7 @@ pub async fn settled() {
 async fn end(mut line: DebuggerConnection) -> Option<Box<dyn Tenant>> {
     line.finish().await;
     if let Some(since) = line.configured.filter(|_| !line.ledger.progress.stopped) {
-        sleep_until(since + WRITTEN_DOWN).await;
+        sleep_until(since + RAY_RECORD_PERIOD).await;
     }
     let mut settling = None;
     if let Some(tenant) = &mut line.tenant {
@@ -94,7 +94,7 @@ async fn end(mut line: DebuggerConnection) -> Option<Box<dyn Tenant>> {
         tenant.give_back();
     }
     if line.ledger.progress.attach != Attach::No {
-        line.exchange(CLOSE, |_| false).await;
+        line.exchange(CLOSE_TIMEOUT, |_| false).await;
     }
     let DebuggerConnection {
         stream,
@@ -112,16 +112,18 @@ async fn end(mut line: DebuggerConnection) -> Option<Box<dyn Tenant>> {
 
 impl DebuggerConnection {
     async fn finish(&mut self) {
-        self.exchange(GREETING, |ledger| ledger.progress.greeted)
+        self.exchange(GREETING_TIMEOUT, |ledger| ledger.progress.greeted)
             .await;
         if self.ledger.progress.attach == Attach::No {
             return self
-                .exchange(WELCOME, |ledger| ledger.progress.welcomed)
+                .exchange(REATTACH_GREETING_TIMEOUT, |ledger| ledger.progress.welcomed)
                 .await;
         }
         if self.ledger.progress.attach == Attach::Sent {
-            self.exchange(ATTACH, |ledger| ledger.progress.attach != Attach::Sent)
-                .await;
+            self.exchange(INITIALIZED_TIMEOUT, |ledger| {
+                ledger.progress.attach != Attach::Sent
+            })
+            .await;
         }
         let evaluated = |ledger: &ProtocolTracker| ledger.progress.evaluating == 0;
         self.exchange(INTERRUPT_AFTER, evaluated).await;
@@ -134,24 +136,26 @@ impl DebuggerConnection {
         }
         if !evaluated(&self.ledger) && !self.ledger.progress.disconnect {
             self.request(Command::Evaluate, crate::pdb::interrupt());
-            self.exchange(EVALUATED, evaluated).await;
+            self.exchange(EVALUATION_TIMEOUT, evaluated).await;
         }
         self.say_held();
         if !self.ledger.progress.disconnect {
             if self.ledger.progress.attach == Attach::Initialized {
                 let answered = self.ledger.functions_answered;
                 self.request(Command::SetFunctionBreakpoints, json!({"breakpoints": []}));
-                self.exchange(ANSWER, |ledger| ledger.functions_answered > answered)
-                    .await;
+                self.exchange(RESPONSE_TIMEOUT, |ledger| {
+                    ledger.functions_answered > answered
+                })
+                .await;
                 if self.ledger.progress.mapped {
                     self.request(Command::Evaluate, mappings::forgetting());
-                    self.exchange(EVALUATED, |ledger| ledger.progress.evaluating == 0)
+                    self.exchange(EVALUATION_TIMEOUT, |ledger| ledger.progress.evaluating == 0)
                         .await;
                 }
             }
             self.request(Command::Disconnect, json!({"terminateDebuggee": false}));
         }
-        self.exchange(ANSWER, |ledger| ledger.progress.answered)
+        self.exchange(RESPONSE_TIMEOUT, |ledger| ledger.progress.answered)
             .await;
     }
 
@@ -182,7 +186,7 @@ impl DebuggerConnection {
             let mut heard = true;
             while heard && !done(ledger) && !ledger.closed {
                 // Thousands may detach at once, and none of them may hold memory while it waits.
-                let mut room = [MaybeUninit::uninit(); READ];
+                let mut room = [MaybeUninit::uninit(); READ_BYTES];
                 let mut bytes = ReadBuf::uninit(&mut room);
                 match Pin::new(&mut *stream).poll_read(cx, &mut bytes) {
                     Poll::Ready(Ok(())) if !bytes.filled().is_empty() => {
@@ -214,12 +218,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_machine_that_stands_still_is_waited_for() {
-        const STANDS: Duration = Duration::from_secs(5);
+        const STOP_TIMEOUT: Duration = Duration::from_secs(5);
         let began = Instant::now();
         let pause = tokio::spawn(settled());
         tokio::task::yield_now().await;
-        advance(STANDS).await;
+        advance(STOP_TIMEOUT).await;
         pause.await.unwrap();
-        assert!(began.elapsed() >= STANDS + SETTLED / 2);
+        assert!(began.elapsed() >= STOP_TIMEOUT + SETTLE_PERIOD / 2);
     }
 }

@@ -25,13 +25,13 @@ use ray_relay_base::wire::dap::kept::MAX_KEPT_BYTES;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// How long a prompt may take to obey the last `c`: a statement may still be running.
-const LET_GO: Duration = Duration::from_secs(600);
+const RESUME_TIMEOUT: Duration = Duration::from_secs(600);
 /// Longest prompt, such as `(Pdb) `.
 const MAX_PROMPT_BYTES: usize = 64;
 /// Bytes per read from a prompt.
-const READ: usize = 4096;
+const READ_BYTES: usize = 4096;
 /// Largest size of stored pending lines, in bytes: more than one line.
-const NOTED: usize = 16 << 10;
+const MAX_PENDING_BYTES: usize = 16 << 10;
 
 /// A prompt that was entered. If it is dropped with the connection open, the task resumes.
 #[derive(Debug)]
@@ -170,7 +170,7 @@ impl LegacySession {
         let Some(line) = &mut self.line else {
             return Ok(0);
         };
-        let mut heard = BytesMut::with_capacity(READ);
+        let mut heard = BytesMut::with_capacity(READ_BYTES);
         let read = line.hear(&mut heard).await;
         line.said.miss(&heard);
         self.unless_over(read)
@@ -328,7 +328,7 @@ impl LegacyConnection {
         let whole = match memchr::memrchr(b'\n', &self.part) {
             Some(end) => self.part.split_to(end + 1),
             // No person types that.
-            None if self.part.len() > NOTED => self.part.split(),
+            None if self.part.len() > MAX_PENDING_BYTES => self.part.split(),
             None => return,
         };
         self.pending.extend_from_slice(&whole);
@@ -337,7 +337,7 @@ impl LegacyConnection {
 
     /// Pending lines that another process is to send.
     fn unsaid(&self) -> &[u8] {
-        let most = &self.pending[..self.pending.len().min(NOTED)];
+        let most = &self.pending[..self.pending.len().min(MAX_PENDING_BYTES)];
         let whole = memchr::memrchr(b'\n', most);
         &most[..whole.map_or(0, |end| end + 1)]
     }
@@ -368,14 +368,14 @@ impl LegacyConnection {
         }
         self.note();
         let goodbye = async {
-            let mut said = BytesMut::with_capacity(READ);
+            let mut said = BytesMut::with_capacity(READ_BYTES);
             // Unread output would turn the close into a reset, which the task does not survive.
             while self.hear(&mut said).await? > 0 {
                 said.clear();
             }
             io::Result::Ok(())
         };
-        match timeout(LET_GO, goodbye).await {
+        match timeout(RESUME_TIMEOUT, goodbye).await {
             Ok(Ok(())) => self.stream.end().await,
             Ok(Err(error)) => debug!(%error, "a legacy prompt was released"),
             Err(_) => {

@@ -27,9 +27,9 @@ pub const CLIENT: &str = "ray-relay release";
 pub struct NotLetRun(String);
 
 /// How long the first waiting thread may take to reach its stop after `configurationDone`, on a busy machine too.
-const STANDS: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same for each further thread. debugpy stops all threads with the first, and need not report each.
-const STANDS_TOO: Duration = Duration::from_millis(300);
+const FURTHER_STOP_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Attaches to the debugger behind `connected`, waits until its `threads` waiting threads have reached their stops,
 /// and detaches: all of them resume. A debugger that does not answer is left to [`super::goodbye`].
@@ -133,8 +133,8 @@ impl Leaving {
     async fn stand(&mut self, threads: u32) -> Result<(), String> {
         while self.stops < threads.max(1) {
             let patience = match self.stops {
-                0 => STANDS,
-                _ => STANDS_TOO,
+                0 => STOP_TIMEOUT,
+                _ => FURTHER_STOP_TIMEOUT,
             };
             match timeout(patience, self.read()).await {
                 Ok(read) => drop(read?),
@@ -175,7 +175,7 @@ impl Leaving {
                 }
             }
         };
-        match timeout(STANDS, answer).await {
+        match timeout(STOP_TIMEOUT, answer).await {
             Ok(Ok(None)) => Ok(()),
             Ok(Ok(Some(does))) => {
                 let does = shortened(&does, 200);

@@ -2,7 +2,7 @@
 //!
 //! Pure. [`super::worker`] passes it all bytes of both directions, in pieces of any size. The result determines the
 //! order in which the connection can be closed without harm ([`super::goodbye`]). Only two short responses and the
-//! `attach` are parsed, and nothing is stored beyond the first [`KEPT`] bytes of a body in pieces.
+//! `attach` are parsed, and nothing is stored beyond the first [`MAX_STORED_BYTES`] bytes of a body in pieces.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ use ray_relay_base::wire::dap::stands::Stands;
 use ray_relay_base::wire::json::take;
 
 /// Bytes of a body to store until enough of it is here. debugpy writes the deciding keys first.
-const KEPT: usize = 4096;
+const MAX_STORED_BYTES: usize = 4096;
 
 /// Concurrent expressions whose numbers are stored.
 const MAX_EVALUATIONS: usize = 64;
@@ -366,7 +366,7 @@ impl FrameSplitter {
         left.min(next.len())
     }
 
-    /// Calls `see` with each body that ends in `bytes` (all of it, or its first [`KEPT`] bytes) and its length.
+    /// Calls `see` with each body that ends in `bytes` (all of it, or its first [`MAX_STORED_BYTES`] bytes) and its length.
     fn cut(&mut self, mut bytes: &[u8], mut see: impl FnMut(&[u8], usize)) -> Result<(), NotDap> {
         if self.broken {
             return Err(NotDap);
@@ -399,7 +399,7 @@ impl FrameSplitter {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        let room = KEPT.saturating_sub(self.part.len());
+        let room = MAX_STORED_BYTES.saturating_sub(self.part.len());
         self.part.extend_from_slice(&bytes[..room.min(bytes.len())]);
     }
 

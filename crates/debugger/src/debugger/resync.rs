@@ -23,10 +23,10 @@ const SEQ: i64 = 0x7fff_5679;
 const MAX_MESSAGE_BYTES: usize = 1 << 24;
 
 /// Bytes per read.
-const READ: usize = 16 * 1024;
+const READ_BYTES: usize = 16 * 1024;
 
 /// The end of a header.
-const END: &[u8] = b"\r\n\r\n";
+const HEADER_END: &[u8] = b"\r\n\r\n";
 
 impl Worker {
     /// Continues at the next message, and waits for the response to a request of its own. Returns the partial message
@@ -47,7 +47,7 @@ impl Worker {
         let question = frame(&request(SEQ, Command::Threads, json!({})));
         line.ledger.sent(&question);
         line.stream.write_all(&question).await?;
-        let mut room = BytesMut::with_capacity(READ);
+        let mut room = BytesMut::with_capacity(READ_BYTES);
         let rest = loop {
             if line.stream.read_buf(&mut room).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -103,8 +103,8 @@ fn garbage() -> io::Error {
 fn first_header(bytes: &[u8]) -> Option<usize> {
     const FIELD: &[u8] = b"Content-Length: ";
     let mut from = 0;
-    while let Some(end) = memchr::memmem::find(&bytes[from..], END) {
-        let end = from + end + END.len();
+    while let Some(end) = memchr::memmem::find(&bytes[from..], HEADER_END) {
+        let end = from + end + HEADER_END.len();
         let lines = &bytes[end.saturating_sub(MAX_HEADER_BYTES)..end];
         if let Some(begin) = memchr::memmem::rfind(lines, FIELD) {
             let begin = end - lines.len() + begin;

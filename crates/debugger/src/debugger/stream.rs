@@ -16,7 +16,7 @@ use ray_relay_base::wire::tunnel::messages::{ParkTerms, written};
 use ray_relay_base::wire::{read_through, write_through};
 
 /// Timeout for an agent to accept the end of a stream, or the terms for keeping a debugger.
-const SAID: Duration = Duration::from_secs(1);
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection that an agent has made: bytes to and from the debugger, and texts to the agent among them.
 pub trait Tunnelled: AsyncRead + AsyncWrite + Debug + Send + Sync + Unpin {
@@ -118,7 +118,7 @@ impl Stream {
             }
             Self::Tunnel(tunnel) if tunnel.keeps() => {
                 // If this fails, the stream is about to break.
-                let said = timeout(SAID, tunnel.say(written(keep))).await;
+                let said = timeout(SEND_TIMEOUT, tunnel.say(written(keep))).await;
                 matches!(said, Ok(Ok(())))
             }
             Self::Tunnel(_) => false,
@@ -143,7 +143,7 @@ impl Stream {
     pub async fn end(mut self) {
         if let Self::Tunnel(tunnel) = &mut self {
             // Otherwise the agent finds out by itself.
-            let _ = timeout(SAID, tunnel.shutdown()).await;
+            let _ = timeout(SEND_TIMEOUT, tunnel.shutdown()).await;
         }
     }
 }

@@ -26,7 +26,7 @@ use ray_relay_base::wire::tunnel::messages::ParkTerms;
 pub const OWN_SEQ: i64 = -5678;
 
 /// Timeout for writing a request to a paused debugger.
-const SENT: Duration = Duration::from_secs(5);
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The prompt of a terminal, over the connection to a worker.
 pub type TerminalPrompt = Prompt<Prefixed<Worker>>;
@@ -262,7 +262,7 @@ impl Unattended {
                 true
             }
             Ear::Prompt(prompt) => {
-                let sent = timeout(SENT, prompt.evaluate(arguments)).await;
+                let sent = timeout(SEND_TIMEOUT, prompt.evaluate(arguments)).await;
                 let Ok(Ok(seq)) = sent else { return false };
                 self.asked = UnattendedRequest(i64::try_from(seq).ok());
                 true
@@ -279,7 +279,7 @@ impl Unattended {
                 let request = request(OWN_SEQ, Command::Evaluate, arguments).to_string();
                 splice.insert_body(Side::Worker, request.as_bytes());
             }
-            Ear::Prompt(prompt) => drop(timeout(SENT, prompt.evaluate(arguments)).await),
+            Ear::Prompt(prompt) => drop(timeout(SEND_TIMEOUT, prompt.evaluate(arguments)).await),
             Ear::Legacy(_) => {}
         }
     }

@@ -10,13 +10,13 @@ use tokio::time::{Instant, sleep_until};
 use super::unattended::{Taker, Unattended, UnattendedEvent};
 
 /// How long the debugger may be busy with a request of the lost client when another client wants to resume it.
-const BUSY: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long an expression of the lost client may run before it is interrupted: no client waits for its result.
 const INTERRUPT_AFTER: Duration = Duration::from_secs(10);
 
 /// Poll interval meanwhile.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A parked debugger; `W` is the channel to the client that wants to resume it. Dropping it detaches in order.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl<W> Waiting<W> {
         if self.wanted.is_some() {
             return Err(who);
         }
-        let until = Instant::now() + BUSY;
+        let until = Instant::now() + BUSY_TIMEOUT;
         self.interrupt_at = self.interrupt_at.map(|_| Instant::now());
         self.wanted = Some(WaitRequest { who, taker, until });
         Ok(())
@@ -91,7 +91,7 @@ impl<W> Waiting<W> {
             if !evaluates {
                 self.interrupt_at = None;
             }
-            let look = Instant::now() + LOOK;
+            let look = Instant::now() + POLL_INTERVAL;
             let interrupt_at = self.interrupt_at.unwrap_or(look);
             tokio::select! {
                 biased;

@@ -37,7 +37,7 @@ use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
 use ray_relay_base::wire::tunnel::text::Hex;
 
 /// How long a keeper may take to store a new connection before the relay connects without it.
-const GIVEN: Duration = Duration::from_secs(1);
+const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The reason why connections are not kept although they are configured to be. `Display` names the next step.
 #[derive(Debug, thiserror::Error)]
@@ -194,7 +194,7 @@ impl KeptSlot {
     pub async fn given(&mut self) {
         if let Some(given) = &mut self.given {
             // A keeper that is gone keeps nothing, and reports that itself.
-            _ = timeout(GIVEN, given).await;
+            _ = timeout(STORE_TIMEOUT, given).await;
             self.given = None;
         }
     }

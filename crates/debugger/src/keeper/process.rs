@@ -20,13 +20,13 @@ use ray_relay_base::wire::descriptors::{MessageReader, MessageWriter, channel};
 use ray_relay_base::wire::own_socket;
 
 /// Timeout for the keeper to send what it has.
-const HELLO: Duration = Duration::from_secs(5);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long to wait for a keeper that is not listening yet.
-const COMES: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Messages waiting to be written.
-const OUTBOX: usize = 1024;
+const MAX_UNSENT_MESSAGES: usize = 1024;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
@@ -88,7 +88,7 @@ impl KeptPairs {
 impl KeeperProcess {
     /// Connects to the keeper at `path`, and returns its unclaimed connections, too.
     pub(super) async fn dial(path: &Path) -> Result<(Self, Vec<KeptPair>), Error> {
-        let until = Instant::now() + COMES;
+        let until = Instant::now() + START_TIMEOUT;
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         let mut is_said = false;
         let (link, kept) = loop {
@@ -103,7 +103,7 @@ impl KeeperProcess {
                 dialled => break dialled?,
             }
         };
-        let (outbox, to_write) = mpsc::channel(OUTBOX);
+        let (outbox, to_write) = mpsc::channel(MAX_UNSENT_MESSAGES);
         let process = Self {
             path: path.to_owned(),
             outbox,
@@ -215,7 +215,7 @@ async fn dial(path: &Path) -> Result<(KeeperLink, Vec<KeptPair>), Error> {
         }
         Ok((incoming, all))
     };
-    let hello = timeout(HELLO, hello).await;
+    let hello = timeout(HELLO_TIMEOUT, hello).await;
     let hello = hello.unwrap_or(Err(io::ErrorKind::TimedOut.into()));
     let (incoming, kept) = hello.map_err(|why| Error::Silent(named(), why.to_string()))?;
     Ok((KeeperLink { incoming, writer }, kept))

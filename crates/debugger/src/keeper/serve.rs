@@ -2,7 +2,7 @@
 //!
 //! A connection belongs to the relay that handed it over, until that relay removes it or is gone. Then it is
 //! unclaimed, and the next relay that connects, or one that is connected, gets it. Bounds: [`MAX_CONNECTIONS`]
-//! connections, [`RELAYS`] relays at a time, and [`UNCLAIMED_PERIOD`] for unclaimed connections.
+//! connections, [`MAX_RELAYS`] relays at a time, and [`UNCLAIMED_PERIOD`] for unclaimed connections.
 
 use std::collections::HashMap;
 use std::fs::DirBuilder;
@@ -30,19 +30,19 @@ use ray_relay_base::wire::own_socket::{self, OwnSocket};
 pub const MAX_CONNECTIONS: usize = 4096;
 
 /// Linked relays at a time: one, and its predecessors.
-const RELAYS: usize = 16;
+const MAX_RELAYS: usize = 16;
 
 /// Timeout of a relay's first message.
-const HELLO: Duration = Duration::from_secs(5);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long an unclaimed connection is kept, and its task stays stopped.
 const UNCLAIMED_PERIOD: Duration = Duration::from_secs(24 * 3600);
 
 /// Pause after `accept` failed.
-const PAUSE: Duration = Duration::from_secs(1);
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Interval of checks for expired connections.
-const LOOK: Duration = Duration::from_secs(60);
+const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 struct Shelf {
@@ -183,7 +183,7 @@ pub async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error> {
                     ending = true;
                 }
                 () = changed => {}
-                () = sleep(LOOK) => shelf.let_go(),
+                () = sleep(EXPIRY_CHECK_INTERVAL) => shelf.let_go(),
             }
         }
     }
@@ -197,7 +197,7 @@ async fn accept(socket: &OwnSocket, shelf: &Arc<Shelf>) {
     let mut link = 0;
     loop {
         tokio::select! {
-            accepted = socket.accept(), if relays.len() < RELAYS => match accepted {
+            accepted = socket.accept(), if relays.len() < MAX_RELAYS => match accepted {
                 Ok(relay) => {
                     link += 1;
                     let shelf = Arc::clone(shelf);
@@ -205,7 +205,7 @@ async fn accept(socket: &OwnSocket, shelf: &Arc<Shelf>) {
                 }
                 Err(why) => {
                     warn!(%why, "cannot accept a relay at the moment; trying again");
-                    sleep(PAUSE).await;
+                    sleep(ACCEPT_PAUSE).await;
                 }
             },
             Some(_) = relays.join_next() => {}
@@ -230,7 +230,7 @@ async fn talk(
     writer
         .write(&KeeperMessage::Hello { protocol: PROTOCOL }, None)
         .await?;
-    let hello = timeout(HELLO, reader.read()).await;
+    let hello = timeout(HELLO_TIMEOUT, reader.read()).await;
     match hello.unwrap_or(Err(io::ErrorKind::TimedOut.into()))? {
         (KeeperMessage::Hello { protocol: PROTOCOL }, _) => {}
         // It has read the version of this keeper.

@@ -16,10 +16,10 @@ use ray_relay_base::wire::descriptors::send;
 use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
 
 /// Prefix of a descriptor's name, in front of the key: other descriptors may be passed to the service, too.
-const NAME: &str = "ray-relay-kept-";
+const NAME_PREFIX: &str = "ray-relay-kept-";
 
 /// Descriptors of one connection: its own, and that of its record.
-const EACH: usize = 2;
+const DESCRIPTORS_PER_CONNECTION: usize = 2;
 
 /// The service manager's descriptor store.
 #[derive(Debug)]
@@ -48,11 +48,11 @@ impl ServiceManager {
                 return None;
             }
         };
-        let (kept, halves) = paired(passed.named(NAME));
+        let (kept, halves) = paired(passed.named(NAME_PREFIX));
         let manager = Self {
             notify,
             most,
-            kept: AtomicUsize::new(EACH * kept.len()),
+            kept: AtomicUsize::new(DESCRIPTORS_PER_CONNECTION * kept.len()),
         };
         for half in halves {
             manager.forget(&half);
@@ -65,7 +65,7 @@ impl ServiceManager {
     pub(super) fn at(notify: UnixDatagram) -> Self {
         Self {
             notify,
-            most: EACH * 1024,
+            most: DESCRIPTORS_PER_CONNECTION * 1024,
             kept: AtomicUsize::new(0),
         }
     }
@@ -76,26 +76,34 @@ impl ServiceManager {
         connection: BorrowedFd<'_>,
         record: BorrowedFd<'_>,
     ) -> io::Result<()> {
-        if self.kept.fetch_add(EACH, Ordering::Relaxed) + EACH > self.most {
-            self.kept.fetch_sub(EACH, Ordering::Relaxed);
+        if self
+            .kept
+            .fetch_add(DESCRIPTORS_PER_CONNECTION, Ordering::Relaxed)
+            + DESCRIPTORS_PER_CONNECTION
+            > self.most
+        {
+            self.kept
+                .fetch_sub(DESCRIPTORS_PER_CONNECTION, Ordering::Relaxed);
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         // If the peer closes, removing the entry and its record is up to us.
-        let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={NAME}{}", key.digits());
+        let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={NAME_PREFIX}{}", key.digits());
         let said = send(&self.notify, text.as_bytes(), &[connection, record]);
         if said.is_err() {
-            self.kept.fetch_sub(EACH, Ordering::Relaxed);
+            self.kept
+                .fetch_sub(DESCRIPTORS_PER_CONNECTION, Ordering::Relaxed);
         }
         said.map(|_| ())
     }
 
     pub(super) fn remove(&self, key: &KeepKey) {
         self.forget(&key.digits());
-        self.kept.fetch_sub(EACH, Ordering::Relaxed);
+        self.kept
+            .fetch_sub(DESCRIPTORS_PER_CONNECTION, Ordering::Relaxed);
     }
 
     fn forget(&self, key: &str) {
-        let text = format!("FDSTOREREMOVE=1\nFDNAME={NAME}{key}");
+        let text = format!("FDSTOREREMOVE=1\nFDNAME={NAME_PREFIX}{key}");
         if let Err(why) = send(&self.notify, text.as_bytes(), &[]) {
             debug!(%why, "the service manager was not told that a connection is over");
         }
@@ -118,7 +126,7 @@ fn paired(given: Vec<(String, OwnedFd)>) -> (Vec<KeptPair>, Vec<String>) {
     let mut connections = HashMap::new();
     let mut records = HashMap::new();
     for (name, descriptor) in given {
-        let Some(key) = name.strip_prefix(NAME) else {
+        let Some(key) = name.strip_prefix(NAME_PREFIX) else {
             continue;
         };
         let kind = fstat(&descriptor).map(|about| FileType::from_raw_mode(about.st_mode));
@@ -158,7 +166,7 @@ mod tests {
             record.as_fd().try_clone_to_owned().unwrap()
         };
         let key = |n| Hex::<16>([n; 16]).digits();
-        let name = |n| format!("{NAME}{}", key(n));
+        let name = |n| format!("{NAME_PREFIX}{}", key(n));
         let given = vec![
             (name(1), record()),
             (name(2), socket()),

@@ -26,16 +26,16 @@ use ray_relay_base::wire::dap::message::result_of;
 use ray_relay_base::wire::dap::names::Command;
 
 /// Size of a snapshot, in characters of values.
-const ROOM: usize = 2_000_000;
+const MAX_SNAPSHOT_CHARS: usize = 2_000_000;
 
 /// Timeout of the response to `disconnect`.
-const GOODBYE: Duration = Duration::from_secs(2);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Timeout of the debugger's response: the probe takes 5 s at most, unless native code holds the GIL.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of an attach to a park.
-const VISIT: Duration = Duration::from_secs(30);
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Limits of a snapshot.
 #[derive(Debug, Clone)]
@@ -120,14 +120,18 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut wire = Wire::new(stream, account);
-    let attached = timeout(VISIT, attach(&mut wire, client, Some(relay))).await;
+    let attached = timeout(ATTACH_TIMEOUT, attach(&mut wire, client, Some(relay))).await;
     leave(wire).await;
     attached.unwrap_or(Err(PromptError::NoStop))
 }
 
 async fn leave<S: AsyncRead + AsyncWrite + Unpin>(mut wire: Wire<S>) {
     let goodbye = json!({"restart": false, "terminateDebuggee": false});
-    let _ = timeout(GOODBYE, ask(&mut wire, Command::Disconnect, goodbye)).await;
+    let _ = timeout(
+        DISCONNECT_TIMEOUT,
+        ask(&mut wire, Command::Disconnect, goodbye),
+    )
+    .await;
     wire.close().await;
 }
 
@@ -182,7 +186,7 @@ where
 pub fn expression(limits: &SnapshotLimits) -> String {
     let rest = json!({
         "limit": limits.value, "names": limits.names, "frames": limits.frames,
-        "locals": limits.locals, "process": limits.process, "around": limits.around, "room": ROOM,
+        "locals": limits.locals, "process": limits.process, "around": limits.around, "room": MAX_SNAPSHOT_CHARS,
     });
     probe::expression(&structure::question("snapshot", &limits.rendering, rest))
 }

@@ -19,11 +19,11 @@ use ray_relay_base::wire::dap::names::{Command, Event};
 
 const MAX_MESSAGE_BYTES: usize = 8 << 20;
 /// Timeout for the other side to close.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of a skipped message that are inspected.
-const PEEKED: usize = 512;
+const MAX_PEEKED_BYTES: usize = 512;
 /// Bytes per read of a skipped message.
-const ROOM: usize = 8 * 1024;
+const READ_BYTES: usize = 8 * 1024;
 
 /// A message for the prompt.
 #[derive(Debug)]
@@ -198,12 +198,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// Skips the current message of `head` and `length` bytes; a response in its place reports `why`. `None` until its
     /// replacement is known.
     fn skip(&mut self, head: usize, length: usize, why: &str) -> Option<WorkerMessage> {
-        let beginning = self.bytes.get(head..head + length.min(PEEKED))?;
+        let beginning = self.bytes.get(head..head + length.min(MAX_PEEKED_BYTES))?;
         let stands_for = oversize(beginning, length, why);
         let here = self.bytes.len().min(head + length);
         self.skip = head + length - here;
         // Its memory is free.
-        let mut rest = BytesMut::with_capacity(ROOM);
+        let mut rest = BytesMut::with_capacity(READ_BYTES);
         rest.extend_from_slice(&self.bytes[here..]);
         self.bytes = rest;
         self.taken.insist(self.bytes.len());
@@ -245,7 +245,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// Ends the connection, and waits a moment for the other side to end it too, which releases its resources.
     pub(super) async fn close(&mut self) {
         let _ = self.stream.shutdown().await;
-        let _ = timeout(FAREWELL, async { while self.read().await.is_ok() {} }).await;
+        let _ = timeout(CLOSE_TIMEOUT, async { while self.read().await.is_ok() {} }).await;
     }
 }
 

@@ -23,11 +23,11 @@ use ray_relay_base::wire::text::escaped;
 
 /// Longest source that is fetched, in lines, and the lines of one request.
 const MAX_SOURCE_LINES: usize = 60_000;
-const CHUNK: usize = 4000;
+const REQUEST_LINES: usize = 4000;
 /// The largest number of cached sources.
 const MAX_SOURCES: usize = 50;
 /// Longest line of source that is shown, in characters.
-const WIDEST: usize = 2000;
+const MAX_LINE_CHARS: usize = 2000;
 /// Longest local file that replaces one that the worker does not show, in bytes.
 const MAX_LOCAL_FILE_BYTES: u64 = 4 << 20;
 /// Expressions displayed in one frame.
@@ -101,7 +101,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     async fn code(&mut self, line: &str) {
-        let line: String = escaped(line.trim_end()).chars().take(WIDEST).collect();
+        let line: String = escaped(line.trim_end())
+            .chars()
+            .take(MAX_LINE_CHARS)
+            .collect();
         self.put(Piece::Code(line)).await;
         self.say("\n").await;
     }
@@ -251,10 +254,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
         let (mut lines, mut taken) = (Vec::new(), self.wire.account().nothing(MemoryUse::Messages));
         while lines.len() < MAX_SOURCE_LINES {
-            let ask = json!({"op": "file", "file": file, "from": lines.len(), "count": CHUNK});
+            let ask =
+                json!({"op": "file", "file": file, "from": lines.len(), "count": REQUEST_LINES});
             match self.probe(&ask).await {
                 Ok(ProbeAnswer { lines: more, .. }) => {
-                    let whole = more.len() < CHUNK;
+                    let whole = more.len() < REQUEST_LINES;
                     let size = |line: &String| line.len() + size_of::<String>();
                     let size = taken.bytes() + more.iter().map(size).sum::<usize>();
                     if taken.resize(size).is_err() {
@@ -384,7 +388,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Some(text) => format!("{name}: {text}"),
             None => name.to_owned(),
         };
-        self.say(cut(&escaped(&line), WIDEST) + "\n").await;
+        self.say(cut(&escaped(&line), MAX_LINE_CHARS) + "\n").await;
         Ok(())
     }
 

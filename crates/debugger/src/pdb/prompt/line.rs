@@ -10,7 +10,7 @@ use crate::pdb::help;
 /// Commands that one line or stop may cause, with `;;`, aliases and breakpoints' own commands.
 const MAX_QUEUED_COMMANDS: usize = 1000;
 /// The largest number of aliases within aliases.
-const DEEPEST_ALIAS: usize = 20;
+const MAX_ALIAS_DEPTH: usize = 20;
 
 /// The purpose of the next line.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// Runs the first command of a line, and queues the rest.
     async fn one(&mut self, line: &str) -> Result<Option<PromptEnd>, Lost> {
         let mut line = line.trim().to_owned();
-        for _ in 0..DEEPEST_ALIAS {
+        for _ in 0..MAX_ALIAS_DEPTH {
             let word = line.split_whitespace().next().unwrap_or_default();
             match self.aliases.get(word) {
                 Some(alias) => match grammar::expand(alias, &line) {

@@ -23,7 +23,7 @@ const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Events stored while a request is pending.
 const MAX_EVENTS: usize = 1000;
 /// The message when an interrupt has not ended an expression.
-const GOES_ON: &str = "the expression goes on in the task, which native code or its own handler keeps from the interrupt; no other command is answered before it ends";
+const STILL_RUNNING: &str = "the expression goes on in the task, which native code or its own handler keeps from the interrupt; no other command is answered before it ends";
 /// Most of the program's output in one piece, in characters.
 const MAX_OUTPUT_CHARS: usize = 20_000;
 
@@ -157,7 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             .await?;
         let answer = self.answer(number, Command::Evaluate);
         match timeout(INTERRUPT_TIMEOUT, answer).await {
-            Ok(Err(PdbError::Interrupted)) | Err(_) => Err(PdbError::refused(GOES_ON)),
+            Ok(Err(PdbError::Interrupted)) | Err(_) => Err(PdbError::refused(STILL_RUNNING)),
             Ok(answer) => answer,
         }
     }

@@ -26,7 +26,7 @@ const RAY_HELPERS: [&str; 4] = [
     "/ray_relay_hook.py",
 ];
 /// Most frames to request.
-const DEEPEST: usize = 5000;
+const MAX_FRAMES: usize = 5000;
 /// Steps that one command may cause in the debugger.
 const MAX_STEPS: usize = 10_000;
 
@@ -433,7 +433,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             self.thread = thread;
         }
         self.raised = stop.reason == "exception";
-        let asked = json!({"threadId": self.thread, "startFrame": 0, "levels": DEEPEST});
+        let asked = json!({"threadId": self.thread, "startFrame": 0, "levels": MAX_FRAMES});
         let body = match self.ask_soon(Command::StackTrace, asked).await {
             Ok(body) => body,
             Err(failure) => {
@@ -445,7 +445,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let StackAnswer { stack_frames } = into_typed(body);
         self.stack = stack_frames
             .into_iter()
-            .take(DEEPEST)
+            .take(MAX_FRAMES)
             .map(|frame| PromptFrame {
                 id: frame.id,
                 name: function(frame.name.as_deref().unwrap_or("<unknown>")),
