@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::error::{Lost, PromptError};
 use ray_relay_base::memory::{Account, MemoryUse, Taken};
-use ray_relay_base::wire::dap::codec::{LITTLE, frame, header, parse, weight};
+use ray_relay_base::wire::dap::codec::{UNCOUNTED_BYTES, frame, header, parse, weight};
 use ray_relay_base::wire::dap::message::{Incoming, RefusalCode, request};
 use ray_relay_base::wire::dap::names::{Command, Event};
 
@@ -184,7 +184,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             // The buffer grows by doubling.
             None => (false, here),
         };
-        if let Err(short) = self.taken.resize_beyond(LITTLE, here + weight) {
+        if let Err(short) = self.taken.resize_beyond(UNCOUNTED_BYTES, here + weight) {
             let why = format!("is not shown, because {short}");
             return Ok(self.skip(head, length, &why));
         }

@@ -14,9 +14,9 @@ use ray_relay_base::config;
 use ray_relay_base::wire::text::hex;
 
 /// The deadline of one request, from connect to the last byte.
-const DEADLINE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The deadline of the upload of a package, which may be tens of megabytes over a slow connection.
-const UPLOAD_DEADLINE: Duration = Duration::from_secs(600);
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Jobs of one cluster, through its dashboard or a relay in front of it.
 #[derive(Debug, Clone)]
@@ -93,7 +93,11 @@ impl Jobs {
             token_file,
             ..config::Cluster::default()
         };
-        Ok(Self::of(HeadClient::new(&cluster, DEADLINE, as_ray)?))
+        Ok(Self::of(HeadClient::new(
+            &cluster,
+            REQUEST_TIMEOUT,
+            as_ray,
+        )?))
     }
 
     /// Rows of Ray's State API, e.g. of `workers?detail=1`.
@@ -125,7 +129,10 @@ impl Jobs {
     /// # Errors
     /// [`HeadError`].
     pub async fn submit(&self, request: &Value) -> Result<String, HeadError> {
-        let answer: Value = self.head.post_json("/api/jobs/", request, DEADLINE).await?;
+        let answer: Value = self
+            .head
+            .post_json("/api/jobs/", request, REQUEST_TIMEOUT)
+            .await?;
         match answer.get("submission_id").and_then(Value::as_str) {
             Some(id) => Ok(id.to_owned()),
             None => Err(HeadError::NotJson {
@@ -160,7 +167,7 @@ impl Jobs {
         let path = format!("/api/packages/gcs/{name}");
         let body = Some(("application/octet-stream", content));
         self.head
-            .ask(Method::PUT, &path, body, UPLOAD_DEADLINE)
+            .ask(Method::PUT, &path, body, UPLOAD_TIMEOUT)
             .await?;
         Ok(())
     }
@@ -204,7 +211,9 @@ impl Jobs {
     pub async fn stop(&self, id: &str) -> Result<(), HeadError> {
         let path = format!("/api/jobs/{id}/stop");
         let body = Some((JSON, Bytes::from_static(b"{}")));
-        self.head.ask(Method::POST, &path, body, DEADLINE).await?;
+        self.head
+            .ask(Method::POST, &path, body, REQUEST_TIMEOUT)
+            .await?;
         Ok(())
     }
 
@@ -214,7 +223,11 @@ impl Jobs {
     /// [`HeadError`].
     pub async fn forget(&self, id: &str) -> Result<(), HeadError> {
         let path = format!("/api/jobs/{id}");
-        match self.head.ask(Method::DELETE, &path, None, DEADLINE).await {
+        match self
+            .head
+            .ask(Method::DELETE, &path, None, REQUEST_TIMEOUT)
+            .await
+        {
             Ok(_) | Err(HeadError::Status { status: 404, .. }) => Ok(()),
             Err(error) => Err(error),
         }

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// A resume this long counts as having reached the collective, so that the waiting tasks wait anew. A step does not.
-const REACHED: Duration = Duration::from_secs(10);
+const MIN_RESUMED_PERIOD: Duration = Duration::from_secs(10);
 
 /// Since when the task of a session is paused, shared between the parts that resume it and the timeout.
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ impl StandClock {
             let Stand::Runs(before, resumed) = *stand else {
                 return false;
             };
-            let short = before.filter(|_| resumed.elapsed() < REACHED);
+            let short = before.filter(|_| resumed.elapsed() < MIN_RESUMED_PERIOD);
             *stand = Stand::Since(short.unwrap_or_else(Instant::now));
             true
         });

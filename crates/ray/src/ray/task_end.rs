@@ -11,14 +11,14 @@ use super::stand_clock::StandClock;
 use ray_relay_base::timestamp::Timestamp;
 
 /// Pauses between queries: the first, and the longest. Each is half as long again as the one before.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+const QUERY_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 
 /// Time from a first answer "ended" to its confirmation: Ray's workers and owners report once a second each.
-const CONFIRM: Duration = Duration::from_millis(1500);
+const CONFIRM_AFTER: Duration = Duration::from_millis(1500);
 
 /// Time from a stop to the query for its task, and to a second query, when the reports of both tasks are there. While
 /// stepping neither is sent.
-const WHICH: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
+const IDENTIFY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
 
 /// Watches the task of one session, and queries the head only while the program runs, or has just stopped.
 pub struct TaskEnd {
@@ -52,7 +52,7 @@ impl TaskEnd {
     pub fn new(task: Option<CurrentTask>) -> Self {
         Self {
             task,
-            pause: PAUSES.0,
+            pause: QUERY_PAUSES.0,
             ask_at: None,
             asking: None,
             said_once: false,
@@ -75,7 +75,7 @@ impl TaskEnd {
         }
         self.forget();
         self.ran = true;
-        self.pause = PAUSES.0;
+        self.pause = QUERY_PAUSES.0;
         self.ask_at = Some(Instant::now() + self.pause);
     }
 
@@ -87,7 +87,7 @@ impl TaskEnd {
         self.forget();
         if self.ran {
             self.stopped = Some(Timestamp::now());
-            self.ask_at = Some(Instant::now() + WHICH.0);
+            self.ask_at = Some(Instant::now() + IDENTIFY_AFTER.0);
         }
     }
 
@@ -114,13 +114,13 @@ impl TaskEnd {
                     }
                     TaskEndAnswer::Ended(ended) => {
                         self.said_once = ended;
-                        let pause = if ended { CONFIRM } else { self.pause };
-                        self.pause = (self.pause * 3 / 2).min(PAUSES.1);
+                        let pause = if ended { CONFIRM_AFTER } else { self.pause };
+                        self.pause = (self.pause * 3 / 2).min(QUERY_PAUSES.1);
                         self.ask_at = Some(Instant::now() + pause);
                     }
                     TaskEndAnswer::Stopped(known) => {
                         let again = !known && !std::mem::replace(&mut self.said_once, true);
-                        self.ask_at = again.then(|| Instant::now() + WHICH.1);
+                        self.ask_at = again.then(|| Instant::now() + IDENTIFY_AFTER.1);
                     }
                 }
                 self.task = Some(task);

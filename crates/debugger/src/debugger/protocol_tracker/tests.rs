@@ -133,7 +133,7 @@ proptest! {
                     true => pieces.sent(now),
                     false => pieces.received(now),
                 }
-                prop_assert!(pieces.sent.part.len() <= KEPT + 512 && pieces.received.part.len() <= KEPT + 512);
+                prop_assert!(pieces.sent.part.len() <= MAX_STORED_BYTES + 512 && pieces.received.part.len() <= MAX_STORED_BYTES + 512);
                 rest = later;
             }
         }

@@ -3,7 +3,7 @@
 //! A connection has no task of its own: its request polls it until the head of the response is there, and then while
 //! the response's body is read. So a response passes through the relay within one task, is read from the head no
 //! faster than it is consumed, and dropping it closes the connection. A connection whose response has ended is pooled
-//! for the next request: at most [`KEPT`], for [`IDLE`]. A task closes pooled connections; it ends with the last of
+//! for the next request: at most [`MAX_IDLE_CONNECTIONS`], for [`IDLE_TIMEOUT`]. A task closes pooled connections; it ends with the last of
 //! them, or with the [`Connections`].
 
 use std::future::poll_fn;
@@ -26,10 +26,10 @@ use ray_relay_base::dial::Connector;
 use ray_relay_base::dial::http::MAX_BUFFER;
 
 /// Ray's web server (aiohttp) drops idle connections after 75 s; closing earlier avoids the race.
-const IDLE: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connections that are pooled for the next request.
-const KEPT: usize = 64;
+const MAX_IDLE_CONNECTIONS: usize = 64;
 
 /// The connection pool of one head.
 pub(super) struct Connections {
@@ -132,7 +132,7 @@ impl Connections {
     fn take(&self) -> Option<PooledConnection> {
         let mut idle = self.idle.lock();
         while let Some((since, connection)) = idle.kept.pop() {
-            if since.elapsed() >= IDLE {
+            if since.elapsed() >= IDLE_TIMEOUT {
                 // The others are older.
                 idle.kept.clear();
             } else if connection.requests.is_ready() {
@@ -146,7 +146,7 @@ impl Connections {
     #[expect(clippy::disallowed_methods, reason = "owned by the connections")]
     fn keep(self: &Arc<Self>, connection: PooledConnection) {
         let mut idle = self.idle.lock();
-        if idle.kept.len() >= KEPT {
+        if idle.kept.len() >= MAX_IDLE_CONNECTIONS {
             idle.kept.remove(0);
         }
         idle.kept.push((Instant::now(), connection));
@@ -161,8 +161,8 @@ impl Connections {
         let mut idle = self.idle.lock();
         let now = Instant::now();
         idle.kept
-            .retain(|(since, _)| now.duration_since(*since) < IDLE);
-        let next = idle.kept.first().map(|(since, _)| *since + IDLE);
+            .retain(|(since, _)| now.duration_since(*since) < IDLE_TIMEOUT);
+        let next = idle.kept.first().map(|(since, _)| *since + IDLE_TIMEOUT);
         if next.is_none() {
             idle.closing = None;
         }
@@ -179,7 +179,7 @@ impl std::fmt::Debug for Connections {
 }
 
 async fn close_idle(of: Weak<Connections>) {
-    let mut at = Instant::now() + IDLE;
+    let mut at = Instant::now() + IDLE_TIMEOUT;
     loop {
         sleep_until(at).await;
         match of.upgrade().and_then(|of| of.close_idle()) {

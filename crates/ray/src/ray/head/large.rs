@@ -1,6 +1,6 @@
 //! Large responses: holding and parsing one uses memory and time of all clients, so they take turns.
 //!
-//! Each head has one in progress at a time, and all of them together [`AT_ONCE`]. A head whose response took long,
+//! Each head has one in progress at a time, and all of them together [`MAX_HELD_RESPONSES`]. A head whose response took long,
 //! because it arrived slowly or was long to parse, pauses for a multiple of that before the next. The memory is
 //! charged to its cluster. Small responses skip all of this: a head that is slow, or sends too much, must not make
 //! another one wait.
@@ -23,17 +23,17 @@ use ray_relay_base::wire::text::innermost_cause;
 pub(super) const LARGE: usize = 128 << 10;
 
 /// Large responses of all heads that are held and parsed at a time.
-const AT_ONCE: usize = 2;
+const MAX_HELD_RESPONSES: usize = 2;
 
 /// How long a response waits for its turn, and for memory.
 const TURN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Pause of a head, as a multiple of the time of its last large response: it is busy a third of the time at most.
-const REST: u32 = 2;
+const REST_FACTOR: u32 = 2;
 
 const MAX_REST_PERIOD: Duration = Duration::from_secs(10);
 
-static ALL: Semaphore = Semaphore::const_new(AT_ONCE);
+static HELD_RESPONSES: Semaphore = Semaphore::const_new(MAX_HELD_RESPONSES);
 
 /// The turns of one head.
 #[derive(Debug)]
@@ -145,7 +145,7 @@ impl Turns {
         let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
         let rested = *self.rested.lock();
         tokio::time::sleep_until(rested).await;
-        let all = ALL.acquire().await.ok()?;
+        let all = HELD_RESPONSES.acquire().await.ok()?;
         Some(HeadTurn {
             turns: Arc::clone(self),
             began: Instant::now(),
@@ -166,7 +166,7 @@ async fn hold(taken: &mut Taken, bytes: usize) -> Result<(), NotRead> {
 
 impl Drop for HeadTurn {
     fn drop(&mut self) {
-        let rest = (self.began.elapsed() * REST).min(MAX_REST_PERIOD);
+        let rest = (self.began.elapsed() * REST_FACTOR).min(MAX_REST_PERIOD);
         *self.turns.rested.lock() = Instant::now() + rest;
     }
 }

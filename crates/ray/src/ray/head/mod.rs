@@ -37,7 +37,7 @@ pub use large::HeadAnswer;
 pub use token::GivenToken;
 
 /// Largest response that is held completely. 10,000 tasks with details are 25 MB (Ray 2.60).
-const MAX_ANSWER: usize = 32 * 1024 * 1024;
+const MAX_ANSWER_BYTES: usize = 32 * 1024 * 1024;
 
 /// Content type of requests to Ray's APIs.
 pub const JSON: &str = "application/json";
@@ -319,7 +319,7 @@ impl HeadClient {
             .map_err(|error| self.unreachable(&*error))?;
         let status = answer.status();
         let turns = &self.inner.turns;
-        let answer = turns.read(answer.into_body(), MAX_ANSWER).await;
+        let answer = turns.read(answer.into_body(), MAX_ANSWER_BYTES).await;
         let answer = answer.map_err(|error| self.not_read(error))?;
         if status == StatusCode::OK {
             Ok(answer)
@@ -389,7 +389,7 @@ impl HeadClient {
         match error {
             NotRead::TooLarge => HeadError::TooLarge {
                 address,
-                limit: MAX_ANSWER,
+                limit: MAX_ANSWER_BYTES,
             },
             NotRead::Crowded => HeadError::Crowded { address },
             NotRead::Broken(cause) => HeadError::Unreachable { address, cause },

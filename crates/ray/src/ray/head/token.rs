@@ -19,13 +19,13 @@ use tokio::time::{Instant, timeout};
 use ray_relay_base::wire::watched_file::WatchedFile;
 
 /// Shortest interval between checks of a file.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Ray's tokens have 64 characters; anything longer than this is another file.
-const MAX_FILE: u64 = 16 * 1024;
+const MAX_FILE_BYTES: u64 = 16 * 1024;
 
 /// How long a request waits for the first token.
-const FIRST: Duration = Duration::from_secs(2);
+const FIRST_TOKEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The source of a cluster's token.
 pub(super) struct TokenSource {
@@ -94,7 +94,7 @@ impl GivenToken {
     async fn header(&self) -> Option<HeaderValue> {
         let mut header = self.0.header.subscribe();
         let given = header.wait_for(Option::is_some);
-        let given = timeout(FIRST, given).await.ok()?.ok()?;
+        let given = timeout(FIRST_TOKEN_TIMEOUT, given).await.ok()?.ok()?;
         Option::clone(&given).flatten()
     }
 
@@ -181,7 +181,7 @@ impl TokenSource {
             let now = Instant::now();
             if cached
                 .checked
-                .is_some_and(|at| now.duration_since(at) < CHECK_EVERY)
+                .is_some_and(|at| now.duration_since(at) < CHECK_INTERVAL)
             {
                 return cached.header.clone();
             }
@@ -253,7 +253,7 @@ impl TokenSource {
 impl TokenLocation {
     fn file(path: PathBuf, named: bool) -> Self {
         Self::File {
-            file: Mutex::new(WatchedFile::new(path, MAX_FILE)),
+            file: Mutex::new(WatchedFile::new(path, MAX_FILE_BYTES)),
             named,
         }
     }

@@ -14,10 +14,10 @@ use crate::ray::registry::snapshot::WORKER_ID;
 use crate::ray::registry::{BreakpointId, Registry, Snapshot, query};
 
 /// Shortest prefix of a worker id, in characters.
-const LEAST: usize = 8;
+const MIN_PREFIX_CHARS: usize = 8;
 
 /// The deadline of looking up the worker's names.
-const NAMED: Duration = Duration::from_secs(3);
+const NAMES_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The deadline of the whole lookup at all heads, including the wait for others.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Whether `text` can only be a Ray worker id, or a sufficiently long prefix of one.
 pub fn names_worker(text: &str) -> bool {
     let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_hex && (LEAST..=WORKER_ID).contains(&text.len())
+    is_hex && (MIN_PREFIX_CHARS..=WORKER_ID).contains(&text.len())
 }
 
 impl Registry {
@@ -87,7 +87,7 @@ impl Registry {
             // Rules about tasks do not match a name that may be from an earlier stop.
             row.is_none_or(|row| row.is_named())
         };
-        let _ = timeout(NAMED, self.watch().wait_for(named)).await;
+        let _ = timeout(NAMES_TIMEOUT, self.watch().wait_for(named)).await;
         Some(id)
     }
 }

@@ -21,13 +21,13 @@ pub(super) const MAX_ID_BYTES: usize = 256;
 const MAX_TEXT_BYTES: usize = 2 << 10;
 
 /// Largest text that is searched, such as a traceback, in bytes.
-const LONG: usize = 64 << 10;
+const MAX_SEARCHED_BYTES: usize = 64 << 10;
 
 /// Largest row in bytes: those of Ray have about one thousand, plus a runtime environment.
 pub(super) const MAX_ROW_BYTES: usize = 1 << 20;
 
 /// Largest number of resource kinds of one task.
-const AMOUNTS: usize = 64;
+const MAX_RESOURCE_KINDS: usize = 64;
 
 /// The first `MAX_ROWS` of a list. An invalid row is skipped.
 #[derive(Debug, Clone)]
@@ -89,7 +89,7 @@ where
     Ok(serde_json::from_str(raw.get()).ok())
 }
 
-/// Numbers by name, at most [`AMOUNTS`]; `None` for anything else.
+/// Numbers by name, at most [`MAX_RESOURCE_KINDS`]; `None` for anything else.
 pub(super) fn amounts<'de, D>(from: D) -> Result<Option<BTreeMap<String, f64>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -116,7 +116,7 @@ impl<'de> Visitor<'de> for AmountsVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut values: A) -> Result<Amounts, A::Error> {
         let mut read = BTreeMap::new();
-        while read.len() < AMOUNTS
+        while read.len() < MAX_RESOURCE_KINDS
             && let Some((name, amount)) = values.next_entry()?
         {
             read.insert(name, amount);
@@ -154,15 +154,15 @@ pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Erro
     string(from, MAX_TEXT_BYTES)
 }
 
-/// A string of at most [`LONG`] bytes.
+/// A string of at most [`MAX_SEARCHED_BYTES`] bytes.
 pub(super) fn long<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    string(from, LONG)
+    string(from, MAX_SEARCHED_BYTES)
 }
 
-/// The last [`LONG`] bytes of a string.
+/// The last [`MAX_SEARCHED_BYTES`] bytes of a string.
 pub(super) fn end<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let mut text = string(from, MAX_ROW_BYTES)?;
-    let from = text.ceil_char_boundary(text.len().saturating_sub(LONG));
+    let from = text.ceil_char_boundary(text.len().saturating_sub(MAX_SEARCHED_BYTES));
     Ok(text.split_off(from))
 }
 
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn names_are_cut_on_arrival_and_ids_are_whole_or_none() {
-        let long = "é".repeat(LONG);
+        let long = "é".repeat(MAX_SEARCHED_BYTES);
         let amounts: BTreeMap<_, _> = (0..1000).map(|n| (format!("r{n}"), 1.0)).collect();
         let row = serde_json::json!([{"id": "f".repeat(MAX_ID_BYTES + 1), "text": long, "end": format!("a{long}z"),
             "amounts": amounts}, {"id": "f".repeat(MAX_ID_BYTES), "text": 5, "amounts": {"CPU": "many"}}]);
@@ -308,8 +308,8 @@ mod tests {
         };
         assert_eq!((first.id.len(), second.id.len()), (0, MAX_ID_BYTES));
         assert_eq!((first.text.len(), second.text.len()), (MAX_TEXT_BYTES, 0));
-        assert!(first.end.len() <= LONG && first.end.ends_with("éz"));
-        assert_eq!(first.amounts.as_ref().unwrap().len(), AMOUNTS);
+        assert!(first.end.len() <= MAX_SEARCHED_BYTES && first.end.ends_with("éz"));
+        assert_eq!(first.amounts.as_ref().unwrap().len(), MAX_RESOURCE_KINDS);
         assert!(second.amounts.is_none());
     }
 }

@@ -17,7 +17,7 @@ use crate::ray::registry::snapshot::Snapshot;
 use ray_relay_base::wire::backoff::Backoff;
 
 /// First and longest pause between checks whether a worker is gone.
-const ASK_AGAIN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+const CHECK_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 
 /// Exclusive hold of one breakpoint by one session. The breakpoint is released, and the cluster polled at once, when
 /// this and every [`Lease`] of it are dropped.
@@ -369,7 +369,7 @@ async fn ask(
     let Some(head) = cluster.head.clone() else {
         return std::future::pending().await;
     };
-    let mut backoff = ASK_AGAIN;
+    let mut backoff = CHECK_BACKOFF;
     loop {
         let rows = match query::worker(&head, &breakpoint.worker_id).await {
             Ok(list) => list.into_rows(),

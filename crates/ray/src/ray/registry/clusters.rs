@@ -24,7 +24,7 @@ use crate::ray::registry::{BreakpointId, FoundHead};
 const MAX_WORKER_QUERIES: usize = 16;
 
 /// Concurrent queries of a head for everything that runs: each response may have ten thousand rows.
-const RUNNING: usize = 2;
+const MAX_RUNNING_QUERIES: usize = 2;
 
 /// One cluster: the clients of its head, and the signals for its tasks.
 pub(super) struct ClusterHandle {
@@ -166,7 +166,7 @@ impl ClusterHandle {
             nodes_asked: watch::Sender::default(),
             suspects: Suspects::default(),
             looks: Semaphore::new(MAX_WORKER_QUERIES),
-            listings: Semaphore::new(RUNNING),
+            listings: Semaphore::new(MAX_RUNNING_QUERIES),
             polled: watch::Sender::default(),
             exited: watch::Sender::default(),
         }

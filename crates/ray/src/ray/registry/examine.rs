@@ -23,16 +23,16 @@ use ray_relay_base::wire::text::one_line;
 const WITHOUT_DEBUGPY: &str = "debugpy>=1.8.0' cannot be loaded";
 
 /// Workers per node whose logs are searched, and workers of all nodes together.
-const WORKERS_OF_NODE: usize = 4;
-const WORKERS: usize = 64;
+const MAX_WORKERS_PER_NODE: usize = 4;
+const MAX_WORKERS: usize = 64;
 
 /// Concurrent reads of logs, the number of last lines of each, and the deadline of all.
-const AT_ONCE: usize = 4;
-const LINES: usize = 200;
-const SEARCH: Duration = Duration::from_secs(4);
+const MAX_LOG_READS: usize = 4;
+const LOG_LINES: usize = 200;
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Jobs whose environment is checked.
-const JOBS: usize = 1000;
+const MAX_JOBS: usize = 1000;
 
 /// One cluster's head, with its responses.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ async fn modes(head: &HeadClient) -> Vec<(String, String)> {
     jobs.iter()
         .filter(runs)
         .filter_map(mode)
-        .take(JOBS)
+        .take(MAX_JOBS)
         .collect()
 }
 
@@ -111,8 +111,8 @@ async fn without_debugpy(head: &HeadClient) -> Vec<IpAddr> {
             return;
         };
         let logs = stream::iter(some_of_each_node(workers.into_rows()));
-        logs.for_each_concurrent(AT_ONCE, async |(ip, worker)| {
-            let log = query::errors_of_worker(head, &worker, LINES).await;
+        logs.for_each_concurrent(MAX_LOG_READS, async |(ip, worker)| {
+            let log = query::errors_of_worker(head, &worker, LOG_LINES).await;
             if log.is_ok_and(|log| log.contains(WITHOUT_DEBUGPY)) {
                 found.lock().insert(ip);
             }
@@ -120,7 +120,7 @@ async fn without_debugpy(head: &HeadClient) -> Vec<IpAddr> {
         .await;
     };
     // Results found before the timeout count.
-    let _ = timeout(SEARCH, search).await;
+    let _ = timeout(SEARCH_TIMEOUT, search).await;
     found.into_inner().into_iter().collect()
 }
 
@@ -139,8 +139,8 @@ fn some_of_each_node(workers: Vec<WorkerRow>) -> Vec<(IpAddr, WorkerRow)> {
     }
     let latest = nodes.into_values().flat_map(|mut of_node| {
         of_node.sort_by_key(|(_, worker)| std::cmp::Reverse(worker.pid));
-        of_node.truncate(WORKERS_OF_NODE);
+        of_node.truncate(MAX_WORKERS_PER_NODE);
         of_node
     });
-    latest.take(WORKERS).collect()
+    latest.take(MAX_WORKERS).collect()
 }

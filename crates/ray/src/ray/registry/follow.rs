@@ -22,13 +22,13 @@ use crate::ray::registry::state::{Changes, Cluster};
 use crate::ray::registry::{exit, query};
 
 /// Number of vanished workers from which on one request queries all of them.
-const BATCH: usize = 9;
+const MIN_BATCH: usize = 9;
 
 /// Results about vanished workers that are applied under one lock.
-const AT_ONCE: usize = 1000;
+const MAX_APPLIED: usize = 1000;
 
 /// Interval of queries about a suspected node.
-const SUSPECTED: Duration = Duration::from_secs(1);
+const SUSPECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Breakpoints on suspected nodes whose tasks are queried at a time, and workers whose end is to be explained.
 const MAX_OVERDUE: usize = 32;
@@ -92,7 +92,7 @@ impl<'a> Follow<'a> {
                     self.nodes.check().await;
                 }
                 () = tokio::time::sleep_until(suspected), if !suspects.is_empty() => {
-                    suspected = Instant::now() + SUSPECTED;
+                    suspected = Instant::now() + SUSPECT_INTERVAL;
                     self.look_at(&suspects).await;
                 }
             }
@@ -187,7 +187,7 @@ impl<'a> Follow<'a> {
 
     /// Released or died? One request for each that vanished, or one for all if there are many.
     async fn ask_vanished(&self, vanished: &[String]) {
-        if vanished.len() >= BATCH {
+        if vanished.len() >= MIN_BATCH {
             let sent = Instant::now();
             match query::stopped_workers(self.head).await {
                 Ok(list) => {
@@ -216,7 +216,7 @@ impl<'a> Follow<'a> {
 
     async fn vanished(&self, asked: &[String], rows: &[WorkerRow], complete: bool, sent: Instant) {
         let rows = rows.iter().map(|row| (&*row.worker_id, row)).collect();
-        for asked in asked.chunks(AT_ONCE) {
+        for asked in asked.chunks(MAX_APPLIED) {
             self.shared.change(|state, now| {
                 let changes = state.apply_vanished(self.cluster, asked, &rows, complete, sent, now);
                 (changes, ())

@@ -6,10 +6,10 @@ use std::str::FromStr;
 use super::{BreakpointId, Snapshot};
 
 /// Shortest prefix: fewer characters are rather a typo, or the beginning of a name.
-const LEAST: usize = 3;
+const MIN_PREFIX_CHARS: usize = 3;
 
 /// Candidates to name.
-const NAMED: usize = 5;
+const MAX_CANDIDATES: usize = 5;
 
 /// A prefix of ids of breakpoints, in lower-case letters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct BreakpointIdPrefix(String);
 /// The text is not a prefix of an id.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a breakpoint id is {} characters of 0-9 and a-z without i, l, o, u, or at least its first {LEAST}",
+    "a breakpoint id is {} characters of 0-9 and a-z without i, l, o, u, or at least its first {MIN_PREFIX_CHARS}",
     BreakpointId::LEN
 )]
 pub struct BadPrefix;
@@ -54,7 +54,7 @@ impl BreakpointIdPrefix {
         let mut count = 1;
         for one in begun {
             count += 1;
-            if all.len() < NAMED {
+            if all.len() < MAX_CANDIDATES {
                 all.push(one);
             }
         }
@@ -99,7 +99,7 @@ impl FromStr for BreakpointIdPrefix {
     fn from_str(text: &str) -> Result<Self, BadPrefix> {
         let text = text.to_ascii_lowercase();
         // Padding to the length of an id shows whether the characters are valid.
-        let whole = text.is_ascii() && (LEAST..=BreakpointId::LEN).contains(&text.len());
+        let whole = text.is_ascii() && (MIN_PREFIX_CHARS..=BreakpointId::LEN).contains(&text.len());
         let padded = format!("{text:0<width$}", width = BreakpointId::LEN);
         match whole && padded.parse::<BreakpointId>().is_ok() {
             true => Ok(Self(text)),

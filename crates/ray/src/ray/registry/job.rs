@@ -12,7 +12,7 @@ use ray_relay_base::wire::text::one_line;
 const JOB_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pause between two queries for the job.
-const PAUSE: Duration = Duration::from_secs(1);
+const QUERY_PAUSE: Duration = Duration::from_secs(1);
 
 impl Registry {
     /// The outcome of `job` of `cluster`, as part of a sentence: `job 02000000 has ended`, and with the status if Ray
@@ -34,7 +34,7 @@ impl Registry {
             if Instant::now() >= until {
                 return None;
             }
-            sleep(PAUSE).await;
+            sleep(QUERY_PAUSE).await;
         }
     }
 }

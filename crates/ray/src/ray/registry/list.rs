@@ -10,7 +10,7 @@ use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
 use ray_relay_base::timestamp::Timestamp;
 
 /// Most rows per part: about as many as a list of 10,000 has parts.
-const PART: usize = 128;
+const MAX_PART_ROWS: usize = 128;
 
 /// Some rows, with their ids in an array: a search touches no other breakpoint, and compares several ids per step.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -101,10 +101,14 @@ impl List {
             .partition_point(|row| place(row) < place(&breakpoint));
         part.insert(before, breakpoint);
         self.len += 1;
-        if part.rows.len() > PART {
+        if part.rows.len() > MAX_PART_ROWS {
             // New rows come at the end, and leave full parts behind.
-            let full = is_last && before == PART;
-            let rest = part.split_off(if full { PART } else { PART / 2 });
+            let full = is_last && before == MAX_PART_ROWS;
+            let rest = part.split_off(if full {
+                MAX_PART_ROWS
+            } else {
+                MAX_PART_ROWS / 2
+            });
             self.parts.insert(at + 1, Arc::new(rest));
         }
     }
@@ -154,7 +158,7 @@ impl FromIterator<Arc<Breakpoint>> for List {
         let mut rows = rows.into_iter();
         let mut list = Self::default();
         loop {
-            let rows: Vec<_> = rows.by_ref().take(PART).collect();
+            let rows: Vec<_> = rows.by_ref().take(MAX_PART_ROWS).collect();
             if rows.is_empty() {
                 return list;
             }
@@ -276,7 +280,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(list.len(), model.len());
-                prop_assert!(list.parts.iter().all(|part| (1..=PART).contains(&part.rows.len())));
+                prop_assert!(list.parts.iter().all(|part| (1..=MAX_PART_ROWS).contains(&part.rows.len())));
                 if step % 64 == 0 {
                     versions.push((list.clone(), expected(&model)));
                 }

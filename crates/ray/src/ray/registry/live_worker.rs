@@ -13,10 +13,10 @@ use crate::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, Regist
 use ray_relay_base::timestamp::Timestamp;
 
 /// How long to wait for the worker's names: Ray's workers report their tasks once a second.
-const NAMED: Duration = Duration::from_secs(3);
+const NAMES_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Pause between two queries for them.
-const PAUSE: Duration = Duration::from_millis(250);
+const QUERY_PAUSE: Duration = Duration::from_millis(250);
 
 /// The deadline of the whole lookup.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,16 +44,16 @@ impl Registry {
             let is_it = |row: &WorkerRow| row.is_alive && row.worker_id == worker_id;
             let row = rows.into_iter().find(is_it)?;
             let target = target(&row)?;
-            let until = Instant::now() + NAMED;
+            let until = Instant::now() + NAMES_TIMEOUT;
             let found = loop {
                 let found = found_now(head, target.clone()).await;
                 let settled = found
                     .as_ref()
                     .is_some_and(|found| found.certainty != Certainty::Provisional);
-                if settled || Instant::now() + PAUSE > until {
+                if settled || Instant::now() + QUERY_PAUSE > until {
                     break found;
                 }
-                sleep(PAUSE).await;
+                sleep(QUERY_PAUSE).await;
             };
             let (mut names, settled) = match found {
                 Some(found) => (found.names, found.certainty == Certainty::Settled),

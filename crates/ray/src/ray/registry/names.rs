@@ -14,7 +14,7 @@ use crate::ray::registry::traceback::Stopped;
 use ray_relay_base::wire::text::one_line;
 
 /// Longest readable name, in characters.
-const MAX_NAME: usize = 60;
+const MAX_NAME_CHARS: usize = 60;
 
 /// Prefix of Serve's replica classes: `ServeReplica:app1:Echo`.
 const REPLICA: &str = "ServeReplica:";
@@ -290,9 +290,9 @@ fn known(id: &str) -> Option<String> {
 
 fn shortened(name: &str) -> String {
     let name = one_line(name);
-    match name.char_indices().nth(MAX_NAME) {
+    match name.char_indices().nth(MAX_NAME_CHARS) {
         None => name,
-        Some(_) => name.chars().take(MAX_NAME - 1).chain(['…']).collect(),
+        Some(_) => name.chars().take(MAX_NAME_CHARS - 1).chain(['…']).collect(),
     }
 }
 
@@ -334,7 +334,7 @@ mod tests {
         let name = name_of(&[&"x".repeat(500)]);
         assert_eq!(
             (name.chars().count(), name.ends_with('…')),
-            (MAX_NAME, true)
+            (MAX_NAME_CHARS, true)
         );
         assert_eq!(name_of(&["a\u{1b}[31m\nb"]), "a [31m b");
     }

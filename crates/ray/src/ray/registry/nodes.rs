@@ -15,7 +15,7 @@ use crate::ray::registry::state::Cluster;
 use crate::ray::registry::{live_nodes, query};
 
 /// The shortest time between two queries for a node that another part knows.
-const SPACING: Duration = Duration::from_secs(1);
+const MIN_QUERY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Queries a head for its nodes, and remembers when.
 pub(super) struct Nodes<'a> {
@@ -48,7 +48,7 @@ impl<'a> Nodes<'a> {
     /// When the head may be queried out of turn.
     pub(super) fn askable(&self) -> Instant {
         let asked = *self.asked.lock();
-        asked.map_or_else(Instant::now, |at| at + SPACING)
+        asked.map_or_else(Instant::now, |at| at + MIN_QUERY_INTERVAL)
     }
 
     /// Queries all nodes and applies the response. Cancel safe: an unanswered query is sent again.

@@ -12,7 +12,7 @@ use crate::ray::registry::rows::{JobRow, ObjectRow, address};
 use crate::ray::registry::running::{self, Running};
 
 /// Hex digits of a task's id.
-const TASK: usize = 48;
+const TASK_ID_DIGITS: usize = 48;
 
 /// Status from a process that does not own the object.
 const NOT_ITS: &str = "NIL";
@@ -67,7 +67,7 @@ async fn object(
     jobs: &[JobRow],
     id: &str,
 ) -> Result<ObjectState, HeadError> {
-    let by = id.get(..TASK).unwrap_or(id);
+    let by = id.get(..TASK_ID_DIGITS).unwrap_or(id);
     let (rows, tasks) = tokio::join!(query::object(head, id), query::task(head, by));
     let (rows, tasks) = (rows?, tasks?);
     let complete = !rows.truncated();

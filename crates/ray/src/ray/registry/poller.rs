@@ -26,14 +26,14 @@ use ray_relay_base::wire::backoff::Backoff;
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Least time from the beginning of a poll to the next, however many sessions end.
-const SPACING: Duration = Duration::from_millis(25);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The same as a multiple of the duration of the last one: however many sessions end, a large cluster is polled for a
 /// quarter of the time at most.
-const SPACING_BY_LENGTH: u32 = 4;
+const POLL_INTERVAL_FACTOR: u32 = 4;
 
 /// Interval of checks whether an unresponsive head is back, unless polls are rarer anyway.
-const PROBE: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The poller of one cluster's head.
 struct Poller<'a> {
@@ -88,7 +88,7 @@ impl Poller<'_> {
             let ok = self.poll().await;
             self.handle.polled(started);
             let now = Instant::now();
-            let spacing = SPACING.max((now - started) * SPACING_BY_LENGTH);
+            let spacing = MIN_POLL_INTERVAL.max((now - started) * POLL_INTERVAL_FACTOR);
             let interval = self.shared.settings.poll_interval;
             due = if ok {
                 // A poll out of turn leaves the schedule alone. A head that is slower than the schedule gets a pause,
@@ -101,7 +101,7 @@ impl Poller<'_> {
                 };
                 next.max(now + interval / 4)
             } else {
-                now + self.backoff.pause().max(SPACING)
+                now + self.backoff.pause().max(MIN_POLL_INTERVAL)
             };
             let handle = Arc::clone(&self.handle);
             tokio::select! {
@@ -120,7 +120,7 @@ impl Poller<'_> {
     /// pauses.
     async fn is_back(&mut self) {
         loop {
-            let pause = PROBE.max(self.shared.settings.poll_interval);
+            let pause = PROBE_INTERVAL.max(self.shared.settings.poll_interval);
             // Relays that lost the same head do not return to it in step.
             tokio::time::sleep(pause.mul_f64(rand::random_range(0.75..1.25))).await;
             let answer = tokio::time::timeout(pause, query::version(self.head)).await;

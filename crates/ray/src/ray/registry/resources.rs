@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use ray_relay_base::wire::text::one_line;
 
 /// Ray's own resolution: it accounts for resources in ten-thousandths.
-const UNIT: f64 = 10_000.0;
+const PARTS_PER_UNIT: f64 = 10_000.0;
 
 /// Resource kinds stored for one task: a cluster may have any number, with any names.
 const MAX_RESOURCES: usize = 16;
@@ -22,14 +22,14 @@ pub struct Amount(u64);
 impl Amount {
     /// `None` for an invalid amount, such as a negative one.
     fn read(amount: f64) -> Option<Self> {
-        let units = (amount * UNIT).round();
+        let units = (amount * PARTS_PER_UNIT).round();
         // Exact in a float up to this limit.
         (0.0..9e15).contains(&units).then_some(Self(units as u64))
     }
 
     /// In whole units.
     pub fn as_f64(self) -> f64 {
-        self.0 as f64 / UNIT
+        self.0 as f64 / PARTS_PER_UNIT
     }
 }
 

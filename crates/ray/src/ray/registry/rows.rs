@@ -98,7 +98,7 @@ impl<T> Envelope<T> {
 pub(super) const LIMIT: u64 = 10_000;
 
 /// Most profiling events of one task that are parsed: it has about five.
-const EVENTS: usize = 64;
+const MAX_EVENTS: usize = 64;
 
 /// Parses `ip` as written by Ray: IPv6 is bare; brackets are tolerated.
 pub(super) fn address(ip: &str) -> Option<IpAddr> {
@@ -223,7 +223,7 @@ pub(super) struct RuntimeEnvInfo {
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct ProfilingData {
     #[serde(default)]
-    pub(super) events: FirstRows<ProfilingEvent, EVENTS>,
+    pub(super) events: FirstRows<ProfilingEvent, MAX_EVENTS>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How long a node stays suspected: longer than Ray takes to notice a cut cable (about 64 s).
-const SUSPECTED: Duration = Duration::from_secs(75);
+const SUSPICION_PERIOD: Duration = Duration::from_secs(75);
 
 /// Most nodes under suspicion at a time.
 const MAX_SUSPECTS: usize = 64;
@@ -25,7 +25,7 @@ impl Suspects {
     pub(super) fn add(&self, node_id: &str) {
         let mut until = self.until.lock();
         if until.len() < MAX_SUSPECTS || until.contains_key(node_id) {
-            until.insert(node_id.to_owned(), Instant::now() + SUSPECTED);
+            until.insert(node_id.to_owned(), Instant::now() + SUSPICION_PERIOD);
             self.news.notify_one();
         }
     }

@@ -37,17 +37,17 @@ use ray_relay_base::dial::Stream;
 use ray_relay_base::wire::text::{innermost_cause, one_line};
 
 /// Largest response.
-const MAX_ANSWER: usize = 32 << 20;
+const MAX_ANSWER_BYTES: usize = 32 << 20;
 
 /// Keys that are read at most. Ray leaves one behind for every session that was to continue in another task and did
 /// not: more than a head sees in its life.
 const MAX_KEYS: usize = 20_000;
 
 /// Values per request.
-const AT_ONCE: usize = 1000;
+const VALUES_PER_REQUEST: usize = 1000;
 
 /// Default port of a head's GCS.
-const PORT: u16 = 6379;
+const DEFAULT_PORT: u16 = 6379;
 
 /// gRPC method that lists keys.
 const KEYS: &str = "/ray.rpc.InternalKVGcsService/InternalKVKeys";
@@ -55,7 +55,7 @@ const KEYS: &str = "/ray.rpc.InternalKVGcsService/InternalKVKeys";
 const NAMESPACE: &[u8] = b"ray_pdb";
 const PREFIX: &[u8] = b"RAY_PDB_";
 /// Prefix of the mark that a session continues in another task; not a breakpoint.
-const CONTINUES: &[u8] = b"RAY_PDB_CONTINUE_";
+const CONTINUE_PREFIX: &[u8] = b"RAY_PDB_CONTINUE_";
 
 /// A client of one cluster's GCS. Cheap to clone.
 #[derive(Clone)]
@@ -131,7 +131,13 @@ impl GcsClient {
                 let plain = uri.scheme_str() == Some("http");
                 let host = uri.host().filter(|_| plain)?;
                 let named = tls.is_some();
-                Self::new(&format!("{host}:{PORT}"), named, tls, head, patience)
+                Self::new(
+                    &format!("{host}:{DEFAULT_PORT}"),
+                    named,
+                    tls,
+                    head,
+                    patience,
+                )
             }
         }
     }
@@ -189,10 +195,10 @@ impl GcsClient {
         let reply: KeysReply = self.call(KEYS, request).await?;
         self.good(reply.status.as_ref())?;
         let mut keys = reply.keys;
-        keys.retain(|key| !key.starts_with(CONTINUES));
+        keys.retain(|key| !key.starts_with(CONTINUE_PREFIX));
         keys.truncate(MAX_KEYS);
         let mut entries = Vec::new();
-        for keys in keys.chunks(AT_ONCE) {
+        for keys in keys.chunks(VALUES_PER_REQUEST) {
             let request = MultiGetRequest {
                 keys: keys.to_vec(),
                 namespace: NAMESPACE.to_vec(),
@@ -235,7 +241,7 @@ impl GcsClient {
         A: Message + Default + Send + Sync + 'static,
     {
         let channel = self.channel.lock().clone();
-        let mut client = Grpc::new(channel).max_decoding_message_size(MAX_ANSWER);
+        let mut client = Grpc::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES);
         client
             .ready()
             .await

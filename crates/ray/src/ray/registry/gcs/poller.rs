@@ -18,7 +18,7 @@ use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::Cluster;
 
 /// Interval of checks of entries against jobs and workers: one request for each.
-const LEFT_BEHIND: Duration = Duration::from_secs(10);
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The state of entries' jobs and workers according to the head.
 #[derive(Default)]
@@ -51,7 +51,7 @@ pub(in crate::ray::registry) async fn run(
                 }
                 let entries: HashMap<_, _> = entries.into_iter().collect();
                 let (found, exited) = read(handle, &entries);
-                let due = checked.is_none_or(|at| at.elapsed() >= LEFT_BEHIND);
+                let due = checked.is_none_or(|at| at.elapsed() >= CLEANUP_INTERVAL);
                 if !found.is_empty() && (entries != known || due) {
                     alive = ask(head, &found).await;
                     checked = Some(Instant::now());

@@ -24,7 +24,7 @@ use ray_relay_base::dial::{Connector, Proxies, Stream};
 use ray_relay_base::wire::watched_file::read_bytes;
 
 /// Largest PEM file that is read, in bytes.
-const MAX_FILE: u64 = 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// How long a connection waits for the first certificates.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -185,6 +185,6 @@ impl TlsPems {
 }
 
 fn read(key: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, GcsTlsError> {
-    let read = File::open(path).and_then(|file| read_bytes(&file, MAX_FILE));
+    let read = File::open(path).and_then(|file| read_bytes(&file, MAX_FILE_BYTES));
     read.map_err(|why| GcsTlsError(format!("cannot read {key} {}: {why}", path.display())))
 }

@@ -11,7 +11,7 @@ use crate::ray::registry::state::Target;
 use crate::ray::registry::{names, query, traceback};
 
 /// Workers that are processed without yielding to other tasks.
-const STRETCH: usize = 512;
+const MAX_UNYIELDING: usize = 512;
 
 /// Sends the queries of the lookups to one cluster's head.
 #[derive(Clone, Copy)]
@@ -80,7 +80,7 @@ impl<'a> LookupClient<'a> {
         }
         let (by_worker, crowded) = self.running_tasks(&targets).await;
         let mut found: Vec<Option<Found>> = Vec::with_capacity(targets.len());
-        for stretch in targets.chunks(STRETCH) {
+        for stretch in targets.chunks(MAX_UNYIELDING) {
             found.extend(stretch.iter().map(|target| {
                 let rows = by_worker.get(&*target.worker_id)?;
                 names::of_tasks(rows)

@@ -3,7 +3,7 @@
 //! Each breakpoint in the core stores which lookups are due and when, so the lookups of a worker that is gone
 //! disappear with it; a late response is dropped by its stop number. At most one query about many workers,
 //! [`MAX_NAMES`] about one and [`MAX_STACKS`] for stacks are in flight. Their results are applied together, at most
-//! every [`PACE`] and in parts of [`CHUNK`]: each change of the list is a new list for all who follow it.
+//! every [`MIN_PUBLISH_INTERVAL`] and in parts of [`MAX_APPLIED`]: each change of the list is a new list for all who follow it.
 
 mod answer;
 mod asker;
@@ -33,19 +33,19 @@ const MAX_NAMES: usize = 4;
 const MAX_STACKS: usize = 2;
 
 /// Number of workers from which on one request queries all running tasks.
-const BATCH: usize = 8;
+const MIN_BATCH: usize = 8;
 
 /// How long a head may take to look up tasks before its actors are queried as well.
-const SLOW: Duration = Duration::from_secs(1);
+const ACTORS_AFTER: Duration = Duration::from_secs(1);
 
 /// Pause before a head that refuses stack dumps is asked for one again.
-const REFUSED: Duration = Duration::from_secs(600);
+const REFUSED_PAUSE: Duration = Duration::from_secs(600);
 
 /// Least time between two lists that differ only by lookups.
-const PACE: Duration = Duration::from_millis(50);
+const MIN_PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Results that are applied under one lock: fewer than the events that a listener may lag behind.
-const CHUNK: usize = 256;
+const MAX_APPLIED: usize = 256;
 
 type Flight<'a> = Pin<Box<dyn Future<Output = Landed> + Send + 'a>>;
 
@@ -65,7 +65,7 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
     loop {
         let now = Instant::now();
         queries.start_due(now);
-        let publish = published.map_or(now, |at| at + PACE);
+        let publish = published.map_or(now, |at| at + MIN_PUBLISH_INTERVAL);
         if !queries.answers.is_empty() && publish <= now {
             let answers = std::mem::take(&mut queries.answers);
             take_in(shared, cluster, answers).await;
@@ -128,7 +128,7 @@ impl<'a> Queries<'a> {
     fn start_due(&mut self, now: Instant) {
         let due = self.shared.with(|state| state.due_names(self.cluster, now));
         self.batch.extend(due);
-        if self.batch.len() < BATCH {
+        if self.batch.len() < MIN_BATCH {
             self.single.extend(self.batch.drain(..));
         } else if !self.in_flight.many {
             self.start_many();
@@ -203,7 +203,7 @@ impl<'a> Queries<'a> {
                 self.in_flight.stacks -= 1;
                 self.answers.push(answer);
                 if refused {
-                    self.no_stacks_until = Some(Instant::now() + REFUSED);
+                    self.no_stacks_until = Some(Instant::now() + REFUSED_PAUSE);
                 }
             }
         }
@@ -217,7 +217,7 @@ async fn while_unnamed(
     targets: Vec<Target>,
 ) -> Landed {
     let asked = async {
-        sleep(SLOW).await;
+        sleep(ACTORS_AFTER).await;
         asker.name_actors(targets).await
     };
     let actors = named.run_until_cancelled(asked).await;
@@ -236,7 +236,7 @@ pub(super) async fn found_now(head: &HeadClient, target: Target) -> Option<Found
 async fn take_in(shared: &Shared, cluster: Cluster, mut answers: Vec<LookupAnswer>) {
     let (release, name) = (shared.release.get(), &shared.clusters.at(cluster).name);
     while !answers.is_empty() {
-        let rest = answers.split_off(answers.len().min(CHUNK));
+        let rest = answers.split_off(answers.len().min(MAX_APPLIED));
         let part = std::mem::replace(&mut answers, rest);
         shared.change(|state, now| {
             let changes = part

@@ -17,7 +17,7 @@ use crate::ray::registry::traceback::Stopped;
 use crate::ray::registry::{Change, exit};
 
 /// Rows of a response that are applied under one lock: fewer than the events that a listener may lag behind.
-const PART: usize = 1000;
+const MAX_APPLIED_ROWS: usize = 1000;
 
 /// A poll's response whose rows are applied part by part.
 pub(in crate::ray::registry) struct Taking<'a> {
@@ -78,7 +78,9 @@ impl State {
         now: Now,
     ) -> Changes {
         let mut changes = Changes::new();
-        let (rows, left) = taking.left.split_at(taking.left.len().min(PART));
+        let (rows, left) = taking
+            .left
+            .split_at(taking.left.len().min(MAX_APPLIED_ROWS));
         taking.left = left;
         for row in rows.iter().filter(|row| is_paused(row)) {
             let is_new = taking.seen.insert(row.worker_id.as_str());

@@ -11,7 +11,7 @@ use crate::ray::registry::state::actors::carried;
 use crate::ray::registry::state::{Changes, Cluster, Entry, Node, Now, State};
 
 /// How long a worker that Ray does not list is kept for the client that requested it.
-const KEPT: Duration = Duration::from_secs(10);
+const UNLISTED_PERIOD: Duration = Duration::from_secs(10);
 
 impl State {
     /// Records that the debugger of `key` was connected under `claim`, and whether anything listened. No client sees
@@ -160,7 +160,7 @@ impl State {
         breakpoint.state = Life::Unlisted;
         let pending = PendingLookups::new(now.instant);
         let mut entry = Entry::new(breakpoint.into(), now.instant, row.is_driver(), pending);
-        entry.asked_for = Some(now.instant + KEPT);
+        entry.asked_for = Some(now.instant + UNLISTED_PERIOD);
         (self.list(cluster, entry, now), Some(id))
     }
 }

@@ -12,7 +12,7 @@ use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::{Changes, Cluster, ClusterState, Node, Now, State};
 
 /// A breakpoint that stopped more recently may still have the name of its worker's last task.
-const SETTLED: Duration = Duration::from_secs(3);
+const MIN_STOP_AGE: Duration = Duration::from_secs(3);
 
 /// How long Ray is queried why a debugger ended a session: longer than Ray takes to notice a cut cable (about 64 s).
 pub(super) const UNEXPLAINED: Duration = Duration::from_secs(75);
@@ -94,7 +94,9 @@ impl State {
         entries
             .filter(|(_, entry)| !entry.hold.is_held())
             .map(|(_, entry)| entry.breakpoint())
-            .filter(|b| nodes.iter().any(|node| **node == *b.node_id) && b.waiting(now) >= SETTLED)
+            .filter(|b| {
+                nodes.iter().any(|node| **node == *b.node_id) && b.waiting(now) >= MIN_STOP_AGE
+            })
             .map(Arc::clone)
             .collect()
     }
