@@ -29,14 +29,14 @@
 
 mod merge;
 mod node;
-mod places;
 mod remote;
 mod row;
+mod slots;
 
 pub use merge::{Hold, MergeStep};
 pub use node::{HoldId, NodeHolds};
-pub use places::{EACH, FAMILY};
-pub use places::{NoPlace, PlacesOfOne};
 pub use remote::{KEPT, RemoteHold, RemoteHolds, Touched};
 pub use row::{Holder, RayNode};
 pub use row::{LOOK_CLIENT, Worker};
+pub use slots::{NoSlot, UserSlots};
+pub use slots::{SESSIONS_PER_SLOT, SLOTS_PER_USER};

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::places::{NoPlace, PlacesOfOne};
+use super::slots::{NoSlot, UserSlots};
 use ray_relay_base::wire::tunnel::messages::{
     ClientName, Hex, HoldRow, KeptSession, LetRun, MAX_KEPT_WORKERS, Name, Open, ParkTerms, Parked,
     Replica, Subject, kept_fit, written,
@@ -150,15 +150,15 @@ impl<A> NodeHolds<A> {
     /// client runs in it.
     ///
     /// # Errors
-    /// [`NoPlace`]: its owner, or all users together, have reached the limit.
+    /// [`NoSlot`]: its owner, or all users together, have reached the limit.
     pub fn park(
         &mut self,
         id: HoldId,
         keep: &ParkTerms,
         (until_unix_ms, evaluates): (u64, bool),
         asks: A,
-    ) -> Result<(), NoPlace> {
-        self.has_place(keep)?;
+    ) -> Result<(), NoSlot> {
+        self.check_slot(keep)?;
         let others = self
             .rows
             .iter()
@@ -166,7 +166,7 @@ impl<A> NodeHolds<A> {
         let (subprocesses, others): (Vec<_>, Vec<_>) =
             others.partition(|(process, _)| process.is_some());
         let others: Vec<usize> = others.into_iter().map(|(_, bytes)| bytes).collect();
-        let none = NoPlace::All(others.len());
+        let none = NoSlot::All(others.len());
         let row = self.rows.iter_mut().find(|row| row.id == id).ok_or(none)?;
         // Reserves space for later reports.
         let mut held = HoldRow {
@@ -310,18 +310,18 @@ impl<A> NodeHolds<A> {
     }
 
     /// Checks whether the owner of `keep` may keep one more. Without authentication, users are unknown.
-    fn has_place(&self, keep: &ParkTerms) -> Result<(), NoPlace> {
+    fn check_slot(&self, keep: &ParkTerms) -> Result<(), NoSlot> {
         if keep.owner.is_empty() {
             return Ok(());
         }
-        let mut places = PlacesOfOne::default();
+        let mut slots = UserSlots::default();
         for row in &self.rows {
             let owner = row.held.parked.as_ref().map(|parked| &parked.owner);
             if owner == Some(&keep.owner) {
-                places.add(row.kept.as_ref().and_then(|kept| kept.cluster_session));
+                slots.add(row.kept.as_ref().and_then(|kept| kept.cluster_session));
             }
         }
-        places.has_place(keep.cluster_session.as_ref())
+        slots.check_slot(keep.cluster_session.as_ref())
     }
 }
 

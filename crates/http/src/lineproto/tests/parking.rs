@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::lineproto::tests::debugpy::{Debugpy, Worker};
 use crate::lineproto::tests::*;
 use ray_relay_access::policy::Scope;
-use ray_relay_ray::hold::EACH;
+use ray_relay_ray::hold::SLOTS_PER_USER;
 use ray_relay_session::context::Context;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -247,14 +247,14 @@ async fn what_is_kept_of_the_output_is_bounded_and_what_was_cut_is_said() {
 async fn one_person_has_so_many_parks_and_the_next_task_runs_on() {
     let relay = relay(true, |_| {});
     let mut parked = Vec::new();
-    for n in 0..=EACH {
+    for n in 0..=SLOTS_PER_USER {
         let (listener, breakpoint) = listening(paused("add", u8::try_from(n).unwrap() + 10)).await;
         let debugpy = Debugpy::of(listener, breakpoint);
         relay.context.registry.insert(debugpy.breakpoint.clone());
         let id = debugpy.breakpoint.id;
         let (person, worker) = tokio::join!(enters(&relay, "ann", id), debugpy.entered());
         drop(person.stream);
-        if n == EACH {
+        if n == SLOTS_PER_USER {
             worker.let_go().await;
             break;
         }
