@@ -89,7 +89,7 @@ impl Hold {
     }
 
     /// Updates the remote report; `None`: no other relay holds it.
-    pub fn hear(&mut self, remote: Option<RemoteHold>) -> MergeStep {
+    pub fn set_remote(&mut self, remote: Option<RemoteHold>) -> MergeStep {
         let before = self.remote.take();
         if before.as_ref().map(|before| &before.0) == remote.as_ref() {
             self.remote = before;
@@ -102,14 +102,14 @@ impl Hold {
         if self.own.is_some() {
             return MergeStep::Same;
         }
-        let looked = before
+        let was_inspected = before
             .as_deref()
             .is_some_and(|(_, holder)| holder.is_look());
         match (before.as_deref(), self.remote.as_deref()) {
             (None, None) => MergeStep::Same,
             // A snapshot does not resume the task.
-            (Some(_), None) if looked => MergeStep::Free,
-            (Some((old, _)), Some((new, _))) if !looked && !new.goes_on_with(old) => {
+            (Some(_), None) if was_inspected => MergeStep::Free,
+            (Some((old, _)), Some((new, _))) if !was_inspected && !new.continues(old) => {
                 MergeStep::Over
             }
             (Some(_), None) => MergeStep::Over,

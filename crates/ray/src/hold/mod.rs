@@ -18,7 +18,7 @@
 //!          │    └── a next stop     │ a session of another relay├─┘
 //!          │                        └─▲──────────────────┬──────┘
 //!          └──────────────────────────┘                  │ says so no longer, or says another session
-//!             hear                                       ▼
+//!       set_remote                                       ▼
 //!                                                      over: the task may run on
 //! ```
 //!
@@ -35,7 +35,7 @@ mod slots;
 
 pub use merge::{Hold, MergeStep};
 pub use node::{HoldId, NodeHolds};
-pub use remote::{KEPT, RemoteHold, RemoteHolds, Touched};
+pub use remote::{REPORT_VALIDITY, RemoteHold, RemoteHolds, Touched};
 pub use row::{Holder, RayNode};
 pub use row::{LOOK_CLIENT, Worker};
 pub use slots::{NoSlot, UserSlots};

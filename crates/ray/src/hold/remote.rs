@@ -1,8 +1,8 @@
 //! Holds reported by the agents of nodes, of sessions of any relay.
 //!
 //! An agent reports with each change which workers are held through it, and by whom; it is believed for its own nodes alone.
-//! A link that breaks, or whose credential has expired, leaves the agent's last report valid for [`KEPT`], or until the next
-//! link of the node reports another. An agent that has detached, or is not to be trusted, leaves none.
+//! A link that breaks, or whose credential has expired, leaves the agent's last report valid for [`REPORT_VALIDITY`],
+//! or until the next link of the node reports another. An agent that has detached, or is not to be trusted, leaves none.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::row::{Holder, RayNode, Worker};
 use ray_relay_base::wire::tunnel::messages::HoldRow;
 
 /// How long an agent's last report stays valid after its link broke: as long as a silent agent is considered alive.
-pub const KEPT: Duration = Duration::from_secs(15);
+pub const REPORT_VALIDITY: Duration = Duration::from_secs(15);
 
 /// Cluster and id of a node.
 type NodeKey = (Arc<str>, Arc<str>);
@@ -56,7 +56,7 @@ impl RemoteHold {
     }
 
     /// Whether the worker was held without a gap since `before`: by the same session, or by one that resumes its park.
-    pub(super) fn goes_on_with(&self, before: &Self) -> bool {
+    pub(super) fn continues(&self, before: &Self) -> bool {
         let session = |hold: &Self| (hold.held.replica, hold.held.session.clone());
         before.held.parked.is_some() || session(self) == session(before)
     }
@@ -71,7 +71,7 @@ impl RemoteHold {
 impl RemoteHolds {
     /// Replaces the report of the agent on the link `link`, which serves `nodes`: it reports `held`, without this
     /// relay's own sessions.
-    pub fn hear(&mut self, link: u64, nodes: Vec<RayNode>, held: &[HoldRow]) -> Touched {
+    pub fn set_report(&mut self, link: u64, nodes: Vec<RayNode>, held: &[HoldRow]) -> Touched {
         let mut touched = forget(&mut self.nodes, |report| report.link == link);
         for node in nodes {
             let key = (Arc::clone(&node.cluster), Arc::clone(&node.node_id));
@@ -92,12 +92,12 @@ impl RemoteHolds {
         touched
     }
 
-    /// Handles the end of the link `link` at `now`; its report stays valid for a while if it `stands`, and is dropped
-    /// otherwise.
-    pub fn leave(&mut self, link: u64, stands: bool, now: Instant) -> Touched {
-        if stands {
+    /// Handles the end of the link `link` at `now`. If its report `stays_valid`, it does so for a while; otherwise it
+    /// is dropped.
+    pub fn end_link(&mut self, link: u64, stays_valid: bool, now: Instant) -> Touched {
+        if stays_valid {
             for report in self.nodes.values_mut().filter(|report| report.link == link) {
-                report.until = Some(now + KEPT);
+                report.until = Some(now + REPORT_VALIDITY);
             }
             return Touched::new();
         }

@@ -6,9 +6,9 @@ use super::{Breakpoint, BreakpointId, Claim, ClaimError, EnteredBreakpoint, Hold
 use crate::hold::{RemoteHold, RemoteHolds, Touched};
 
 impl Registry {
-    /// Applies `said` to the remote reports. The list shows the result at once.
-    pub fn hear(&self, said: impl FnOnce(&mut RemoteHolds) -> Touched) {
-        self.shared.hear(said);
+    /// Applies `update` to the remote reports. The list shows the result at once.
+    pub fn update_remote(&self, update: impl FnOnce(&mut RemoteHolds) -> Touched) {
+        self.shared.update_remote(update);
     }
 
     /// Inspects the remote holds, whether or not they are listed.

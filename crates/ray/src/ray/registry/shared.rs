@@ -206,11 +206,11 @@ impl Shared {
         self.lock().state.unexplained(cluster, key, claim);
     }
 
-    /// Applies `said` to the remote reports.
-    pub(super) fn hear(&self, said: impl FnOnce(&mut RemoteHolds) -> Touched) {
+    /// Applies `update` to the remote reports.
+    pub(super) fn update_remote(&self, update: impl FnOnce(&mut RemoteHolds) -> Touched) {
         let mut core = self.lock();
         let now = Now::now();
-        let (changes, over) = core.state.hear(said, now);
+        let (changes, over) = core.state.update_remote(update, now);
         if changes.is_empty() {
             return;
         }

@@ -114,14 +114,14 @@ impl State {
         self.change(cluster, key, now, |hold| hold.give_back(claim, ran))
     }
 
-    /// Applies `said` to the remote reports. Returns the clusters in which a hold has ended, too.
-    pub(in crate::ray::registry) fn hear(
+    /// Applies `update` to the remote reports. Returns the clusters in which a hold has ended, too.
+    pub(in crate::ray::registry) fn update_remote(
         &mut self,
-        said: impl FnOnce(&mut RemoteHolds) -> Touched,
+        update: impl FnOnce(&mut RemoteHolds) -> Touched,
         now: Now,
     ) -> (Changes, BTreeSet<Cluster>) {
         let (mut changes, mut over) = (Changes::new(), BTreeSet::new());
-        for hold in said(&mut self.remote) {
+        for hold in update(&mut self.remote) {
             let Some(cluster) = self.cluster_of(&hold) else {
                 continue;
             };
@@ -197,7 +197,7 @@ impl State {
         // If several could be meant, it is not known which.
         let remote = remote.filter(|hold| state.keys_of(hold).len() == 1);
         let remote = remote.cloned();
-        self.change(cluster, key, now, |hold| hold.hear(remote))
+        self.change(cluster, key, now, |hold| hold.set_remote(remote))
     }
 
     /// Applies a step to `key`'s hold, and updates the list and the events.

@@ -155,7 +155,7 @@ impl World {
         self.hear(
             relay,
             true,
-            |said| said.leave(number, stands, now),
+            |remote| remote.end_link(number, stands, now),
             |words| words.leave(number, stands, ms),
         );
         self.forget_opening(relay, agent);
@@ -270,7 +270,7 @@ impl World {
         self.hear(
             relay,
             gap,
-            |said| said.hear(number, nodes, &others),
+            |remote| remote.set_report(number, nodes, &others),
             |words| words.hear(agent, number, (rows, names)),
         );
     }
