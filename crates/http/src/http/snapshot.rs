@@ -312,7 +312,7 @@ fn place_in(threads: &Value) -> Option<Location> {
     let frames = thread.get("raised").or_else(|| thread.get("frames"))?;
     let frame = frames.as_array()?.last()?;
     let line: u64 = typed_at(frame, "line");
-    Location::told(typed_at(frame, "file"), line, typed_at(frame, "function"))
+    Location::reported(typed_at(frame, "file"), line, typed_at(frame, "function"))
 }
 
 /// `threads` as they are shown: of each frame the variables as a list, as a debugger would have them.

@@ -86,17 +86,17 @@ impl Holder {
     /// A description of the holder without client and address, for users without that permission. For an
     /// unauthenticated client those are all that is known.
     pub fn who(&self) -> String {
-        let person = self.subject.is_some();
-        let (client, peer) = match person {
+        let authenticated = self.subject.is_some();
+        let (client, peer) = match authenticated {
             true => (String::new(), None),
             false => (self.client.clone(), self.peer),
         };
-        let told = Self {
+        let visible = Self {
             client,
             peer,
             ..self.clone()
         };
-        told.to_string()
+        visible.to_string()
     }
 }
 

@@ -27,7 +27,7 @@ pub struct TaskEnd {
     pause: Duration,
     ask_at: Option<Instant>,
     asking: Option<TaskEndQuery>,
-    said_once: bool,
+    answered_once: bool,
     /// Whether it was resumed since the session began.
     ran: bool,
     /// The last stop, while its task is not known.
@@ -55,7 +55,7 @@ impl TaskEnd {
             pause: QUERY_PAUSES.0,
             ask_at: None,
             asking: None,
-            said_once: false,
+            answered_once: false,
             ran: false,
             stopped: None,
             clock: None,
@@ -94,7 +94,7 @@ impl TaskEnd {
     fn forget(&mut self) {
         self.ask_at = None;
         self.asking = None;
-        self.said_once = false;
+        self.answered_once = false;
         self.stopped = None;
     }
 
@@ -104,22 +104,22 @@ impl TaskEnd {
         loop {
             if let Some(asking) = &mut self.asking {
                 let asking = asking.get_mut();
-                let (task, said) = asking.await;
+                let (task, answer) = asking.await;
                 self.asking = None;
-                match said {
-                    TaskEndAnswer::Ended(true) if self.said_once => {
+                match answer {
+                    TaskEndAnswer::Ended(true) if self.answered_once => {
                         task.over();
                         self.task = Some(task);
                         return;
                     }
                     TaskEndAnswer::Ended(ended) => {
-                        self.said_once = ended;
+                        self.answered_once = ended;
                         let pause = if ended { CONFIRM_AFTER } else { self.pause };
                         self.pause = (self.pause * 3 / 2).min(QUERY_PAUSES.1);
                         self.ask_at = Some(Instant::now() + pause);
                     }
                     TaskEndAnswer::Stopped(known) => {
-                        let again = !known && !std::mem::replace(&mut self.said_once, true);
+                        let again = !known && !std::mem::replace(&mut self.answered_once, true);
                         self.ask_at = again.then(|| Instant::now() + IDENTIFY_AFTER.1);
                     }
                 }
@@ -133,14 +133,14 @@ impl TaskEnd {
             self.ask_at = None;
             let (mut task, stopped) = (task.clone(), self.stopped);
             self.asking = Some(Mutex::new(Box::pin(async move {
-                let said = match stopped {
+                let answer = match stopped {
                     None => TaskEndAnswer::Ended(task.has_ended().await),
                     // The report of an ended task may be missing: "the same" is queried once more.
                     Some(at) => {
                         TaskEndAnswer::Stopped(task.stopped_in_another(at).await == Some(true))
                     }
                 };
-                (task, said)
+                (task, answer)
             })));
         }
     }

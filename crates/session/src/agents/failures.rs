@@ -114,7 +114,7 @@ impl Failed {
             },
             at: now.checked_sub(ago).unwrap_or(now),
             exception: told.exception.to_string(),
-            location: Location::told(&told.file, told.line.into(), &told.function),
+            location: Location::reported(&told.file, told.line.into(), &told.function),
         }
     }
 }

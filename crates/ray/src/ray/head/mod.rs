@@ -421,8 +421,8 @@ fn without_traceback(message: &str) -> &str {
     if !message.starts_with("Traceback") {
         return message;
     }
-    let said = |line: &&str| !line.starts_with([' ', '\t']) && line.contains(": ");
-    message.lines().rev().find(said).unwrap_or(message)
+    let has_reason = |line: &&str| !line.starts_with([' ', '\t']) && line.contains(": ");
+    message.lines().rev().find(has_reason).unwrap_or(message)
 }
 
 /// The address without user name and password, for messages.

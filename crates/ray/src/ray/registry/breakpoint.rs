@@ -116,7 +116,7 @@ const MAX_LOCATION_CHARS: usize = 120;
 impl Location {
     /// The location that a debugger reports, without the folder: that may be one of the client's, by its mappings.
     /// `None` for Ray's own frames around a stop.
-    pub fn told(path: &str, line: u64, function: &str) -> Option<Self> {
+    pub fn reported(path: &str, line: u64, function: &str) -> Option<Self> {
         // For a notebook's cell the folder is significant.
         let parts = if is_cell(path) { 2 } else { 1 };
         let begins = path.rmatch_indices(['/', '\\']).nth(parts - 1);

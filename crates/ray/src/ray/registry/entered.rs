@@ -60,7 +60,7 @@ impl EnteredBreakpoint {
     }
 
     /// The serialized form for other processes; `None`: it is too long.
-    pub fn told(breakpoint: &Breakpoint) -> Option<Box<EnteredText>> {
+    pub fn to_text(breakpoint: &Breakpoint) -> Option<Box<EnteredText>> {
         let text = serde_json::to_string(&Self::of(breakpoint)?).ok()?;
         let entry = EnteredText::new(&text);
         (*entry == *text).then(|| Box::new(entry))

@@ -59,8 +59,8 @@ impl Registry {
     pub fn set_found(&self, found: impl IntoIterator<Item = FoundCluster>) {
         let found = found.into_iter();
         let found = found.map(|cluster| (Arc::clone(&cluster.name), cluster));
-        *self.shared.told.found.lock() = found.collect();
-        self.shared.told.news.notify_one();
+        *self.shared.found.found.lock() = found.collect();
+        self.shared.found.news.notify_one();
     }
 
     /// Publishes `search` with every list.
@@ -79,7 +79,7 @@ impl Registry {
             self.make_it_so(&mut tasks);
             tokio::select! {
                 () = shutdown.cancelled() => break,
-                () = self.shared.told.news.notified() => {}
+                () = self.shared.found.news.notified() => {}
                 // No loop ends by itself: if one does, the whole ends, so that it is noticed.
                 Some(ended) = tasks.join_next() => if !self.is_gone(ended) {
                     return;
@@ -91,10 +91,10 @@ impl Registry {
 
     /// Removes clusters that are no longer published, and adds new ones.
     fn make_it_so(&self, tasks: &mut Tasks) {
-        let told = self.shared.told.found.lock();
+        let discovered = self.shared.found.found.lock();
         let there = self.shared.clusters.others();
         for handle in there.iter().filter(|handle| !handle.gone.is_cancelled()) {
-            match told.get(&handle.name) {
+            match discovered.get(&handle.name) {
                 Some(found) if handle.stays(found) => self.renew(handle, found),
                 _ => {
                     tracing::info!(cluster = %handle.name, "no longer watching");
@@ -106,7 +106,7 @@ impl Registry {
                 }
             }
         }
-        for (name, found) in &*told {
+        for (name, found) in &*discovered {
             // A cluster that is being removed keeps the name until then.
             if !there.iter().any(|handle| handle.name == *name) {
                 let handle = self.join(found);
@@ -200,6 +200,6 @@ impl Registry {
         );
         self.shared.leave(handle, &why.into());
         // One of the same name may wait for it.
-        self.shared.told.news.notify_one();
+        self.shared.found.news.notify_one();
     }
 }

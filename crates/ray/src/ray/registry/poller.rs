@@ -260,8 +260,8 @@ impl Poller<'_> {
     /// The reason why the list lacks some breakpoints, if it does; logged when it begins.
     fn incomplete(&mut self, lacking: &Lacking) -> Option<String> {
         let sentence = lacking.sentence();
-        let told = std::mem::replace(&mut self.incomplete, sentence.is_some());
-        if let Some(sentence) = sentence.as_ref().filter(|_| !told) {
+        let was_logged = std::mem::replace(&mut self.incomplete, sentence.is_some());
+        if let Some(sentence) = sentence.as_ref().filter(|_| !was_logged) {
             tracing::warn!(cluster = %self.handle.name, "{sentence}");
         }
         sentence

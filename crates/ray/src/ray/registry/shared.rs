@@ -28,7 +28,7 @@ const EVENT_BACKLOG: usize = 1024;
 pub(super) struct Shared {
     pub(super) settings: config::Registry,
     pub(super) clusters: Clusters,
-    pub(super) told: Published,
+    pub(super) found: Published,
     pub(super) observer: OnceLock<Arc<dyn Observer>>,
     /// The budget for responses of heads.
     pub(super) memory: OnceLock<Memory>,
@@ -49,8 +49,8 @@ pub(super) struct Core {
     pub(super) state: State,
     /// By the slots of clusters; `None` for a free slot.
     statuses: Vec<Option<ClusterStatus>>,
-    /// The statuses as last [published](Core::tell).
-    told: Arc<[ClusterStatus]>,
+    /// The statuses as last [published](Core::publish_statuses).
+    published: Arc<[ClusterStatus]>,
     /// Number of statuses from the configuration, which always come first.
     configured: usize,
     events: u64,
@@ -73,9 +73,9 @@ impl Shared {
             .collect();
         let names = clusters.iter().map(|cluster| Arc::clone(&cluster.name));
         let state = State::new(names, ENDED_KEPT_FOR);
-        let told: Arc<[_]> = statuses.as_slice().into();
+        let published: Arc<[_]> = statuses.as_slice().into();
         let snapshot = Snapshot {
-            clusters: Arc::clone(&told),
+            clusters: Arc::clone(&published),
             ..Snapshot::default()
         };
         Self {
@@ -83,7 +83,7 @@ impl Shared {
                 state,
                 configured: statuses.len(),
                 statuses: statuses.into_iter().map(Some).collect(),
-                told,
+                published,
                 events: 0,
                 claims: HashMap::new(),
                 settling: HashMap::new(),
@@ -93,7 +93,7 @@ impl Shared {
             examining: tokio::sync::Mutex::default(),
             settings,
             clusters: Clusters::new(clusters),
-            told: Published::default(),
+            found: Published::default(),
             observer: OnceLock::new(),
             memory: OnceLock::new(),
             release: OnceLock::new(),
@@ -146,7 +146,7 @@ impl Shared {
         let before = known(status);
         note(status);
         let after = known(status);
-        core.tell();
+        core.publish_statuses();
         // Only the time of the response changes each second: no task is woken for that.
         self.publish(&mut core, Changes::new(), Now::now(), before != after);
     }
@@ -265,7 +265,7 @@ impl Shared {
             Some(free) => *free = Some(status),
             None => core.statuses.push(Some(status)),
         }
-        core.tell();
+        core.publish_statuses();
         self.publish(&mut core, Changes::new(), Now::now(), true);
         handle
     }
@@ -284,7 +284,7 @@ impl Shared {
         let now = Now::now();
         let changes = core.state.leave(handle.place, why, now);
         core.statuses[handle.place] = None;
-        core.tell();
+        core.publish_statuses();
         self.publish(&mut core, changes, now, true);
         handle.free();
         drop(core);
@@ -311,7 +311,7 @@ impl Shared {
     fn publish(&self, core: &mut Core, changes: Changes, now: Now, wake: bool) {
         let lists = core.state.publish(now.instant);
         let wake = wake || lists.is_some();
-        let clusters = Arc::clone(&core.told);
+        let clusters = Arc::clone(&core.published);
         self.snapshot.send_if_modified(|snapshot| {
             let next = match lists {
                 Some(lists) => Snapshot {
@@ -366,12 +366,12 @@ pub(super) struct OpenClaim {
 
 impl Core {
     /// Publishes the statuses: the slots of discovered clusters are meaningless, so those are sorted by name.
-    fn tell(&mut self) {
-        let mut told: Vec<_> = self.statuses.iter().flatten().cloned().collect();
-        if let Some(found) = told.get_mut(self.configured..) {
+    fn publish_statuses(&mut self) {
+        let mut published: Vec<_> = self.statuses.iter().flatten().cloned().collect();
+        if let Some(found) = published.get_mut(self.configured..) {
             found.sort_by(|a, b| a.name.cmp(&b.name));
         }
-        self.told = told.into();
+        self.published = published.into();
     }
 }
 

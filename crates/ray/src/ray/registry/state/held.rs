@@ -66,8 +66,9 @@ impl State {
         next.location = location.map(Arc::new);
         let next = entries.set(key, next);
         self.dirty = true;
-        let told = next.filter(|_| becomes_known);
-        told.map(|breakpoint| (Change::Named, breakpoint))
+        let named = next.filter(|_| becomes_known);
+        named
+            .map(|breakpoint| (Change::Named, breakpoint))
             .into_iter()
             .collect()
     }

@@ -145,13 +145,13 @@ impl State {
             Some(EnteredBreakpoint::read(entered)?.breakpoint())
         };
         let state = &self.clusters[cluster];
-        let said = hold.held.kind.is_registered() && self.remote.iter().any(|said| said == hold);
+        let reported = hold.held.kind.is_registered() && self.remote.iter().any(|one| one == hold);
         let fits = |breakpoint: &Breakpoint| {
             breakpoint.worker().is(&hold.node, &hold.held)
                 && !state.is_full()
                 && !state.entries.contains(breakpoint.key())
         };
-        match read().filter(|breakpoint| said && fits(breakpoint)) {
+        match read().filter(|breakpoint| reported && fits(breakpoint)) {
             Some(breakpoint) => self.insert(cluster, breakpoint, now),
             None => Changes::new(),
         }

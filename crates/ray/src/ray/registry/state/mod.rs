@@ -74,7 +74,7 @@ pub(super) struct State {
     /// Ended breakpoints, newest first, each with the time of its end.
     ended: VecDeque<(Instant, Arc<Breakpoint>)>,
     /// Ended breakpoints as last published.
-    told_ended: Arc<[Arc<Breakpoint>]>,
+    published_ended: Arc<[Arc<Breakpoint>]>,
     keep_ended: Duration,
     /// Whether live or ended breakpoints differ from the published ones.
     dirty: bool,
@@ -122,7 +122,7 @@ impl State {
             remote: RemoteHolds::default(),
             live: List::default(),
             ended: VecDeque::new(),
-            told_ended: Arc::default(),
+            published_ended: Arc::default(),
             keep_ended,
             dirty: false,
         }
@@ -233,14 +233,14 @@ impl State {
             }
         }
         let ended = || self.ended.iter().map(|(_, breakpoint)| breakpoint);
-        let told = self.told_ended.iter();
+        let published = self.published_ended.iter();
         // Most changes leave them unchanged.
-        if !told.map(Arc::as_ptr).eq(ended().map(Arc::as_ptr)) {
-            self.told_ended = ended().cloned().collect();
+        if !published.map(Arc::as_ptr).eq(ended().map(Arc::as_ptr)) {
+            self.published_ended = ended().cloned().collect();
         }
         Some(Lists {
             live: self.live.clone(),
-            ended: Arc::clone(&self.told_ended),
+            ended: Arc::clone(&self.published_ended),
         })
     }
 

@@ -302,7 +302,7 @@ async fn an_entered_breakpoint_that_an_agent_keeps_is_listed_as_long_as_it_says_
             credential: None,
             until_unix_ms: u64::MAX / 2,
             evaluates: false,
-            entered: EnteredBreakpoint::told(&row),
+            entered: EnteredBreakpoint::to_text(&row),
         }),
     };
     // What it says of another port is not believed.
