@@ -123,8 +123,8 @@ impl Turns {
             let needed = read.len() + data.len();
             if needed > read.capacity() {
                 let announced = body.size_hint().upper().unwrap_or(u64::MAX);
-                let all =
-                    usize::try_from(announced).map_or(limit, |left| needed.saturating_add(left));
+                let all = usize::try_from(announced)
+                    .map_or(limit, |remaining| needed.saturating_add(remaining));
                 let larger = (2 * needed).min(all).min(limit);
                 // Both exist while one is copied to the other.
                 hold(&mut taken, read.capacity() + larger).await?;

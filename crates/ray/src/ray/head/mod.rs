@@ -229,8 +229,11 @@ impl HeadClient {
         T: DeserializeOwned + Send + 'static,
     {
         let body = Some((JSON, Bytes::from(body.to_string())));
-        self.parse(self.asked(Method::POST, path, body, patience).await?)
-            .await
+        self.parse(
+            self.request_with_retry(Method::POST, path, body, patience)
+                .await?,
+        )
+        .await
     }
 
     /// GETs `path_and_query` and returns the text of a 200.
@@ -248,7 +251,7 @@ impl HeadClient {
     /// # Errors
     /// As [`Self::get_json`].
     pub async fn get(&self, path_and_query: &str) -> Result<HeadAnswer, HeadError> {
-        self.asked(Method::GET, path_and_query, None, self.inner.timeout)
+        self.request_with_retry(Method::GET, path_and_query, None, self.inner.timeout)
             .await
     }
 
@@ -264,11 +267,13 @@ impl HeadClient {
         body: Option<(&'static str, Bytes)>,
         after: Duration,
     ) -> Result<Bytes, HeadError> {
-        let answer = self.asked(method, path_and_query, body, after).await?;
+        let answer = self
+            .request_with_retry(method, path_and_query, body, after)
+            .await?;
         Ok(answer.bytes)
     }
 
-    async fn asked(
+    async fn request_with_retry(
         &self,
         method: Method,
         path_and_query: &str,
@@ -334,12 +339,12 @@ impl HeadClient {
         mut request: Request<RequestBody>,
     ) -> Result<Request<RequestBody>, HeadError> {
         if !self.inner.prefix.is_empty() {
-            let wanted = request
+            let requested = request
                 .uri()
                 .path_and_query()
                 .map_or("/", |path| path.as_str());
             let uri = Uri::builder()
-                .path_and_query(format!("{}{wanted}", self.inner.prefix))
+                .path_and_query(format!("{}{requested}", self.inner.prefix))
                 .build()
                 .map_err(|error| self.bad_request(&error.to_string()))?;
             *request.uri_mut() = uri;

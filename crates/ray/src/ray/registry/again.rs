@@ -49,8 +49,8 @@ impl Registry {
         let _turn = self.shared.asking.lock().await;
         let clusters = self.shared.clusters.present().into_iter();
         let clusters = clusters.filter(|handle| cluster.is_none_or(|name| *handle.name == *name));
-        let asked = clusters.filter_map(|handle| Some((handle.head.clone()?, handle)));
-        let answers = join_all(asked.map(|(head, handle)| async move {
+        let heads = clusters.filter_map(|handle| Some((handle.head.clone()?, handle)));
+        let answers = join_all(heads.map(|(head, handle)| async move {
             let head = &head;
             let list = match worker.len() {
                 WORKER_ID => query::worker(head, worker).await,

@@ -51,7 +51,7 @@ pub(super) struct Follow<'a> {
     head: &'a HeadClient,
     handle: Arc<ClusterHandle>,
     nodes: &'a Nodes<'a>,
-    left: watch::Receiver<PollResult>,
+    polls: watch::Receiver<PollResult>,
     version_asked: bool,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Follow<'a> {
         cluster: Cluster,
         head: &'a HeadClient,
         nodes: &'a Nodes<'a>,
-        left: watch::Receiver<PollResult>,
+        polls: watch::Receiver<PollResult>,
     ) -> Self {
         Self {
             shared,
@@ -69,7 +69,7 @@ impl<'a> Follow<'a> {
             head,
             handle: shared.clusters.at(cluster),
             nodes,
-            left,
+            polls,
             version_asked: false,
         }
     }
@@ -77,18 +77,18 @@ impl<'a> Follow<'a> {
     /// Runs until dropped, or until no task polls any more.
     pub(super) async fn run(mut self) {
         let mut suspected = Instant::now();
-        let mut wanted = false;
+        let mut requested = false;
         loop {
             let suspects = self.handle.suspects.now();
             tokio::select! {
-                changed = self.left.changed() => match changed {
+                changed = self.polls.changed() => match changed {
                     Ok(()) => self.after_poll().await,
                     Err(_) => return,
                 },
                 () = self.handle.suspects.news() => {}
-                () = self.handle.nodes_now.notified() => wanted = true,
-                () = tokio::time::sleep_until(self.nodes.askable()), if wanted => {
-                    wanted = false;
+                () = self.handle.nodes_now.notified() => requested = true,
+                () = tokio::time::sleep_until(self.nodes.next_query_at()), if requested => {
+                    requested = false;
                     self.nodes.check().await;
                 }
                 () = tokio::time::sleep_until(suspected), if !suspects.is_empty() => {
@@ -165,12 +165,12 @@ impl<'a> Follow<'a> {
     }
 
     async fn after_poll(&mut self) {
-        let left = self.left.borrow_and_update().clone();
-        if let Some(sent) = left.sent {
+        let poll = self.polls.borrow_and_update().clone();
+        if let Some(sent) = poll.sent {
             // Another response may have settled some meanwhile, and others may be new.
             let open = self
                 .shared
-                .with(|state| state.still_open(self.cluster, left.vanished, sent));
+                .with(|state| state.still_open(self.cluster, poll.vanished, sent));
             if !open.is_empty() {
                 self.ask_vanished(&open).await;
             }
@@ -180,7 +180,7 @@ impl<'a> Follow<'a> {
         if wants_nodes && self.nodes.are_due() {
             self.nodes.check().await;
         }
-        if left.recovered || !self.version_asked {
+        if poll.recovered || !self.version_asked {
             self.ask_version().await;
         }
     }
@@ -204,8 +204,8 @@ impl<'a> Follow<'a> {
             match query::worker(self.head, worker_id).await {
                 Ok(list) => {
                     let complete = !list.truncated();
-                    let asked = std::slice::from_ref(worker_id);
-                    self.vanished(asked, &list.into_rows(), complete, sent)
+                    let worker_ids = std::slice::from_ref(worker_id);
+                    self.vanished(worker_ids, &list.into_rows(), complete, sent)
                         .await;
                 }
                 // They are still absent at the next poll, and queried again.
@@ -214,11 +214,17 @@ impl<'a> Follow<'a> {
         }
     }
 
-    async fn vanished(&self, asked: &[String], rows: &[WorkerRow], complete: bool, sent: Instant) {
+    async fn vanished(
+        &self,
+        worker_ids: &[String],
+        rows: &[WorkerRow],
+        complete: bool,
+        sent: Instant,
+    ) {
         let rows = rows.iter().map(|row| (&*row.worker_id, row)).collect();
-        for asked in asked.chunks(MAX_APPLIED) {
+        for part in worker_ids.chunks(MAX_APPLIED) {
             self.shared.change(|state, now| {
-                let changes = state.apply_vanished(self.cluster, asked, &rows, complete, sent, now);
+                let changes = state.apply_vanished(self.cluster, part, &rows, complete, sent, now);
                 (changes, ())
             });
             tokio::task::yield_now().await;

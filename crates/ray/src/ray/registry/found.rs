@@ -76,7 +76,7 @@ impl Registry {
             self.start(&cluster, &mut tasks);
         }
         loop {
-            self.make_it_so(&mut tasks);
+            self.apply_discovered(&mut tasks);
             tokio::select! {
                 () = shutdown.cancelled() => break,
                 () = self.shared.found.news.notified() => {}
@@ -90,7 +90,7 @@ impl Registry {
     }
 
     /// Removes clusters that are no longer published, and adds new ones.
-    fn make_it_so(&self, tasks: &mut Tasks) {
+    fn apply_discovered(&self, tasks: &mut Tasks) {
         let discovered = self.shared.found.found.lock();
         let there = self.shared.clusters.others();
         for handle in there.iter().filter(|handle| !handle.gone.is_cancelled()) {
@@ -157,13 +157,13 @@ impl Registry {
             return;
         };
         // Separate tasks, so that long lookups do not delay the polls.
-        let (shared, asked, place) = (Arc::clone(&self.shared), head.clone(), cluster.place);
+        let (shared, polled, place) = (Arc::clone(&self.shared), head.clone(), cluster.place);
         spawn(tasks, cluster, async move {
-            poller::run(&shared, place, &asked).await
+            poller::run(&shared, place, &polled).await
         });
-        let (shared, asked) = (Arc::clone(&self.shared), head.clone());
+        let (shared, queried) = (Arc::clone(&self.shared), head.clone());
         spawn(tasks, cluster, async move {
-            lookup::run(&shared, place, &asked).await
+            lookup::run(&shared, place, &queried).await
         });
         if let Some(gcs) = cluster.gcs.clone() {
             let shared = Arc::clone(&self.shared);

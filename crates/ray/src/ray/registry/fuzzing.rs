@@ -16,7 +16,7 @@ pub fn polled(workers: &[u8], nodes: &[u8]) -> Vec<Arc<Breakpoint>> {
     let mut state = State::new([Arc::from("default")], Duration::from_secs(600));
     let workers: Vec<WorkerRow> = rows(workers);
     let mut taking = state.begin_workers(0, &workers, now.instant);
-    while taking.goes_on() {
+    while taking.has_more() {
         state.take_workers(0, &mut taking, now);
     }
     state.end_workers(0, taking, now);

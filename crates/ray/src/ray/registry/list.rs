@@ -137,10 +137,10 @@ impl List {
 
     /// The first part that does not end before the position of `breakpoint`.
     fn part_of(&self, breakpoint: &Breakpoint) -> usize {
-        let wanted = place(breakpoint);
+        let slot = place(breakpoint);
         self.parts.partition_point(|part| {
             let last = part.rows.last();
-            last.is_some_and(|row| place(row) < wanted)
+            last.is_some_and(|row| place(row) < slot)
         })
     }
 }

@@ -180,14 +180,14 @@ impl Registry {
         examined.into_iter().flatten().collect()
     }
 
-    /// The running tasks of the clusters in `asked`, by Ray's current information: a head is queried now, by two
+    /// The running tasks of the clusters in `query`, by Ray's current information: a head is queried now, by two
     /// callers at a time at most. The caller bounds the wait, which includes earlier callers. Cancel safe.
-    pub async fn running(&self, asked: &RunningQuery<'_>) -> Vec<RunningIn> {
+    pub async fn running(&self, query: &RunningQuery<'_>) -> Vec<RunningIn> {
         let mut clusters = self.shared.clusters.present();
-        clusters.retain(|cluster| (asked.on)(&cluster.name));
+        clusters.retain(|cluster| (query.on)(&cluster.name));
         let found = clusters
             .iter()
-            .map(|cluster| running::ask(cluster, asked.job));
+            .map(|cluster| running::ask(cluster, query.job));
         join_all(found).await.into_iter().flatten().collect()
     }
 

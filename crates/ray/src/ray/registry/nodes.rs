@@ -24,7 +24,7 @@ pub(super) struct Nodes<'a> {
     head: &'a HeadClient,
     checked: Mutex<Option<Instant>>,
     /// When the head was last queried, whether it responded or not.
-    asked: Mutex<Option<Instant>>,
+    queried: Mutex<Option<Instant>>,
 }
 
 impl<'a> Nodes<'a> {
@@ -34,7 +34,7 @@ impl<'a> Nodes<'a> {
             cluster,
             head,
             checked: Mutex::default(),
-            asked: Mutex::default(),
+            queried: Mutex::default(),
         }
     }
 
@@ -46,16 +46,16 @@ impl<'a> Nodes<'a> {
     }
 
     /// When the head may be queried out of turn.
-    pub(super) fn askable(&self) -> Instant {
-        let asked = *self.asked.lock();
-        asked.map_or_else(Instant::now, |at| at + MIN_QUERY_INTERVAL)
+    pub(super) fn next_query_at(&self) -> Instant {
+        let queried = *self.queried.lock();
+        queried.map_or_else(Instant::now, |at| at + MIN_QUERY_INTERVAL)
     }
 
     /// Queries all nodes and applies the response. Cancel safe: an unanswered query is sent again.
     pub(super) async fn check(&self) {
         let handle = self.shared.clusters.at(self.cluster);
         let sent = Instant::now();
-        *self.asked.lock() = Some(sent);
+        *self.queried.lock() = Some(sent);
         match query::nodes(self.head).await {
             Ok(list) => {
                 *self.checked.lock() = Some(Instant::now());

@@ -55,8 +55,8 @@ pub(super) async fn ask(
     let jobs = query::jobs(head).await.unwrap_or_default();
     let mut all = Vec::new();
     for id in ids {
-        let asked = object(head, cluster, &jobs, id).await;
-        all.push(asked.map_err(|error| error.to_string()));
+        let held = object(head, cluster, &jobs, id).await;
+        all.push(held.map_err(|error| error.to_string()));
     }
     all
 }

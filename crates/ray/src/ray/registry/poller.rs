@@ -42,7 +42,7 @@ struct Poller<'a> {
     head: &'a HeadClient,
     handle: Arc<ClusterHandle>,
     nodes: &'a Nodes<'a>,
-    left: watch::Sender<PollResult>,
+    polls: watch::Sender<PollResult>,
     /// The digest of the last response, as long as it is the one that was applied last.
     answer: Option<AnswerDigest>,
     /// When the last poll was sent to which the head responded.
@@ -59,7 +59,7 @@ struct Poller<'a> {
 /// Polls, and runs the follow-up queries, until dropped.
 pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
     let nodes = Nodes::new(shared, cluster, head);
-    let (left, follows) = watch::channel(PollResult::default());
+    let (polls, follows) = watch::channel(PollResult::default());
     let (interval, backoff_max) = (shared.settings.poll_interval, shared.settings.backoff_max);
     let poller = Poller {
         shared,
@@ -67,7 +67,7 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
         head,
         handle: shared.clusters.at(cluster),
         nodes: &nodes,
-        left,
+        polls,
         answer: None,
         listed: None,
         backoff: Backoff::new(interval, backoff_max.max(interval)),
@@ -194,7 +194,7 @@ impl Poller<'_> {
     /// Passes the open items of the poll to the follow-up tasks.
     fn followed(&self, vanished: Vec<String>, sent: Instant, recovered: bool) {
         self.handle.lookup_now.notify_one();
-        self.left.send_replace(PollResult {
+        self.polls.send_replace(PollResult {
             vanished,
             sent: Some(sent),
             recovered,
@@ -219,7 +219,7 @@ impl Poller<'_> {
             .shared
             .with(|state| state.begin_workers(cluster, &rows, sent));
         let mut new = 0;
-        while taking.goes_on() {
+        while taking.has_more() {
             new += self.shared.change(|state, now| {
                 let changes = state.take_workers(cluster, &mut taking, now);
                 let new = changes.iter().filter(|(c, _)| *c == Change::Appeared);

@@ -209,8 +209,8 @@ pub(super) async fn tasks_of(cluster: &ClusterHandle, tasks: &[TaskOf]) -> Vec<O
     };
     let jobs = query::jobs(head).await.unwrap_or_default();
     let mut found = Vec::new();
-    for wanted in tasks {
-        found.push(task_of(head, &cluster.name, &jobs, wanted).await);
+    for task in tasks {
+        found.push(task_of(head, &cluster.name, &jobs, task).await);
     }
     found
 }
@@ -219,14 +219,14 @@ async fn task_of(
     head: &HeadClient,
     cluster: &Arc<str>,
     jobs: &[JobRow],
-    wanted: &TaskOf,
+    task: &TaskOf,
 ) -> Option<Running> {
-    let rows = query::task(head, &wanted.task_id).await.ok()?.into_rows();
+    let rows = query::task(head, &task.task_id).await.ok()?.into_rows();
     // There is one row for each attempt.
     let is_it = |row: &&TaskRow| {
-        row.task_id == wanted.task_id
-            && row.worker_id == wanted.worker_id
-            && (row.node_id.is_empty() || row.node_id == wanted.node_id)
+        row.task_id == task.task_id
+            && row.worker_id == task.worker_id
+            && (row.node_id.is_empty() || row.node_id == task.node_id)
     };
     of_row(head, cluster, jobs, rows.iter().find(is_it)?).await
 }

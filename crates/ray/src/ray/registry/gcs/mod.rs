@@ -182,8 +182,8 @@ impl GcsClient {
             prefix: PREFIX.to_vec(),
             namespace: NAMESPACE.to_vec(),
         };
-        let asked = self.call::<_, KeysReply>(KEYS, request).await;
-        !matches!(asked, Err(GcsError::Unreachable { .. }))
+        let answer = self.call::<_, KeysReply>(KEYS, request).await;
+        !matches!(answer, Err(GcsError::Unreachable { .. }))
     }
 
     /// Key and value of every legacy breakpoint: `RAY_PDB_…` in the namespace `ray_pdb`.

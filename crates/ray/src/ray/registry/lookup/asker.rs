@@ -24,7 +24,7 @@ pub(super) struct LookupClient<'a> {
 pub(super) struct Many {
     pub(super) answers: Vec<LookupAnswer>,
     /// The workers that the head left out for lack of space, to be queried individually.
-    pub(super) left: Vec<Target>,
+    pub(super) remaining: Vec<Target>,
 }
 
 impl<'a> LookupClient<'a> {
@@ -114,7 +114,7 @@ impl<'a> LookupClient<'a> {
         self.add_submissions(found.iter_mut().flatten()).await;
         for (target, found) in targets.into_iter().zip(found) {
             match found {
-                None if crowded => many.left.push(target),
+                None if crowded => many.remaining.push(target),
                 found => many
                     .answers
                     .push(LookupAnswer::Names(target, found.map(Box::new))),

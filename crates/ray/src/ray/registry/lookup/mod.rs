@@ -192,7 +192,7 @@ impl<'a> Queries<'a> {
             Landed::Many(many) => {
                 self.in_flight.many = false;
                 self.answers.extend(many.answers);
-                self.single.extend(many.left);
+                self.single.extend(many.remaining);
             }
             Landed::One(answer) => {
                 self.in_flight.names -= 1;
@@ -216,11 +216,11 @@ async fn while_unnamed(
     asker: LookupClient<'_>,
     targets: Vec<Target>,
 ) -> Landed {
-    let asked = async {
+    let actors = async {
         sleep(ACTORS_AFTER).await;
         asker.name_actors(targets).await
     };
-    let actors = named.run_until_cancelled(asked).await;
+    let actors = named.run_until_cancelled(actors).await;
     Landed::Actors(actors.unwrap_or_default())
 }
 

@@ -21,7 +21,7 @@ const MAX_APPLIED_ROWS: usize = 1000;
 
 /// A poll's response whose rows are applied part by part.
 pub(in crate::ray::registry) struct Taking<'a> {
-    left: &'a [WorkerRow],
+    remaining: &'a [WorkerRow],
     seen: HashSet<&'a str>,
     /// Rows of workers that are known not to wait.
     lost: usize,
@@ -31,8 +31,8 @@ pub(in crate::ray::registry) struct Taking<'a> {
 
 impl Taking<'_> {
     /// Whether some rows are not applied yet.
-    pub(in crate::ray::registry) fn goes_on(&self) -> bool {
-        !self.left.is_empty()
+    pub(in crate::ray::registry) fn has_more(&self) -> bool {
+        !self.remaining.is_empty()
     }
 }
 
@@ -61,7 +61,7 @@ impl State {
     ) -> Taking<'a> {
         self.clusters[cluster].entries.watch();
         Taking {
-            left: rows,
+            remaining: rows,
             seen: HashSet::with_capacity(rows.len()),
             lost: 0,
             refused: 0,
@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    /// Applies the next rows of a response; there are more while [`Taking::goes_on`]. One part at a time: others can
+    /// Applies the next rows of a response; there are more while [`Taking::has_more`]. One part at a time: others can
     /// use the core in between, however long a head's list is.
     pub(in crate::ray::registry) fn take_workers(
         &mut self,
@@ -78,10 +78,10 @@ impl State {
         now: Now,
     ) -> Changes {
         let mut changes = Changes::new();
-        let (rows, left) = taking
-            .left
-            .split_at(taking.left.len().min(MAX_APPLIED_ROWS));
-        taking.left = left;
+        let (rows, remaining) = taking
+            .remaining
+            .split_at(taking.remaining.len().min(MAX_APPLIED_ROWS));
+        taking.remaining = remaining;
         for row in rows.iter().filter(|row| is_paused(row)) {
             let is_new = taking.seen.insert(row.worker_id.as_str());
             // A lost node's rows never change.
@@ -209,14 +209,14 @@ impl State {
     pub(in crate::ray::registry) fn apply_vanished(
         &mut self,
         cluster: Cluster,
-        asked: &[String],
+        queried: &[String],
         rows: &HashMap<&str, &WorkerRow>,
         complete: bool,
         sent: Instant,
         now: Now,
     ) -> Changes {
         let mut changes = Changes::new();
-        for worker_id in asked {
+        for worker_id in queried {
             if !self.unclaimed_since(cluster, worker_id, sent) {
                 continue;
             }

@@ -199,7 +199,7 @@ impl Bench {
         }
         let mut taking = self.state.begin_workers(0, &rows, sent);
         let changes = self.state.take_workers(0, &mut taking, now);
-        assert!(!taking.goes_on());
+        assert!(!taking.has_more());
         let questions = self.state.end_workers(0, taking, now);
         if same {
             assert!(changes.is_empty() && questions == FollowUps::default());
@@ -418,7 +418,7 @@ fn a_cluster_has_no_more_breakpoints_than_it_may_have_whatever_its_head_says() {
         let (sent, now) = (bench.tick().instant, bench.tick());
         let mut taking = bench.state.begin_workers(0, rows, sent);
         let mut new = 0;
-        while taking.goes_on() {
+        while taking.has_more() {
             let part = bench.state.take_workers(0, &mut taking, now).len();
             // A listener of the events keeps up.
             assert!(part <= 1024);

@@ -174,7 +174,7 @@ impl World {
         let changes = if asked.is_empty() {
             let mut taking = state.begin_workers(0, rows, at);
             let changes = state.take_workers(0, &mut taking, now);
-            assert!(!taking.goes_on());
+            assert!(!taking.has_more());
             vanished = state.end_workers(0, taking, now).vanished;
             for w in vanished.iter().map(|worker| worker_of(worker)) {
                 assert!(
