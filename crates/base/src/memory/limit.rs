@@ -52,8 +52,8 @@ pub fn limit() -> Option<usize> {
 /// The same for the cgroups in `groups`, in the format of `/proc/self/cgroup`, below `root`.
 fn limit_of(groups: &str, root: &Path) -> Option<usize> {
     let read = |group: &Path, file: &str| -> Option<usize> {
-        let said = fs::read_to_string(group.join(file)).ok()?;
-        let bytes: usize = said.trim().parse().ok()?;
+        let text = fs::read_to_string(group.join(file)).ok()?;
+        let bytes: usize = text.trim().parse().ok()?;
         // Version 1 expresses "none" as a number that no machine has.
         (bytes < 1 << 60).then_some(bytes)
     };

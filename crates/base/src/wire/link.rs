@@ -166,13 +166,13 @@ where
                 () = sleep_until(ping_at.unwrap_or(self.silent_at)), if ping_at.is_some() => {
                     self.ping().await?;
                 }
-                next = self.socket.next() => return self.heard(next),
+                next = self.socket.next() => return self.received(next),
                 () = sleep_until(self.silent_at) => return Err(LinkError::Silent),
             }
         }
     }
 
-    fn heard(&mut self, next: Option<Result<Message, Error>>) -> Result<Option<In>, LinkError> {
+    fn received(&mut self, next: Option<Result<Message, Error>>) -> Result<Option<In>, LinkError> {
         let message = next.ok_or(LinkError::Gone)??;
         let now = Instant::now();
         self.silent_at = now + SILENCE_TIMEOUT;

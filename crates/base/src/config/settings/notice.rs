@@ -231,11 +231,14 @@ mod tests {
         let filled = read.filled(|placeholder| format!("<{placeholder:?}>"));
         assert_eq!(filled, "a <Name> } <Waited><Link>");
         for (wrong, hint) in [("{nmae}", Some("did you mean {name}?")), ("{", None)] {
-            let told = template(&text(wrong)).unwrap_err();
+            let refused = template(&text(wrong)).unwrap_err();
             for (word, _) in Placeholder::WORDS {
-                assert!(told.expected.contains(&format!("{{{word}}}")), "{told:?}");
+                assert!(
+                    refused.expected.contains(&format!("{{{word}}}")),
+                    "{refused:?}"
+                );
             }
-            assert_eq!(told.hint.as_deref(), hint, "{wrong}");
+            assert_eq!(refused.hint.as_deref(), hint, "{wrong}");
         }
         assert!(template(&text(&"x".repeat(MAX_TEMPLATE_BYTES + 1))).is_err());
         assert_eq!(Template::usual().to_string(), DEFAULT_TEMPLATE);

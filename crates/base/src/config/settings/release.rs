@@ -57,8 +57,10 @@ impl Release {
 
 /// Reads a job's `RAY_RELAY_COLLECTIVE_TIMEOUT`; `None` if it is no duration within the bounds of the key.
 pub fn collective_timeout_of_job(text: &str) -> Option<Duration> {
-    let told = parse_duration(text).ok()?;
-    (SHORTEST..=MAX_WAIT_PERIOD).contains(&told).then_some(told)
+    let timeout = parse_duration(text).ok()?;
+    (SHORTEST..=MAX_WAIT_PERIOD)
+        .contains(&timeout)
+        .then_some(timeout)
 }
 
 fn off_or_time(value: &RawValue) -> Read<Option<Duration>> {

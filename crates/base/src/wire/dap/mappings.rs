@@ -100,11 +100,11 @@ pub fn settle(arguments: &mut Map<String, Value>) {
         false => none(),
     };
     arguments.insert(KEY.into(), mappings);
-    let told = |option: &Value| option == "WindowsClient" || option == "UnixClient";
+    let sets_style = |option: &Value| option == "WindowsClient" || option == "UnixClient";
     let by_option = arguments
         .get("debugOptions")
         .and_then(Value::as_array)
-        .is_some_and(|options| options.iter().any(told));
+        .is_some_and(|options| options.iter().any(sets_style));
     if !by_option && !arguments.get("clientOS").is_some_and(Value::is_string) {
         arguments.insert("clientOS".into(), "unix".into());
     }

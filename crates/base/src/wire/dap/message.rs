@@ -26,9 +26,9 @@ impl RefusalCode {
     /// The code in the response with this body.
     pub fn of(body: &Value) -> Self {
         let id = body.pointer("/error/id").and_then(Value::as_u64);
-        let told = [Self::Unreachable, Self::NotFound].into_iter();
-        let mut told = told.filter(|code| id == Some(u64::from(*code as u32)));
-        told.next().unwrap_or(Self::Refused)
+        let codes = [Self::Unreachable, Self::NotFound].into_iter();
+        let mut codes = codes.filter(|code| id == Some(u64::from(*code as u32)));
+        codes.next().unwrap_or(Self::Refused)
     }
 }
 
@@ -305,22 +305,22 @@ pub fn task_end(title: &str, again: bool) -> Value {
     let text = format!(
         "{title} has ended; this session stays with its worker, for a later task that stops there, until you disconnect"
     );
-    let mut told = notice(&text, false);
+    let mut message = notice(&text, false);
     if again {
-        told["body"]["category"] = "telemetry".into();
+        message["body"]["category"] = "telemetry".into();
     }
-    told["body"]["data"] = json!({"rayRelay": "taskEnded"});
-    told
+    message["body"]["data"] = json!({"rayRelay": "taskEnded"});
+    message
 }
 
 /// The same for a task that was to stop and did not: the session is over.
 pub fn task_end_before_stop(title: &str) -> Value {
-    let mut told = notice(
+    let mut message = notice(
         &format!("{title} has ended before it stopped, and this session with it"),
         true,
     );
-    told["body"]["data"] = json!({"rayRelay": "taskEnded"});
-    told
+    message["body"]["data"] = json!({"rayRelay": "taskEnded"});
+    message
 }
 
 /// Whether the `output` event with this body is [`task_end`], or [`task_end_before_stop`].

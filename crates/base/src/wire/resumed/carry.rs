@@ -77,7 +77,7 @@ where
         let message = match of.link().next(of, std::mem::take(&mut all)) {
             Sent::Bytes(bytes) => Message::Binary(bytes),
             Sent::End => Message::Binary(bytes::Bytes::new()),
-            Sent::Said(said) => Message::text(written(&said)),
+            Sent::Message(message) => Message::text(written(&message)),
             Sent::Nothing => {
                 tokio::select! {
                     () = of.link().to_send.notified() => continue,
@@ -110,14 +110,14 @@ where
             return Cut::Lost("the other side was silent for too long".to_owned());
         };
         if matches!(message, Some(Ok(_))) {
-            of.link().heard();
+            of.link().record_activity();
         }
-        let heard = match message {
+        let processed = match message {
             Some(Ok(Message::Binary(bytes))) if bytes.len() <= MAX_FRAME_BYTES => {
                 of.link().receive(of, &bytes)
             }
             Some(Ok(Message::Text(text))) => match read::<ResumeMessage>(&text) {
-                Ok(said) => of.link().hear(of, said),
+                Ok(message) => of.link().receive_message(of, message),
                 Err(error) => {
                     of.link().break_off(&error.to_string());
                     return Cut::Over;
@@ -148,7 +148,7 @@ where
             Some(Err(error)) => return lost(&error),
             None => return Cut::Lost("the connection is gone".to_owned()),
         };
-        if let Err(mismatch) = heard {
+        if let Err(mismatch) = processed {
             of.link().break_off(&mismatch.to_string());
             return Cut::Over;
         }

@@ -46,7 +46,7 @@ pub struct LinkHandle {
     /// Round-trip time of the last heartbeat in milliseconds, plus one; 0: none yet.
     round_trip: AtomicU32,
     /// When the peer was last heard from; the wall clock also runs while a machine sleeps.
-    heard: Mutex<(SystemTime, Instant)>,
+    last_activity: Mutex<(SystemTime, Instant)>,
 }
 
 #[derive(Debug)]
@@ -91,7 +91,7 @@ pub struct Attachment {
 pub(super) enum Sent {
     Bytes(bytes::Bytes),
     End,
-    Said(ResumeMessage),
+    Message(ResumeMessage),
     /// There is nothing to send now.
     Nothing,
     /// Nothing will ever be sent again.
@@ -134,7 +134,7 @@ impl LinkHandle {
             left: CancellationToken::new(),
             doubted: watch::Sender::default(),
             round_trip: AtomicU32::new(0),
-            heard: Mutex::new((SystemTime::now(), Instant::now())),
+            last_activity: Mutex::new((SystemTime::now(), Instant::now())),
         });
         (Arc::clone(&link), LinkedStream(link))
     }
@@ -251,12 +251,12 @@ impl LinkHandle {
 
     /// When the peer was last heard from.
     pub fn last_heard(&self) -> SystemTime {
-        self.heard.lock().0
+        self.last_activity.lock().0
     }
 
     /// Records a sign of life from the peer.
-    pub(super) fn heard(&self) {
-        *self.heard.lock() = (SystemTime::now(), Instant::now());
+    pub(super) fn record_activity(&self) {
+        *self.last_activity.lock() = (SystemTime::now(), Instant::now());
     }
 
     pub(super) fn measured(&self, round_trip: Duration) {
@@ -273,10 +273,10 @@ impl LinkHandle {
         }
         if state.used && !state.used_told {
             state.used_told = true;
-            return Sent::Said(ResumeMessage::Used);
+            return Sent::Message(ResumeMessage::Used);
         }
         if let Some(before) = state.incoming.tell(all) {
-            return Sent::Said(ResumeMessage::Taken { before });
+            return Sent::Message(ResumeMessage::Taken { before });
         }
         match state.outgoing.send(MAX_FRAME_BYTES) {
             Some(Next::Bytes(bytes)) => return Sent::Bytes(bytes),
@@ -285,7 +285,7 @@ impl LinkHandle {
         }
         if state.left && !state.left_told {
             (state.left_told, state.left_said) = (true, true);
-            return Sent::Said(ResumeMessage::Gone);
+            return Sent::Message(ResumeMessage::Gone);
         }
         match state.is_done() {
             true => {
@@ -330,16 +330,16 @@ impl LinkHandle {
     ///
     /// # Errors
     /// [`Mismatch`].
-    pub(super) fn hear(
+    pub(super) fn receive_message(
         &self,
         attachment: &Attachment,
-        said: ResumeMessage,
+        message: ResumeMessage,
     ) -> Result<(), Mismatch> {
         let mut state = self.state.lock();
         if state.transport != attachment.number {
             return Ok(());
         }
-        match said {
+        match message {
             ResumeMessage::Taken { before } => {
                 state.outgoing.taken(before)?;
                 state.count();

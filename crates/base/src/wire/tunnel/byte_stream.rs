@@ -81,8 +81,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
     /// # Errors
     /// If the connection is gone.
     pub async fn say(&mut self, text: String) -> io::Result<()> {
-        let said = self.socket.send(Message::text(text)).await;
-        said.map_err(|error| self.broken(error))
+        let sent = self.socket.send(Message::text(text)).await;
+        sent.map_err(|error| self.broken(error))
     }
 
     /// The stream below.

@@ -100,7 +100,7 @@ impl PeerStream for LinkedStream {
     /// A proxy may carry the link, whose system acknowledges data whether or not the peer is alive.
     fn has_answered(&self) -> Option<bool> {
         let since = *self.0.doubted.borrow();
-        Some(since.is_some_and(|since| self.0.heard.lock().1 > since))
+        Some(since.is_some_and(|since| self.0.last_activity.lock().1 > since))
     }
 }
 
