@@ -336,7 +336,7 @@ impl Links {
             tokio::select! {
                 changed = phase.changed() => if changed.is_err() { return },
                 Ok(()) = doubted.changed() => {}
-                () = link.left(), if left_until.is_none() => {
+                () = link.closed(), if left_until.is_none() => {
                     left_until = Some(Instant::now() + self.resume.max(FAREWELL));
                 }
                 () = late => {

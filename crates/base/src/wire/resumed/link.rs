@@ -40,7 +40,7 @@ pub struct LinkHandle {
     pub(super) to_send: Notify,
     phase: watch::Sender<Phase>,
     used: CancellationToken,
-    left: CancellationToken,
+    closed: CancellationToken,
     /// Since when the peer is doubted to be alive.
     doubted: watch::Sender<Option<Instant>>,
     /// Round-trip time of the last heartbeat in milliseconds, plus one; 0: none yet.
@@ -60,13 +60,13 @@ struct ResumedState {
     replaced: CancellationToken,
     /// A client has connected here.
     used: bool,
-    used_told: bool,
+    used_sent: bool,
     /// The stream is not read or written here any more.
-    left: bool,
+    closed: bool,
     /// The peer was notified of that, over the current transport.
-    left_told: bool,
+    close_sent_here: bool,
     /// The peer was notified of that, over any transport.
-    left_said: bool,
+    close_sent: bool,
     /// The peer no longer reads.
     gone: bool,
     /// Memory of the bytes in transit.
@@ -121,17 +121,17 @@ impl LinkHandle {
                 transport: 0,
                 replaced: CancellationToken::new(),
                 used: false,
-                used_told: false,
-                left: false,
-                left_told: false,
-                left_said: false,
+                used_sent: false,
+                closed: false,
+                close_sent_here: false,
+                close_sent: false,
                 gone: false,
                 taken: account.nothing(MemoryUse::Links),
             }),
             to_send: Notify::new(),
             phase: watch::Sender::new(Phase::Detached(Instant::now())),
             used: CancellationToken::new(),
-            left: CancellationToken::new(),
+            closed: CancellationToken::new(),
             doubted: watch::Sender::default(),
             round_trip: AtomicU32::new(0),
             last_activity: Mutex::new((SystemTime::now(), Instant::now())),
@@ -156,7 +156,7 @@ impl LinkHandle {
             return Err(mismatch);
         }
         state.incoming.resume();
-        (state.used_told, state.left_told) = (false, false);
+        (state.used_sent, state.close_sent_here) = (false, false);
         state.transport += 1;
         state.replaced.cancel();
         state.replaced = CancellationToken::new();
@@ -212,8 +212,8 @@ impl LinkHandle {
     /// received everything but perhaps the end.
     pub fn owes_nothing(&self) -> bool {
         let state = self.state.lock();
-        let read = state.left || state.incoming.is_whole();
-        read && (state.gone || state.left && state.outgoing.kept() == 0)
+        let read = state.closed || state.incoming.is_whole();
+        read && (state.gone || state.closed && state.outgoing.stored() == 0)
     }
 
     /// Records that a client has connected here, and notifies the peer.
@@ -234,8 +234,8 @@ impl LinkHandle {
     }
 
     /// Waits until the stream was dropped. Cancel safe.
-    pub async fn left(&self) {
-        self.left.cancelled().await;
+    pub async fn closed(&self) {
+        self.closed.cancelled().await;
     }
 
     /// Subscribes to the time since when the peer is doubted to be alive.
@@ -271,11 +271,11 @@ impl LinkHandle {
         if state.transport != attachment.number || self.broken().is_some() {
             return Sent::Over;
         }
-        if state.used && !state.used_told {
-            state.used_told = true;
+        if state.used && !state.used_sent {
+            state.used_sent = true;
             return Sent::Message(ResumeMessage::Used);
         }
-        if let Some(before) = state.incoming.tell(all) {
+        if let Some(before) = state.incoming.acknowledge(all) {
             return Sent::Message(ResumeMessage::Taken { before });
         }
         match state.outgoing.send(MAX_FRAME_BYTES) {
@@ -283,8 +283,8 @@ impl LinkHandle {
             Some(Next::End) => return Sent::End,
             None => {}
         }
-        if state.left && !state.left_told {
-            (state.left_told, state.left_said) = (true, true);
+        if state.closed && !state.close_sent_here {
+            (state.close_sent_here, state.close_sent) = (true, true);
             return Sent::Message(ResumeMessage::Gone);
         }
         match state.is_done() {
@@ -313,7 +313,7 @@ impl LinkHandle {
                 state.incoming.receive(bytes)?;
             }
         }
-        if state.left {
+        if state.closed {
             state.incoming.discard();
             state.count();
             self.to_send.notify_one();
@@ -341,7 +341,7 @@ impl LinkHandle {
         }
         match message {
             ResumeMessage::Taken { before } => {
-                state.outgoing.taken(before)?;
+                state.outgoing.acknowledged(before)?;
                 state.count();
             }
             ResumeMessage::Gone => {
@@ -384,7 +384,7 @@ impl Drop for Attachment {
 impl ResumedState {
     /// Number of bytes in transit.
     fn held(&self) -> usize {
-        self.outgoing.kept() + self.incoming.held()
+        self.outgoing.stored() + self.incoming.held()
     }
 
     /// Adjusts the memory after bytes have left.
@@ -394,14 +394,14 @@ impl ResumedState {
     }
 
     /// Number of bytes that a write may add: always a few, since they will be sent eventually.
-    fn room(&mut self, wanted: usize) -> usize {
-        let wanted = wanted.min(self.outgoing.room());
+    fn room(&mut self, requested: usize) -> usize {
+        let requested = requested.min(self.outgoing.room());
         let held = self.held();
-        if self.taken.resize(held + wanted).is_ok() {
-            return wanted;
+        if self.taken.resize(held + requested).is_ok() {
+            return requested;
         }
-        let least = MAX_FRAME_BYTES.saturating_sub(self.outgoing.kept());
-        let least = wanted.min(least);
+        let least = MAX_FRAME_BYTES.saturating_sub(self.outgoing.stored());
+        let least = requested.min(least);
         self.taken.insist(held + least);
         least
     }
@@ -416,7 +416,7 @@ impl ResumedState {
     }
 
     fn is_done(&self) -> bool {
-        let read = self.incoming.is_done() || self.left && self.left_said;
+        let read = self.incoming.is_done() || self.closed && self.close_sent;
         read && self.outgoing.is_done()
     }
 }

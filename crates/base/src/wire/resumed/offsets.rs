@@ -16,10 +16,10 @@ const MAX_IDLE_CAPACITY: usize = 16 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// The peer has acknowledged or received bytes that were not sent, or fewer than it reported before.
-    #[error("the other side counts {said} bytes, where it can be {from} to {to}")]
+    #[error("the other side counts {reported} bytes, where it can be {from} to {to}")]
     Position {
         /// The position that the peer reported.
-        said: u64,
+        reported: u64,
         /// The least possible position.
         from: u64,
         /// The largest possible position.
@@ -49,14 +49,14 @@ pub enum Next {
 #[derive(Debug)]
 pub struct OutgoingOffsets {
     /// Bytes that the peer may not have received, from `start` on.
-    kept: VecDeque<u8>,
+    stored: VecDeque<u8>,
     start: u64,
     /// Next position to send over the current transport.
     next: u64,
     /// Largest position ever sent.
     sent: u64,
     /// Position that the peer has acknowledged.
-    taken: u64,
+    acknowledged: u64,
     window: usize,
     ended: bool,
     /// The peer no longer reads: its positions are ignored.
@@ -67,11 +67,11 @@ impl OutgoingOffsets {
     /// Nothing is written yet; at most `window` bytes are unacknowledged at a time.
     pub fn new(window: usize) -> Self {
         Self {
-            kept: VecDeque::new(),
+            stored: VecDeque::new(),
             start: 0,
             next: 0,
             sent: 0,
-            taken: 0,
+            acknowledged: 0,
             window,
             ended: false,
             abandoned: false,
@@ -80,7 +80,7 @@ impl OutgoingOffsets {
 
     /// Position behind the last byte.
     fn end(&self) -> u64 {
-        self.start + self.kept.len() as u64
+        self.start + self.stored.len() as u64
     }
 
     /// Position behind the last byte, or behind the end.
@@ -92,14 +92,14 @@ impl OutgoingOffsets {
     pub fn room(&self) -> usize {
         match self.ended {
             true => 0,
-            false => (self.taken + self.window as u64).saturating_sub(self.end()) as usize,
+            false => (self.acknowledged + self.window as u64).saturating_sub(self.end()) as usize,
         }
     }
 
     /// Stores as many of `bytes` as fit, and returns their number.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let bytes = &bytes[..bytes.len().min(self.room())];
-        self.kept.extend(bytes);
+        self.stored.extend(bytes);
         bytes.len()
     }
 
@@ -111,41 +111,41 @@ impl OutgoingOffsets {
     /// The next item for the current transport, at most `most` bytes.
     pub fn send(&mut self, most: usize) -> Option<Next> {
         let from = usize::try_from(self.next.saturating_sub(self.start)).ok()?;
-        let length = self.kept.len().saturating_sub(from).min(most);
+        let length = self.stored.len().saturating_sub(from).min(most);
         if length > 0 {
             let mut bytes = BytesMut::with_capacity(length);
-            let (first, second) = self.kept.as_slices();
+            let (first, second) = self.stored.as_slices();
             let of_first = first.get(from..).unwrap_or_default();
             let of_first = &of_first[..of_first.len().min(length)];
             bytes.put_slice(of_first);
             let from = from.saturating_sub(first.len());
             bytes.put_slice(&second[from..from + length - of_first.len()]);
-            self.went(length as u64);
+            self.advance(length as u64);
             return Some(Next::Bytes(bytes.freeze()));
         }
         if self.ended && self.next == self.end() {
-            self.went(1);
+            self.advance(1);
             return Some(Next::End);
         }
         None
     }
 
-    fn went(&mut self, positions: u64) {
+    fn advance(&mut self, positions: u64) {
         self.next += positions;
         self.sent = self.sent.max(self.next);
     }
 
-    /// Records that the peer has consumed everything before `taken`: as much more may be written.
+    /// Records that the peer has consumed everything before `acknowledged`: as much more may be written.
     ///
     /// # Errors
     /// [`Mismatch::Position`].
-    pub fn taken(&mut self, taken: u64) -> Result<(), Mismatch> {
+    pub fn acknowledged(&mut self, acknowledged: u64) -> Result<(), Mismatch> {
         if self.abandoned {
             return Ok(());
         }
-        within(taken, self.taken, self.next)?;
-        self.taken = taken;
-        self.forget(taken);
+        within(acknowledged, self.acknowledged, self.next)?;
+        self.acknowledged = acknowledged;
+        self.forget(acknowledged);
         Ok(())
     }
 
@@ -165,27 +165,27 @@ impl OutgoingOffsets {
 
     fn forget(&mut self, before: u64) {
         let bytes = before.min(self.end()).saturating_sub(self.start);
-        self.kept.drain(..bytes as usize);
+        self.stored.drain(..bytes as usize);
         self.start += bytes;
-        shrink(&mut self.kept);
+        shrink(&mut self.stored);
     }
 
     /// Drops the stored bytes, since the peer no longer reads.
     pub fn abandon(&mut self) {
         self.start = self.end();
-        self.kept = VecDeque::new();
+        self.stored = VecDeque::new();
         (self.ended, self.abandoned) = (true, true);
-        (self.next, self.sent, self.taken) = (self.total(), self.total(), self.total());
+        (self.next, self.sent, self.acknowledged) = (self.total(), self.total(), self.total());
     }
 
     /// Whether the peer has acknowledged everything, including the end.
     pub fn is_done(&self) -> bool {
-        self.ended && self.taken == self.total()
+        self.ended && self.acknowledged == self.total()
     }
 
     /// Number of bytes that the peer may not have received.
-    pub fn kept(&self) -> usize {
-        self.kept.len()
+    pub fn stored(&self) -> usize {
+        self.stored.len()
     }
 }
 
@@ -196,13 +196,13 @@ pub struct IncomingOffsets {
     held: VecDeque<u8>,
     received: u64,
     /// Position last acknowledged to the peer.
-    told: u64,
+    acknowledged: u64,
     /// The acknowledgement may be lost: the transport is a new one.
-    tell_again: bool,
+    acknowledge_again: bool,
     window: usize,
     ended: bool,
     /// The end was consumed too.
-    end_taken: bool,
+    end_consumed: bool,
 }
 
 impl IncomingOffsets {
@@ -211,11 +211,11 @@ impl IncomingOffsets {
         Self {
             held: VecDeque::new(),
             received: 0,
-            told: 0,
-            tell_again: false,
+            acknowledged: 0,
+            acknowledge_again: false,
             window,
             ended: false,
-            end_taken: false,
+            end_consumed: false,
         }
     }
 
@@ -224,8 +224,8 @@ impl IncomingOffsets {
         self.received
     }
 
-    fn taken(&self) -> u64 {
-        let end_waits = self.ended && !self.end_taken;
+    fn consumed(&self) -> u64 {
+        let end_waits = self.ended && !self.end_consumed;
         self.received - self.held.len() as u64 - u64::from(end_waits)
     }
 
@@ -238,7 +238,7 @@ impl IncomingOffsets {
             return Err(Mismatch::AfterEnd);
         }
         // According to the last acknowledgement: the peer cannot know more.
-        if self.received - self.told + bytes.len() as u64 > self.window as u64 {
+        if self.received - self.acknowledged + bytes.len() as u64 > self.window as u64 {
             return Err(Mismatch::TooMuch);
         }
         self.held.extend(bytes);
@@ -264,7 +264,7 @@ impl IncomingOffsets {
     pub fn read(&mut self, take: impl FnOnce(&[u8]) -> usize) -> Option<usize> {
         let (first, _) = self.held.as_slices();
         if first.is_empty() {
-            self.end_taken |= self.ended;
+            self.end_consumed |= self.ended;
             return self.ended.then_some(0);
         }
         let took = take(first).min(first.len());
@@ -276,30 +276,30 @@ impl IncomingOffsets {
     /// Consumes everything, and drops it.
     pub fn discard(&mut self) {
         self.held = VecDeque::new();
-        self.end_taken = self.ended;
+        self.end_consumed = self.ended;
     }
 
     /// The position to acknowledge, if an acknowledgement is due: not for every message, but before the peer has to
     /// wait, and at the end; with `all`, any position that the peer does not know.
-    pub fn tell(&mut self, all: bool) -> Option<u64> {
-        let taken = self.taken();
-        let news = taken - self.told;
-        let due = news >= (self.window / 4) as u64 || self.end_taken || all;
-        let tells = (news > 0 && due) || self.tell_again;
+    pub fn acknowledge(&mut self, all: bool) -> Option<u64> {
+        let consumed = self.consumed();
+        let news = consumed - self.acknowledged;
+        let due = news >= (self.window / 4) as u64 || self.end_consumed || all;
+        let tells = (news > 0 && due) || self.acknowledge_again;
         tells.then(|| {
-            (self.told, self.tell_again) = (taken, false);
-            taken
+            (self.acknowledged, self.acknowledge_again) = (consumed, false);
+            consumed
         })
     }
 
     /// Resumes over a new transport: the last acknowledgement may be lost.
     pub fn resume(&mut self) {
-        self.tell_again = self.told > 0;
+        self.acknowledge_again = self.acknowledged > 0;
     }
 
     /// Whether everything was consumed and acknowledged, including the end.
     pub fn is_done(&self) -> bool {
-        self.end_taken && self.told == self.received && !self.tell_again
+        self.end_consumed && self.acknowledged == self.received && !self.acknowledge_again
     }
 
     /// Number of bytes received and not consumed.
@@ -313,10 +313,10 @@ impl IncomingOffsets {
     }
 }
 
-fn within(said: u64, from: u64, to: u64) -> Result<(), Mismatch> {
-    match (from..=to).contains(&said) {
+fn within(reported: u64, from: u64, to: u64) -> Result<(), Mismatch> {
+    match (from..=to).contains(&reported) {
         true => Ok(()),
-        false => Err(Mismatch::Position { said, from, to }),
+        false => Err(Mismatch::Position { reported, from, to }),
     }
 }
 

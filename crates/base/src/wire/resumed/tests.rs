@@ -77,10 +77,10 @@ proptest! {
                 Step::Read(count) => {
                     take(&mut far, &mut read, count);
                 }
-                Step::Tell(all) => if let Some(taken) = far.tell(all) {
+                Step::Tell(all) => if let Some(taken) = far.acknowledge(all) {
                     broken |= *lost.next().unwrap() == 0;
                     if !broken {
-                        near.taken(taken).unwrap();
+                        near.acknowledged(taken).unwrap();
                     }
                 },
                 Step::Cut => {
@@ -89,7 +89,7 @@ proptest! {
                     far.resume();
                 }
             }
-            prop_assert!(near.kept() <= WINDOW);
+            prop_assert!(near.stored() <= WINDOW);
         }
         near.finish();
         near.resume(far.received()).unwrap();
@@ -101,8 +101,8 @@ proptest! {
                 None => {}
             }
             let ended = take(&mut far, &mut read, usize::MAX) == Some(0);
-            if let Some(taken) = far.tell(true) {
-                near.taken(taken).unwrap();
+            if let Some(taken) = far.acknowledge(true) {
+                near.acknowledged(taken).unwrap();
             }
             if ended && near.is_done() {
                 break;
@@ -122,11 +122,17 @@ fn who_counts_otherwise_is_not_believed() {
     let mut near = OutgoingOffsets::new(10);
     assert_eq!(near.write(b"0123456789abc"), 10);
     assert!(matches!(near.send(4), Some(Next::Bytes(_))));
-    let wrong = |said, from, to| Err(Mismatch::Position { said, from, to });
-    assert_eq!(near.taken(5), wrong(5, 0, 4));
-    near.taken(3).unwrap();
+    let wrong = |said, from, to| {
+        Err(Mismatch::Position {
+            reported: said,
+            from,
+            to,
+        })
+    };
+    assert_eq!(near.acknowledged(5), wrong(5, 0, 4));
+    near.acknowledged(3).unwrap();
     assert_eq!(near.room(), 3);
-    assert_eq!(near.taken(2), wrong(2, 3, 4));
+    assert_eq!(near.acknowledged(2), wrong(2, 3, 4));
     assert_eq!(near.resume(2), wrong(2, 3, 4));
     assert_eq!(near.resume(5), wrong(5, 3, 4));
     near.resume(4).unwrap();
@@ -141,7 +147,7 @@ fn who_counts_otherwise_is_not_believed() {
     far.read(|bytes| bytes.len());
     // Taken, and the other side was not told.
     assert_eq!(far.receive(b"a"), Err(Mismatch::TooMuch));
-    assert_eq!(far.tell(false), Some(10));
+    assert_eq!(far.acknowledge(false), Some(10));
     far.receive(b"a").unwrap();
     far.finish().unwrap();
     assert_eq!(far.receive(b"a"), Err(Mismatch::AfterEnd));

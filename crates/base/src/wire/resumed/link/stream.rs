@@ -110,9 +110,9 @@ impl Drop for LinkedStream {
         state.outgoing.finish();
         state.incoming.discard();
         state.count();
-        state.left = true;
+        state.closed = true;
         drop(state);
-        self.0.left.cancel();
+        self.0.closed.cancel();
         self.0.to_send.notify_one();
     }
 }
