@@ -37,7 +37,7 @@ impl Config {
 impl MemoryBudget {
     /// Memory to divide among the users of the relay, in bytes.
     pub fn divided(&self) -> usize {
-        self.needed.left_of(self.there)
+        self.needed.shared_part(self.there)
     }
 
     /// The budget in one sentence, for the log.

@@ -36,9 +36,9 @@ impl Needed {
     }
 
     /// The part of `memory` to divide. A fifth is reserved, because an allocator holds more than it has handed out.
-    pub(crate) fn left_of(self, memory: usize) -> usize {
-        let left = memory.saturating_sub(self.idle).max(MIN_SHARED_BYTES);
-        left - left / 5
+    pub(crate) fn shared_part(self, memory: usize) -> usize {
+        let shared = memory.saturating_sub(self.idle).max(MIN_SHARED_BYTES);
+        shared - shared / 5
     }
 }
 
@@ -110,6 +110,6 @@ mod tests {
     fn what_is_shipped_starts_where_it_is_shipped_to() {
         let needed = needed(1024 + 1024 + 4096);
         assert!(needed.least() < 256 * MIB, "{} MiB", needed.least() / MIB);
-        assert!(needed.left_of(256 * MIB) > 100 * MIB);
+        assert!(needed.shared_part(256 * MIB) > 100 * MIB);
     }
 }

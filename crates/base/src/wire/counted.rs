@@ -37,7 +37,7 @@ struct CountedFrames {
     /// Bytes of the header received.
     got: usize,
     /// Bytes remaining of the frame whose header is complete.
-    left: u64,
+    remaining: u64,
     /// Bytes received of the message in progress.
     message: usize,
 }
@@ -75,11 +75,11 @@ impl<S> Counted<S> {
 impl CountedFrames {
     fn follow(&mut self, mut bytes: &[u8]) {
         while let Some((first, rest)) = bytes.split_first() {
-            if self.left > 0 {
-                let now =
-                    usize::try_from(self.left).map_or(bytes.len(), |left| left.min(bytes.len()));
+            if self.remaining > 0 {
+                let now = usize::try_from(self.remaining)
+                    .map_or(bytes.len(), |remaining| remaining.min(bytes.len()));
                 bytes = &bytes[now..];
-                self.left -= now as u64;
+                self.remaining -= now as u64;
                 if self.is_data() {
                     self.message += now;
                 }
@@ -90,9 +90,9 @@ impl CountedFrames {
                 let Some(length) = self.length() else {
                     continue;
                 };
-                self.left = length;
+                self.remaining = length;
             }
-            if self.left == 0 {
+            if self.remaining == 0 {
                 if self.is_data() && self.head[0] & 0x80 != 0 {
                     self.message = 0;
                 }
@@ -264,7 +264,7 @@ mod tests {
             for piece in wire.chunks(cut) {
                 frames.follow(piece);
             }
-            prop_assert_eq!((frames.message, frames.got, frames.left), (message, 0, 0));
+            prop_assert_eq!((frames.message, frames.got, frames.remaining), (message, 0, 0));
         }
     }
 }

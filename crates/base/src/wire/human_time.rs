@@ -25,7 +25,7 @@ pub fn span(duration: Duration) -> String {
 /// `time` to the second, and its distance from `now`.
 pub fn moment(time: SystemTime, now: SystemTime) -> String {
     let far = match time.duration_since(now) {
-        Ok(left) => format!("in {}", span(left)),
+        Ok(remaining) => format!("in {}", span(remaining)),
         Err(past) => format!("{} ago", span(past.duration())),
     };
     format!("{}, {far}", utc(time).format("%Y-%m-%d %H:%M:%S UTC"))

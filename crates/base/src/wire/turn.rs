@@ -106,12 +106,12 @@ impl Pace {
             return moved >= most;
         };
         let took = began.elapsed();
-        let wanted = moved as u128 * TURN_TIME.as_nanos() / took.as_nanos().max(1);
-        let wanted = usize::try_from(wanted)
+        let target = moved as u128 * TURN_TIME.as_nanos() / took.as_nanos().max(1);
+        let target = usize::try_from(target)
             .unwrap_or(MAX_TURN_BYTES)
             .clamp(MIN_TURN_BYTES, MAX_TURN_BYTES);
         // A single turn may have been interrupted.
-        self.step = (3 * self.step + wanted) / 4;
+        self.step = (3 * self.step + target) / 4;
         moved >= most || took >= TURN_TIME && !QUEUE.is_empty()
     }
 }

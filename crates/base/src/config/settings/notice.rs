@@ -132,8 +132,8 @@ impl Template {
 
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |wanted: Placeholder| {
-            let word = Placeholder::WORDS.iter().find(|(_, it)| *it == wanted);
+        let name = |placeholder: Placeholder| {
+            let word = Placeholder::WORDS.iter().find(|(_, it)| *it == placeholder);
             format!("{{{}}}", word.map_or("", |(word, _)| word))
         };
         f.write_str(&self.filled(name))

@@ -59,7 +59,7 @@ enum At {
     /// In a captured frame.
     Captured { head: usize, frame: usize },
     /// In a passing frame with `left` bytes to come, of which the first `seen` were scanned before.
-    Passing { left: usize, seen: usize },
+    Passing { remaining: usize, seen: usize },
 }
 
 impl From<AmbiguousMessage> for FrameError {
@@ -155,24 +155,24 @@ impl Scanner {
                 None => return Ok(ScanStep::More),
                 Some(ScanDecision::Captured) => At::Captured { head, frame },
                 Some(ScanDecision::Passes { seen }) => At::Passing {
-                    left: frame,
+                    remaining: frame,
                     seen: head + seen,
                 },
             };
         }
         match self.at {
-            At::Passing { left, seen } => {
-                let here = left.min(bytes.len());
+            At::Passing { remaining, seen } => {
+                let here = remaining.min(bytes.len());
                 let seen = seen.min(here);
                 let now = match seen < here {
                     true => seen + self.rest.pass(&bytes[seen..here])?,
                     false => here,
                 };
-                self.at = match left - now {
+                self.at = match remaining - now {
                     0 => At::Start,
                     // The message ends in the middle of a key.
-                    _ if here == left => return Err(FrameError::Ambiguous),
-                    left => At::Passing { left, seen: 0 },
+                    _ if here == remaining => return Err(FrameError::Ambiguous),
+                    remaining => At::Passing { remaining, seen: 0 },
                 };
                 Ok(match now {
                     0 => ScanStep::More,

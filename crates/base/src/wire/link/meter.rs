@@ -10,7 +10,7 @@ const BYTES_PER_MESSAGE: usize = 4096;
 pub(super) struct Meter {
     burst: f64,
     per_second: f64,
-    left: f64,
+    budget: f64,
     at: Instant,
 }
 
@@ -21,7 +21,7 @@ impl Meter {
         Self {
             burst,
             per_second: f64::from(per_second),
-            left: burst,
+            budget: burst,
             at: now,
         }
     }
@@ -30,9 +30,9 @@ impl Meter {
     pub(super) fn takes(&mut self, length: usize, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.at);
         self.at = now;
-        self.left = (self.left + passed.as_secs_f64() * self.per_second).min(self.burst);
-        self.left -= 1.0 + (length / BYTES_PER_MESSAGE) as f64;
-        self.left >= 0.0
+        self.budget = (self.budget + passed.as_secs_f64() * self.per_second).min(self.burst);
+        self.budget -= 1.0 + (length / BYTES_PER_MESSAGE) as f64;
+        self.budget >= 0.0
     }
 }
 
@@ -51,11 +51,11 @@ mod tests {
             assert!(meter.takes(300, now), "{tick}");
         }
         let now = began + Duration::from_secs(1000);
-        let taken = (0..5000).filter(|_| meter.takes(300, now)).count();
-        assert!((1000..1100).contains(&taken), "{taken}");
+        let accepted = (0..5000).filter(|_| meter.takes(300, now)).count();
+        assert!((1000..1100).contains(&accepted), "{accepted}");
         // Few messages, and large ones.
         let now = now + Duration::from_secs(1000);
-        let taken = (0..1000).filter(|_| meter.takes(256 << 10, now)).count();
-        assert!((10..20).contains(&taken), "{taken}");
+        let accepted = (0..1000).filter(|_| meter.takes(256 << 10, now)).count();
+        assert!((10..20).contains(&accepted), "{accepted}");
     }
 }

@@ -119,12 +119,12 @@ impl TurnServer {
 
 impl Drop for TurnServer {
     fn drop(&mut self) {
-        let left = {
+        let remaining = {
             let mut state = QUEUE.state.lock();
             state.servers -= 1;
             state.servers
         };
-        if left == 0 {
+        if remaining == 0 {
             QUEUE.let_in(usize::MAX);
         }
     }

@@ -89,11 +89,11 @@ impl Buffer {
     fn grow(&mut self, expected: usize) -> Result<(), Short> {
         let least = self.end + MIN_SPACE_BYTES;
         let mut larger = if least > BUFFER_BYTES {
-            let wanted = (2 * self.end).min(expected.saturating_add(MIN_SPACE_BYTES));
-            let wanted = wanted.max(least);
+            let capacity = (2 * self.end).min(expected.saturating_add(MIN_SPACE_BYTES));
+            let capacity = capacity.max(least);
             // Both exist while one is copied to the other.
-            self.taken.resize(self.storage.len() + wanted)?;
-            vec![0; wanted].into_boxed_slice()
+            self.taken.resize(self.storage.len() + capacity)?;
+            vec![0; capacity].into_boxed_slice()
         } else {
             match self.taken.resize(BUFFER_BYTES) {
                 Ok(()) => take(),
