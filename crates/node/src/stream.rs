@@ -111,7 +111,7 @@ pub(super) async fn stream_for(
     let opened = dialler.open(
         &path,
         tunnel::STREAM_PROTOCOL,
-        handshake::shown(secret),
+        handshake::secret_header(secret),
         tunnel::stream_config(),
     );
     opened

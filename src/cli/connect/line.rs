@@ -219,7 +219,7 @@ impl RelayLink {
         args: &RelayArgs,
         path: &str,
     ) -> Result<(Socket, u64), NoRelayConnection> {
-        let mut headers: HeaderMap = handshake::shown(&self.secret);
+        let mut headers: HeaderMap = handshake::secret_header(&self.secret);
         let received = HeaderValue::from(self.link.received());
         headers.insert(RECEIVED_HEADER, received);
         let mut socket = open(args, path, CONNECT_PROTOCOL, headers, stream_config()).await?;

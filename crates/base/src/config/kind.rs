@@ -85,9 +85,9 @@ impl<T: 'static> ValueKind<T> {
         (self.read)(value)
     }
 
-    /// The value for `check-config`, if there is one. `given`: it is not the default.
-    pub(super) fn shown(&self, value: &T, given: bool) -> Option<String> {
-        (self.show)(value).filter(|_| given || self.has_default)
+    /// The value for `check-config`, if there is one. `is_set`: it is not the default.
+    pub(super) fn display(&self, value: &T, is_set: bool) -> Option<String> {
+        (self.show)(value).filter(|_| is_set || self.has_default)
     }
 
     /// The text that stands for a wrong value in messages.

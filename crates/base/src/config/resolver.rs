@@ -75,7 +75,7 @@ impl Resolver {
                 }),
             }
         }
-        if let Some(value) = kind.shown(slot, origin.is_some()) {
+        if let Some(value) = kind.display(slot, origin.is_some()) {
             self.settings.push(Setting {
                 section,
                 key,

@@ -318,8 +318,12 @@ impl Proxy {
             variable: self.variable,
             cause,
         };
-        let asked = timeout(DIAL_STEP_TIMEOUT, Box::pin(self.asked(stream, &target))).await;
-        match asked {
+        let answer = timeout(
+            DIAL_STEP_TIMEOUT,
+            Box::pin(self.open_tunnel(stream, &target)),
+        )
+        .await;
+        match answer {
             Ok(Ok(Ok(tunnel))) => Ok(tunnel),
             Ok(Ok(Err(status))) => Err(ProxyError::Refused {
                 proxy: self.to_string(),
@@ -336,7 +340,7 @@ impl Proxy {
     }
 
     /// Returns the tunnel to `target`, or the status of a refusal.
-    async fn asked(
+    async fn open_tunnel(
         &self,
         stream: TcpStream,
         target: &str,
@@ -353,7 +357,7 @@ impl Proxy {
         let mut builder = http1::Builder::new();
         builder.max_buf_size(limits::MAX_BUFFER);
         let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-        let asked = async move {
+        let answer = async move {
             let response = sender.send_request(request).await?;
             match response.status() {
                 status if status.is_success() => hyper::upgrade::on(response).await.map(Ok),
@@ -361,8 +365,8 @@ impl Proxy {
             }
         };
         // The connection ends with the upgrade, or with its sender.
-        let (asked, _) = tokio::join!(asked, connection.with_upgrades());
-        Ok(match asked? {
+        let (answer, _) = tokio::join!(answer, connection.with_upgrades());
+        Ok(match answer? {
             Ok(upgraded) => {
                 let parts = upgraded.downcast::<TokioIo<TcpStream>>();
                 let parts = parts.map_err(|_| "the connection is another one")?;

@@ -92,11 +92,11 @@ impl Resolver {
             }
             return;
         }
-        for (key, given) in [
+        for (key, value) in [
             ("tls.cert_file", &tls.cert_file),
             ("tls.key_file", &tls.key_file),
         ] {
-            if given.is_none() {
+            if value.is_none() {
                 self.problem(
                     key,
                     "nothing, although TLS is on",
@@ -184,11 +184,11 @@ impl Resolver {
             }
             return;
         }
-        for (key, given) in [
+        for (key, value) in [
             ("notice.ca_file", &notice.ca_file),
             ("notice.key_file", &notice.key_file),
         ] {
-            if given.is_some() {
+            if value.is_some() {
                 self.problem(
                     key,
                     "a file, and no notice.url_file",
@@ -233,11 +233,11 @@ impl Resolver {
                 "a client would be cut off before it hears that Kubernetes does not answer",
             );
         }
-        for (key, given) in [
+        for (key, value) in [
             ("kubernetes.ca_file", &kubernetes.ca_file),
             ("kubernetes.token_file", &kubernetes.token_file),
         ] {
-            if given.is_some() && kubernetes.api_server.is_none() {
+            if value.is_some() && kubernetes.api_server.is_none() {
                 self.problem(
                     key,
                     "a file, and no kubernetes.api_server",

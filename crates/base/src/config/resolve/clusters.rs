@@ -131,8 +131,8 @@ impl Resolver {
         below: Option<&[ClusterCandidate]>,
     ) -> ClusterCandidate {
         let (name, url) = split_cluster(text);
-        let given = [("name", name), ("ray_address", Some(url))];
-        let entries = given.into_iter().filter_map(|(key, value)| {
+        let keys = [("name", name), ("ray_address", Some(url))];
+        let entries = keys.into_iter().filter_map(|(key, value)| {
             let entry = RawEntry {
                 label: label.to_owned(),
                 place: place.to_owned(),

@@ -86,7 +86,7 @@ fn below(local: &str) -> Value {
 }
 
 /// Whether `arguments` map a path to a different one.
-pub fn given(arguments: &Map<String, Value>) -> bool {
+pub fn has_mappings(arguments: &Map<String, Value>) -> bool {
     usable(arguments)
         .iter()
         .any(|one| IDENTITY_MAPPING[0] != *one)
@@ -95,7 +95,7 @@ pub fn given(arguments: &Map<String, Value>) -> bool {
 /// Makes `arguments` set the mappings and the client's path style, which debugpy stores as well. Invalid mappings are
 /// left out.
 pub fn settle(arguments: &mut Map<String, Value>) {
-    let mappings = match given(arguments) {
+    let mappings = match has_mappings(arguments) {
         true => usable(arguments).into(),
         false => none(),
     };
@@ -120,8 +120,8 @@ fn usable(arguments: &Map<String, Value>) -> Vec<Value> {
         let (local, remote) = (folder(one, "localRoot")?, folder(one, "remoteRoot")?);
         Some(json!({"localRoot": local, "remoteRoot": remote}))
     };
-    let given = arguments.get(KEY).and_then(Value::as_array);
-    given.into_iter().flatten().filter_map(pair).collect()
+    let mappings = arguments.get(KEY).and_then(Value::as_array);
+    mappings.into_iter().flatten().filter_map(pair).collect()
 }
 
 #[cfg(test)]

@@ -180,23 +180,23 @@ impl Request {
 
     /// A successful response to a request that sets breakpoints, which accepts each. VS Code stops configuring if the
     /// array is missing.
-    pub fn breakpoints_taken(&self) -> Value {
-        let asked = ["breakpoints", "filters"]
+    pub fn breakpoints_accepted(&self) -> Value {
+        let requested = ["breakpoints", "filters"]
             .iter()
             .find_map(|key| self.arguments.get(key)?.as_array());
-        let taken = |one: &Value| match one.get("line") {
+        let accepted = |one: &Value| match one.get("line") {
             Some(line) => json!({"verified": true, "line": line}),
             None => json!({"verified": true}),
         };
-        let taken: Vec<_> = asked.into_iter().flatten().map(taken).collect();
-        self.success(json!({ "breakpoints": taken }))
+        let accepted: Vec<_> = requested.into_iter().flatten().map(accepted).collect();
+        self.success(json!({ "breakpoints": accepted }))
     }
 
     /// A successful response to a request that sets breakpoints without a debugger to accept them: an editor shows
     /// them as not set.
     pub fn breakpoints_pending(&self) -> Value {
         const PENDING_MESSAGE: &str = "no attached task has this file yet; a breakpoint is set in each task that opens as a session";
-        let mut answer = self.breakpoints_taken();
+        let mut answer = self.breakpoints_accepted();
         let all = answer["body"]["breakpoints"].as_array_mut();
         for one in all.into_iter().flatten() {
             put(one, "verified", false);
@@ -337,14 +337,14 @@ mod tests {
     fn as_shown(failure: &Value) -> String {
         let error = &failure["body"]["error"];
         let placeholder = regex::Regex::new(r"\{([^}]+)\}").unwrap();
-        let shown = placeholder.replace_all(
+        let filled = placeholder.replace_all(
             error["format"].as_str().unwrap(),
             |found: &regex::Captures<'_>| match error["variables"][&found[1]].as_str() {
                 Some(value) => value.to_owned(),
                 None => found[0].to_owned(),
             },
         );
-        shown.into_owned()
+        filled.into_owned()
     }
 
     proptest::proptest! {

@@ -17,7 +17,7 @@ pub struct Awaited<W, T>(Mutex<HashMap<StreamId, AwaitedEntry<W, T>>>);
 #[derive(Debug)]
 struct AwaitedEntry<W, T> {
     secret: Hex<16>,
-    asked: W,
+    peer: W,
     deliver: oneshot::Sender<T>,
 }
 
@@ -37,13 +37,13 @@ impl<W, T> Default for Awaited<W, T> {
 }
 
 impl<W, T> Awaited<W, T> {
-    /// Registers a WebSocket that `asked` is about to open; `None`: the system has no randomness.
-    pub fn expect(&self, asked: W) -> Option<Expected<'_, W, T>> {
+    /// Registers a WebSocket that `peer` is about to open; `None`: the system has no randomness.
+    pub fn expect(&self, peer: W) -> Option<Expected<'_, W, T>> {
         let (stream, secret) = (Hex::random()?, Hex::random()?);
         let (deliver, delivered) = oneshot::channel();
         let entry = AwaitedEntry {
             secret,
-            asked,
+            peer,
             deliver,
         };
         self.0.lock().insert(stream, entry);
@@ -55,30 +55,30 @@ impl<W, T> Awaited<W, T> {
         })
     }
 
-    /// Removes the entry `id`, if `shown` is its secret and its presenter is the peer that was asked. Returns that
+    /// Removes the entry `id`, if `presented` is its secret and its presenter is the peer that was asked. Returns that
     /// peer and the channel of the waiter. A second attempt finds nothing. A wrong secret reveals nothing.
     pub fn take(
         &self,
         id: &str,
-        shown: &str,
-        is_asked: impl FnOnce(&W) -> bool,
+        presented: &str,
+        is_peer: impl FnOnce(&W) -> bool,
     ) -> Option<(W, oneshot::Sender<T>)> {
-        let (id, shown) = (StreamId::parse(id)?, Hex::parse(shown)?);
+        let (id, presented) = (StreamId::parse(id)?, Hex::parse(presented)?);
         self.take_if(&id, |entry| {
-            entry.secret.is_same_secret(&shown) && is_asked(&entry.asked)
+            entry.secret.is_same_secret(&presented) && is_peer(&entry.peer)
         })
     }
 
     /// Delivers `answer` for the entry `id` in place of a WebSocket, if the sender is the peer that was asked. Returns
     /// whether it was still awaited.
-    pub fn answer(&self, id: &StreamId, is_asked: impl FnOnce(&W) -> bool, answer: T) -> bool {
-        let taken = self.take_if(id, |entry| is_asked(&entry.asked));
-        taken.is_some_and(|(_, deliver)| deliver.send(answer).is_ok())
+    pub fn answer(&self, id: &StreamId, is_peer: impl FnOnce(&W) -> bool, answer: T) -> bool {
+        let entry = self.take_if(id, |entry| is_peer(&entry.peer));
+        entry.is_some_and(|(_, deliver)| deliver.send(answer).is_ok())
     }
 
-    /// Cancels the entries of the peers that were `asked`.
-    pub fn forget(&self, is_asked: impl Fn(&W) -> bool) {
-        self.0.lock().retain(|_, entry| !is_asked(&entry.asked));
+    /// Cancels the entries of the peers for which `is_peer` holds.
+    pub fn forget(&self, is_peer: impl Fn(&W) -> bool) {
+        self.0.lock().retain(|_, entry| !is_peer(&entry.peer));
     }
 
     fn take_if(
@@ -90,7 +90,7 @@ impl<W, T> Awaited<W, T> {
         fits(all.get(id)?)
             .then(|| all.remove(id))
             .flatten()
-            .map(|entry| (entry.asked, entry.deliver))
+            .map(|entry| (entry.peer, entry.deliver))
     }
 }
 
@@ -122,7 +122,7 @@ mod tests {
         let all = Awaited::<&str, u32>::default();
         let mut expected = all.expect("ada").unwrap();
         let (id, secret) = (expected.stream.digits(), expected.secret.digits());
-        let take = |id: &str, secret: &str, who: &str| all.take(id, secret, |asked| *asked == who);
+        let take = |id: &str, secret: &str, who: &str| all.take(id, secret, |peer| *peer == who);
         let wrong = "0".repeat(32);
         for (id, secret, who) in [
             (&*id, &*secret, "eve"),
@@ -148,10 +148,10 @@ mod tests {
         assert!(!all.answer(&id, |_| true, 1));
         assert!(all.take(&id.digits(), &secret.digits(), |_| true).is_none());
         let (mut one, mut other) = (all.expect(1).unwrap(), all.expect(2).unwrap());
-        all.forget(|asked| *asked == 1);
+        all.forget(|peer| *peer == 1);
         assert_eq!(one.come().await, None);
-        assert!(!all.answer(&other.stream, |asked| *asked == 1, 3));
-        assert!(all.answer(&other.stream, |asked| *asked == 2, 3));
+        assert!(!all.answer(&other.stream, |peer| *peer == 1, 3));
+        assert!(all.answer(&other.stream, |peer| *peer == 2, 3));
         assert_eq!(other.come().await, Some(3));
     }
 }

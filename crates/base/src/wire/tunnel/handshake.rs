@@ -6,7 +6,7 @@ use super::SECRET_HEADER;
 use super::text::Hex;
 
 /// The header with a stream's secret.
-pub fn shown(secret: &Hex<16>) -> HeaderMap {
+pub fn secret_header(secret: &Hex<16>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Ok(mut secret) = HeaderValue::try_from(secret.digits()) {
         secret.set_sensitive(true);
