@@ -1,6 +1,7 @@
 //! The memory budget: one for everything that a client, a worker or a head may make the relay hold.
 //!
-//! A buffer acquires its memory before it grows ([`Account::take`], [`Taken::resize`]), and releases it when dropped.
+//! A buffer acquires its memory before it grows ([`Account::take`], [`Reservation::resize`]), and releases it when
+//! dropped.
 //! One principal may use at most a quarter. The last eighth is reserved for those who hold little, so that an attach
 //! still succeeds while others have used up their share. The responses of one cluster's head may use a quarter at most
 //! too, across all clients. Unauthenticated connections have a part of their own, which admission control divides
@@ -97,7 +98,7 @@ struct Whole {
     strangers: usize,
     used: AtomicUsize,
     by_kind: [AtomicUsize; MemoryUse::ALL.len()],
-    owners: Mutex<HashMap<Whose, Weak<MemoryOwner>>>,
+    owners: Mutex<HashMap<OwnerKey, Weak<MemoryOwner>>>,
     freed: Notify,
     /// Number of tasks that wait for `freed`.
     waiting: AtomicUsize,
@@ -105,7 +106,7 @@ struct Whole {
 
 /// The name of an owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Whose {
+enum OwnerKey {
     Principal(Arc<str>),
     Cluster(Arc<str>),
 }
@@ -114,7 +115,7 @@ enum Whose {
 struct MemoryOwner {
     whole: Arc<Whole>,
     /// `None`: authentication is off.
-    whose: Option<Whose>,
+    key: Option<OwnerKey>,
     most: usize,
     used: AtomicUsize,
     /// The accounts that are charged instead: the owner's, and that of the cluster whose responses it holds, each
@@ -128,7 +129,7 @@ pub struct Account(Option<Arc<MemoryOwner>>);
 
 /// Acquired memory, released when dropped.
 #[derive(Debug)]
-pub struct Taken {
+pub struct Reservation {
     account: Account,
     kind: MemoryUse,
     bytes: usize,
@@ -168,30 +169,30 @@ impl Memory {
     /// everything but the reserve.
     pub fn account(&self, subject: Option<&str>) -> Account {
         match subject {
-            Some(subject) => self.of(Whose::Principal(subject.into())),
+            Some(subject) => self.of(OwnerKey::Principal(subject.into())),
             None => Account(Some(self.owner(None, self.0.most))),
         }
     }
 
     /// The account of the responses of the cluster `name`'s head.
     pub fn cluster(&self, name: &str) -> Account {
-        self.of(Whose::Cluster(name.into()))
+        self.of(OwnerKey::Cluster(name.into()))
     }
 
-    fn of(&self, whose: Whose) -> Account {
+    fn of(&self, key: OwnerKey) -> Account {
         let mut owners = self.0.owners.lock();
-        if let Some(owner) = owners.get(&whose).and_then(Weak::upgrade) {
+        if let Some(owner) = owners.get(&key).and_then(Weak::upgrade) {
             return Account(Some(owner));
         }
-        let owner = self.owner(Some(whose.clone()), self.of_one());
-        owners.insert(whose, Arc::downgrade(&owner));
+        let owner = self.owner(Some(key.clone()), self.of_one());
+        owners.insert(key, Arc::downgrade(&owner));
         Account(Some(owner))
     }
 
-    fn owner(&self, whose: Option<Whose>, most: usize) -> Arc<MemoryOwner> {
+    fn owner(&self, key: Option<OwnerKey>, most: usize) -> Arc<MemoryOwner> {
         Arc::new(MemoryOwner {
             whole: Arc::clone(&self.0),
-            whose,
+            key,
             most,
             used: AtomicUsize::new(0),
             of: None,
@@ -201,14 +202,14 @@ impl Memory {
 
 impl Drop for MemoryOwner {
     fn drop(&mut self) {
-        let Some(whose) = &self.whose else { return };
+        let Some(key) = &self.key else { return };
         let mut owners = self.whole.owners.lock();
         // Another owner may have been inserted by now.
         if owners
-            .get(whose)
+            .get(key)
             .is_some_and(|there| there.strong_count() == 0)
         {
-            owners.remove(whose);
+            owners.remove(key);
         }
     }
 }
@@ -222,9 +223,9 @@ impl MemoryOwner {
         }
         self.used.fetch_sub(bytes, Ordering::Relaxed);
         let most = self.most;
-        Err(match self.whose {
-            Some(Whose::Cluster(_)) => Short::Cluster { most },
-            Some(Whose::Principal(_)) | None => Short::Yours { most },
+        Err(match self.key {
+            Some(OwnerKey::Cluster(_)) => Short::Cluster { most },
+            Some(OwnerKey::Principal(_)) | None => Short::Yours { most },
         })
     }
 
@@ -282,7 +283,7 @@ impl Account {
         };
         Self(Some(Arc::new(MemoryOwner {
             whole: Arc::clone(&owner.whole),
-            whose: None,
+            key: None,
             most: usize::MAX,
             used: AtomicUsize::new(0),
             of: Some((Arc::clone(owner), Arc::clone(cluster))),
@@ -293,15 +294,15 @@ impl Account {
     ///
     /// # Errors
     /// [`Short`].
-    pub fn take(&self, kind: MemoryUse, bytes: usize) -> Result<Taken, Short> {
-        let mut taken = self.nothing(kind);
-        taken.resize(bytes)?;
-        Ok(taken)
+    pub fn take(&self, kind: MemoryUse, bytes: usize) -> Result<Reservation, Short> {
+        let mut reservation = self.nothing(kind);
+        reservation.resize(bytes)?;
+        Ok(reservation)
     }
 
     /// An empty acquisition, to be resized.
-    pub fn nothing(&self, kind: MemoryUse) -> Taken {
-        Taken {
+    pub fn nothing(&self, kind: MemoryUse) -> Reservation {
+        Reservation {
             account: self.clone(),
             kind,
             bytes: 0,
@@ -309,7 +310,7 @@ impl Account {
     }
 }
 
-impl Taken {
+impl Reservation {
     /// Changes the amount to `bytes`. A decrease always succeeds.
     ///
     /// # Errors
@@ -408,7 +409,7 @@ impl Drop for Waits<'_> {
     }
 }
 
-impl Drop for Taken {
+impl Drop for Reservation {
     fn drop(&mut self) {
         // A decrease always succeeds.
         let _ = self.resize(0);

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::memory::{Account, MemoryUse, Taken};
+use crate::memory::{Account, MemoryUse, Reservation};
 
 /// Always available, in bytes: a WebSocket can answer pings whatever its owner holds elsewhere.
 const UNCOUNTED_BYTES: usize = 4 * 1024;
@@ -25,7 +25,7 @@ pub struct Counted<S> {
     frames: CountedFrames,
     /// Bytes that could not be written.
     unwritten: usize,
-    taken: Taken,
+    reserved: Reservation,
     /// Always available, in bytes.
     little: usize,
 }
@@ -49,7 +49,7 @@ impl<S> Counted<S> {
             inner,
             frames: CountedFrames::default(),
             unwritten: 0,
-            taken: account.nothing(MemoryUse::Links),
+            reserved: account.nothing(MemoryUse::Links),
             little: UNCOUNTED_BYTES,
         }
     }
@@ -64,11 +64,11 @@ impl<S> Counted<S> {
 
     fn count(&mut self) -> io::Result<()> {
         let held = self.frames.message + self.unwritten;
-        if held <= self.little.max(self.taken.bytes()) {
-            self.taken.insist(held);
+        if held <= self.little.max(self.reserved.bytes()) {
+            self.reserved.insist(held);
             return Ok(());
         }
-        self.taken.resize(held).map_err(io::Error::other)
+        self.reserved.resize(held).map_err(io::Error::other)
     }
 }
 
@@ -150,7 +150,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         };
         // The data exists already, and its size is bounded by the message limit.
         let held = self.frames.message + self.unwritten;
-        self.taken.insist(held);
+        self.reserved.insist(held);
         wrote
     }
 

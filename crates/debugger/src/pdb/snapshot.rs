@@ -19,7 +19,7 @@ pub use self::rank::rank;
 use super::structure::{self, Rendering};
 use super::wire::{BeforeStop, PromptMessage, Wire};
 use super::{PromptError, probe};
-use ray_relay_base::memory::{Account, Taken};
+use ray_relay_base::memory::{Account, Reservation};
 use ray_relay_base::wire::dap::codec::weight;
 use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::dap::message::result_of;
@@ -88,7 +88,7 @@ pub async fn snapshot<S>(
     stream: S,
     client: &str,
     limits: &SnapshotLimits,
-) -> Result<(Value, Taken), PromptError>
+) -> Result<(Value, Reservation), PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -139,7 +139,7 @@ async fn look<S>(
     wire: &mut Wire<S>,
     client: &str,
     limits: &SnapshotLimits,
-) -> Result<(Value, Taken), PromptError>
+) -> Result<(Value, Reservation), PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::error::{Lost, PromptError};
-use ray_relay_base::memory::{Account, MemoryUse, Taken};
+use ray_relay_base::memory::{Account, MemoryUse, Reservation};
 use ray_relay_base::wire::dap::codec::{UNCOUNTED_BYTES, frame, header, parse, weight};
 use ray_relay_base::wire::dap::message::{Incoming, RefusalCode, request};
 use ray_relay_base::wire::dap::names::{Command, Event};
@@ -67,7 +67,7 @@ pub(super) struct Wire<S> {
     seq: u64,
     account: Account,
     /// For the current message, or the last one.
-    taken: Taken,
+    taken: Reservation,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
@@ -96,7 +96,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     /// The memory of the last message, for a caller that keeps a part of it.
-    pub(super) fn keep(&mut self) -> Taken {
+    pub(super) fn keep(&mut self) -> Reservation {
         let nothing = self.account.nothing(MemoryUse::Messages);
         std::mem::replace(&mut self.taken, nothing)
     }

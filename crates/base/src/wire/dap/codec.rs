@@ -8,7 +8,7 @@ use bytes::{Buf, BytesMut};
 use memchr::{memchr_iter, memchr3_iter};
 use serde_json::Value;
 
-use crate::memory::{Account, MemoryUse, Short, Taken};
+use crate::memory::{Account, MemoryUse, Reservation, Short};
 
 /// Longest header block, blank line included. The specification knows one header of some 30 bytes.
 pub const MAX_HEADER_BYTES: usize = 512;
@@ -172,7 +172,7 @@ pub struct Frames {
     bytes: BytesMut,
     limit: usize,
     /// For the current message, or the last one.
-    taken: Taken,
+    reserved: Reservation,
 }
 
 impl Frames {
@@ -181,13 +181,13 @@ impl Frames {
         Self {
             bytes: BytesMut::new(),
             limit,
-            taken: Account::default().nothing(MemoryUse::Messages),
+            reserved: Account::default().nothing(MemoryUse::Messages),
         }
     }
 
     /// Charges memory to `account` from now on.
     pub fn count(&mut self, account: &Account) {
-        self.taken = account.nothing(MemoryUse::Messages);
+        self.reserved = account.nothing(MemoryUse::Messages);
     }
 
     /// Raises the limit: from now on bodies may have `limit` bytes.
@@ -207,17 +207,17 @@ impl Frames {
     /// As [`header`], and [`FrameError::Short`].
     pub fn next_body(&mut self) -> Result<Option<BytesMut>, FrameError> {
         let Some((head, body)) = header(&self.bytes, self.limit)? else {
-            self.taken.insist(self.bytes.len());
+            self.reserved.insist(self.bytes.len());
             return Ok(None);
         };
         if self.bytes.len() < head + body {
             // The buffer grows by doubling.
-            self.taken.resize(2 * self.bytes.len())?;
+            self.reserved.resize(2 * self.bytes.len())?;
             return Ok(None);
         }
         self.bytes.advance(head);
         let body = self.bytes.split_to(body);
-        self.taken.resize(self.bytes.len() + weight(&body))?;
+        self.reserved.resize(self.bytes.len() + weight(&body))?;
         Ok(Some(body))
     }
 

@@ -144,7 +144,7 @@ where
     pub fn close(&mut self, to: Side) {
         let lane = self.lane_towards(to);
         if lane.close == Close::No {
-            lane.close = Close::Wanted;
+            lane.close = Close::Requested;
         }
     }
 

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::stream::LinkedStream;
 use super::messages::ResumeMessage;
 use super::offsets::{IncomingOffsets, Mismatch, Next, OutgoingOffsets};
-use crate::memory::{Account, MemoryUse, Taken};
+use crate::memory::{Account, MemoryUse, Reservation};
 use crate::wire::tunnel::MAX_FRAME_BYTES;
 
 /// The state of a link.
@@ -70,7 +70,7 @@ struct ResumedState {
     /// The peer no longer reads.
     gone: bool,
     /// Memory of the bytes in transit.
-    taken: Taken,
+    reserved: Reservation,
 }
 
 /// The right of one transport to carry a link, until another one takes over.
@@ -126,7 +126,7 @@ impl LinkHandle {
                 close_sent_here: false,
                 close_sent: false,
                 gone: false,
-                taken: account.nothing(MemoryUse::Links),
+                reserved: account.nothing(MemoryUse::Links),
             }),
             to_send: Notify::new(),
             phase: watch::Sender::new(Phase::Detached(Instant::now())),
@@ -309,7 +309,7 @@ impl LinkHandle {
             true => state.incoming.finish()?,
             false => {
                 let more = state.held() + bytes.len();
-                state.taken.resize(more).map_err(Mismatch::Short)?;
+                state.reserved.resize(more).map_err(Mismatch::Short)?;
                 state.incoming.receive(bytes)?;
             }
         }
@@ -390,19 +390,19 @@ impl ResumedState {
     /// Adjusts the memory after bytes have left.
     fn count(&mut self) {
         let held = self.held();
-        self.taken.insist(held);
+        self.reserved.insist(held);
     }
 
     /// Number of bytes that a write may add: always a few, since they will be sent eventually.
     fn room(&mut self, requested: usize) -> usize {
         let requested = requested.min(self.outgoing.room());
         let held = self.held();
-        if self.taken.resize(held + requested).is_ok() {
+        if self.reserved.resize(held + requested).is_ok() {
             return requested;
         }
         let least = MAX_FRAME_BYTES.saturating_sub(self.outgoing.stored());
         let least = requested.min(least);
-        self.taken.insist(held + least);
+        self.reserved.insist(held + least);
         least
     }
 

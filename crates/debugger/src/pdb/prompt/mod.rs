@@ -30,7 +30,7 @@ use super::breakpoints::PromptBreakpoints;
 use super::error::Lost;
 use super::output::Piece;
 use super::wire::Wire;
-use ray_relay_base::memory::Taken;
+use ray_relay_base::memory::Reservation;
 use ray_relay_base::wire::dap::names::Event;
 
 /// The prompt of pdb, Python's own and this one.
@@ -111,14 +111,14 @@ pub struct Prompt<S> {
     /// The debugger's response to `initialize`.
     capabilities: Value,
     /// Memory of that response.
-    opened: Taken,
+    opened: Reservation,
     /// Events received while waiting for a response, and their memory.
-    events: VecDeque<(Event, Value, Taken)>,
+    events: VecDeque<(Event, Value, Reservation)>,
     thread: i64,
     /// Newest first, in the debugger's order.
     stack: Vec<PromptFrame>,
     /// Memory of the stack.
-    stacked: Taken,
+    stacked: Reservation,
     /// Frames at the top that are Ray's own helpers around `breakpoint()`.
     hidden: usize,
     /// The selected frame.
@@ -130,7 +130,7 @@ pub struct Prompt<S> {
     last: String,
     /// Line after the last listing.
     listed: Option<u32>,
-    sources: HashMap<String, (Arc<[String]>, Taken)>,
+    sources: HashMap<String, (Arc<[String]>, Reservation)>,
     table: PromptBreakpoints,
     /// The version that the debugger stores for the next prompt.
     kept: PromptBreakpoints,

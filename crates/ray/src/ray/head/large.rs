@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
-use ray_relay_base::memory::{Account, MemoryUse, Taken};
+use ray_relay_base::memory::{Account, MemoryUse, Reservation};
 use ray_relay_base::wire::text::innermost_cause;
 
 /// Size in bytes from which a response is large: some hundred rows.
@@ -61,7 +61,7 @@ pub struct HeadAnswer {
     pub bytes: Bytes,
     turn: Option<HeadTurn>,
     /// Their memory.
-    _taken: Taken,
+    _taken: Reservation,
 }
 
 /// The reason why a response was not read to its end.
@@ -156,7 +156,7 @@ impl Turns {
 }
 
 /// Acquires `bytes` of memory, waiting if necessary.
-async fn hold(taken: &mut Taken, bytes: usize) -> Result<(), NotRead> {
+async fn hold(taken: &mut Reservation, bytes: usize) -> Result<(), NotRead> {
     if taken.resize_beyond(2 * LARGE, bytes).is_ok() {
         return Ok(());
     }

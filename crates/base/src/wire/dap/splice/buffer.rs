@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-use crate::memory::{Account, MemoryUse, Short, Taken};
+use crate::memory::{Account, MemoryUse, Reservation, Short};
 
 /// Size of an ordinary buffer, in bytes.
 pub(super) const BUFFER_BYTES: usize = 256 * 1024;
@@ -35,20 +35,20 @@ pub(super) struct Buffer {
     storage: Box<[u8]>,
     start: usize,
     end: usize,
-    taken: Taken,
+    reserved: Reservation,
 }
 
 impl Buffer {
     /// A buffer that begins with `bytes`, and charges its memory to `account`.
     pub(super) fn new(bytes: Vec<u8>, account: &Account) -> Self {
         let end = bytes.len();
-        let mut taken = account.nothing(MemoryUse::Messages);
-        taken.insist(end);
+        let mut reserved = account.nothing(MemoryUse::Messages);
+        reserved.insist(end);
         Self {
             storage: bytes.into_boxed_slice(),
             start: 0,
             end,
-            taken,
+            reserved,
         }
     }
 
@@ -92,13 +92,13 @@ impl Buffer {
             let capacity = (2 * self.end).min(expected.saturating_add(MIN_SPACE_BYTES));
             let capacity = capacity.max(least);
             // Both exist while one is copied to the other.
-            self.taken.resize(self.storage.len() + capacity)?;
+            self.reserved.resize(self.storage.len() + capacity)?;
             vec![0; capacity].into_boxed_slice()
         } else {
-            match self.taken.resize(BUFFER_BYTES) {
+            match self.reserved.resize(BUFFER_BYTES) {
                 Ok(()) => take(),
                 Err(_) if least <= MIN_BUFFER_BYTES => {
-                    self.taken.insist(MIN_BUFFER_BYTES);
+                    self.reserved.insist(MIN_BUFFER_BYTES);
                     vec![0; MIN_BUFFER_BYTES].into_boxed_slice()
                 }
                 Err(short) => return Err(short),
@@ -106,7 +106,7 @@ impl Buffer {
         };
         larger[..self.end].copy_from_slice(&self.storage[..self.end]);
         give_back(std::mem::replace(&mut self.storage, larger));
-        self.taken.insist(self.storage.len());
+        self.reserved.insist(self.storage.len());
         Ok(())
     }
 
@@ -138,7 +138,7 @@ impl Buffer {
             &mut self.storage,
             rest.into_boxed_slice(),
         ));
-        self.taken.insist(self.storage.len());
+        self.reserved.insist(self.storage.len());
     }
 
     #[cfg(test)]

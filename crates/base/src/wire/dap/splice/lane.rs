@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::buffer::Buffer;
-use crate::memory::{Account, MemoryUse, Short, Taken};
+use crate::memory::{Account, MemoryUse, Reservation, Short};
 use crate::wire::dap::codec::{FrameError, UNCOUNTED_BYTES, is_plain_header, weight};
 use crate::wire::dap::scanner::{Rules, ScanStep, Scanner};
 use crate::wire::peer_stream::PeerStream;
@@ -25,7 +25,7 @@ pub(super) struct Lane {
     /// Bytes to come of a message that is dropped for lack of memory.
     pub(super) skip: usize,
     /// Memory of the captured message that is being inspected.
-    looked_at: Taken,
+    inspected: Reservation,
     pub(super) account: Account,
     /// The scanner's result behind that; reported once everything before it is written.
     found: Option<LaneItem>,
@@ -54,13 +54,13 @@ enum Eof {
     /// There was no memory for a message. Nothing is read until [`go_on`](Lane::go_on).
     Short,
     Seen,
-    Told,
+    Reported,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Close {
     No,
-    Wanted,
+    Requested,
     Done,
 }
 
@@ -80,7 +80,7 @@ impl Lane {
             buffer: Buffer::new(read_before, &account),
             passing: 0,
             skip: 0,
-            looked_at: account.nothing(MemoryUse::Messages),
+            inspected: account.nothing(MemoryUse::Messages),
             account,
             found: None,
             inserts: Vec::new(),
@@ -136,7 +136,7 @@ impl Lane {
         T: PeerStream,
     {
         // The session has inspected the captured message before it polls again.
-        self.looked_at.insist(0);
+        self.inspected.insist(0);
         ready!(self.pace.poll_begin(cx));
         loop {
             self.scan(passes);
@@ -151,7 +151,7 @@ impl Lane {
             if let Some(LaneItem::Captured { head, frame }) = self.found.take() {
                 return Poll::Ready(self.captured(head, frame));
             }
-            if self.close == Close::Wanted {
+            if self.close == Close::Requested {
                 let closed = ready!(Pin::new(&mut *to).poll_shutdown(cx));
                 self.close = Close::Done;
                 if let Err(error) = closed {
@@ -162,10 +162,10 @@ impl Lane {
                 Eof::Open => {}
                 Eof::Short => return Poll::Pending,
                 Eof::Seen => {
-                    self.eof = Eof::Told;
+                    self.eof = Eof::Reported;
                     return Poll::Ready(Turn::Eof);
                 }
-                Eof::Told => {
+                Eof::Reported => {
                     // The remaining bytes are part of a frame that will never be complete.
                     self.buffer.clear();
                     return Poll::Pending;
@@ -188,7 +188,7 @@ impl Lane {
             };
             match read {
                 Err(error) => {
-                    self.eof = Eof::Told;
+                    self.eof = Eof::Reported;
                     return Poll::Ready(Turn::ReadFailed(error));
                 }
                 Ok(0) => self.eof = Eof::Seen,
@@ -294,7 +294,7 @@ impl Lane {
     /// Removes a captured frame from the buffer, for the session to inspect.
     fn captured(&mut self, head: usize, frame: usize) -> Turn {
         let body = &self.buffer.filled()[head..frame];
-        let held = self.looked_at.resize_beyond(UNCOUNTED_BYTES, weight(body));
+        let held = self.inspected.resize_beyond(UNCOUNTED_BYTES, weight(body));
         let body = held.map(|()| body.to_vec());
         self.buffer.consume(frame);
         match body {
@@ -322,7 +322,7 @@ impl Lane {
 
     /// Ends the direction, since the stream cannot be followed. That does not wait for a peer that accepts nothing.
     fn malformed(&mut self, error: FrameError) -> Turn {
-        self.eof = Eof::Told;
+        self.eof = Eof::Reported;
         self.buffer.truncate(self.passing);
         Turn::Malformed(error)
     }
