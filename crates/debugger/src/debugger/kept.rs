@@ -14,7 +14,7 @@ use crate::keeper::KeptSlot;
 use crate::pdb::PROMPT;
 use ray_relay_base::timestamp::unix_ms;
 use ray_relay_base::wire::dap::kept::Kept;
-use ray_relay_base::wire::dap::stands::Stands;
+use ray_relay_base::wire::dap::stopped_threads::StoppedThreads;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// The stored state.
@@ -31,7 +31,7 @@ pub struct Stored {
     /// A message was written in part: only its rest could follow, which is lost with the process.
     pub(super) midway: bool,
     /// The paused threads.
-    pub(super) stands: Stands,
+    pub(super) stands: StoppedThreads,
     /// The debugger's messages without a client, if it is handed over: the number of dropped messages, and those
     /// behind them.
     #[serde(default)]
@@ -138,7 +138,12 @@ impl KeptConnection {
     }
 
     /// Records the progress, whether a message is written in part, and the paused threads if they have changed.
-    pub(super) fn note(&mut self, progress: Progress, midway: bool, stands: Option<&Stands>) {
+    pub(super) fn note(
+        &mut self,
+        progress: Progress,
+        midway: bool,
+        stands: Option<&StoppedThreads>,
+    ) {
         let stored = (self.stored.progress, self.stored.midway);
         if stored == (progress, midway) && stands.is_none() {
             return;

@@ -16,7 +16,7 @@ use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
-use ray_relay_base::wire::dap::stands::Stands;
+use ray_relay_base::wire::dap::stopped_threads::StoppedThreads;
 use ray_relay_base::wire::json::take;
 
 /// Bytes of a body to store until enough of it is here. debugpy writes the deciding keys first.
@@ -86,7 +86,7 @@ impl ProtocolTracker {
     }
 
     /// The paused threads, if they have changed since the last call.
-    pub(super) fn stands_if_changed(&mut self) -> Option<&Stands> {
+    pub(super) fn stands_if_changed(&mut self) -> Option<&StoppedThreads> {
         let changed = std::mem::take(&mut self.stands_changed);
         let kept = self.stands.as_ref().filter(|_| changed)?;
         Some(&kept.stands)

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use super::codec::parse;
 use super::names::{Event, Reverse};
 use super::peek::{Depth, MessageType, Peek, Walk};
-use super::stands::Stands;
+use super::stopped_threads::StoppedThreads;
 
 /// Bytes of messages stored for one debugger, stops included.
 pub const MAX_KEPT_BYTES: usize = 32 * 1024;
@@ -17,7 +17,7 @@ pub const MAX_KEPT_BYTES: usize = 32 * 1024;
 #[derive(Debug, Default)]
 pub struct Kept {
     /// The paused threads.
-    pub stands: Stands,
+    pub stands: StoppedThreads,
     messages: VecDeque<Box<[u8]>>,
     /// Bytes of `messages`.
     size: usize,
@@ -58,7 +58,7 @@ pub fn matters(kind: MessageType, name: &[u8]) -> bool {
 
 impl Kept {
     /// Without messages, for a debugger with these paused threads.
-    pub fn of(stands: Stands) -> Self {
+    pub fn of(stands: StoppedThreads) -> Self {
         Self {
             stands,
             ..Self::default()
@@ -67,7 +67,11 @@ impl Kept {
 
     /// Restores the store of another process: the paused threads, `messages`, and the number `cut` of messages dropped
     /// before them.
-    pub fn restored(stands: Stands, cut: usize, messages: impl Iterator<Item = Box<[u8]>>) -> Self {
+    pub fn restored(
+        stands: StoppedThreads,
+        cut: usize,
+        messages: impl Iterator<Item = Box<[u8]>>,
+    ) -> Self {
         let mut kept = Self::of(stands);
         kept.cut = cut;
         for message in messages {

@@ -14,5 +14,5 @@ pub mod rest;
 pub mod scanner;
 pub mod splice;
 pub mod stack;
-pub mod stands;
+pub mod stopped_threads;
 pub mod texts;

@@ -23,7 +23,7 @@ const STEPPING_RESUMES_ALL: &str = "steppingResumesAllThreads";
 
 /// The paused threads.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Stands {
+pub struct StoppedThreads {
     /// The threads known to be paused, the latest last, each with the message that reported it.
     #[serde(with = "stops_as_text")]
     stops: Vec<(Option<i64>, Box<[u8]>)>,
@@ -55,12 +55,12 @@ mod stops_as_text {
     }
 }
 
-impl Stands {
+impl StoppedThreads {
     /// The threads of a running program, whose debugger was sent an `attach` with these arguments.
     pub fn attached(arguments: &Value) -> Self {
-        let mut stands = Self::default();
-        stands.attach(arguments);
-        stands
+        let mut threads = Self::default();
+        threads.attach(arguments);
+        threads
     }
 
     /// The same debugger, with no thread known to be paused.
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn where_one_thread_steps_alone_the_others_stand() {
-        let mut stands = Stands::attached(&json!({"steppingResumesAllThreads": false}));
+        let mut stands = StoppedThreads::attached(&json!({"steppingResumesAllThreads": false}));
         // debugpy says it of one thread, or of two.
         stands.stopped(&stopped(2, true));
         stands.step(&json!({"threadId": 2}));
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn where_a_step_has_all_threads_run_none_stands() {
-        let mut stands = Stands::attached(&json!({}));
+        let mut stands = StoppedThreads::attached(&json!({}));
         for thread in [2, 3] {
             stands.stopped(&stopped(thread, true));
         }
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn threads_that_stop_one_by_one_run_one_by_one() {
-        let mut stands = Stands::default();
+        let mut stands = StoppedThreads::default();
         for thread in [2, 3, 4] {
             stands.stopped(&stopped(thread, false));
         }
