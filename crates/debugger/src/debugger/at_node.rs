@@ -20,8 +20,8 @@ use super::worker::Worker;
 use super::{Direct, PROBE_AFTER, Stream};
 use ray_relay_base::memory::Account;
 use ray_relay_base::wire::dap::codec::{frame, put_frame};
-use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::dap::message::notice;
+use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 use ray_relay_base::wire::debugger::Kind;
 use ray_relay_base::wire::peer_stream::PeerStream as _;
 use ray_relay_base::wire::{read_through, tcp};
@@ -164,14 +164,14 @@ impl Attended {
         }
     }
 
-    fn again_of(mut worker: Box<Worker>, mut kept: Kept) -> (Self, Vec<u8>) {
+    fn again_of(mut worker: Box<Worker>, mut kept: StoredMessages) -> (Self, Vec<u8>) {
         let mut frames = Vec::new();
         let (cut, messages) = kept.messages();
         if cut > 0 {
             let text = format!("{cut} messages of output were dropped meanwhile");
             frames.extend(frame(&notice(&text, false)));
         }
-        let mut stands = Kept::of(kept.stands.cleared());
+        let mut stands = StoredMessages::of(kept.stands.cleared());
         for message in messages {
             put_frame(&mut frames, &message);
         }
@@ -194,13 +194,13 @@ impl Worker {
     }
 
     /// The paused threads. The caller tracks stops and resumes from now on.
-    pub fn stands(&mut self) -> Kept {
+    pub fn stands(&mut self) -> StoredMessages {
         let stands = self.line_mut().and_then(|line| line.ledger.stands.take());
-        stands.map_or_else(Kept::default, |stands| *stands)
+        stands.map_or_else(StoredMessages::default, |stands| *stands)
     }
 
     /// Tracks the paused threads itself again, starting from `kept`.
-    pub fn stand(&mut self, kept: Kept) {
+    pub fn stand(&mut self, kept: StoredMessages) {
         if let Some(line) = self.line_mut() {
             line.ledger.stands = Some(Box::new(kept));
         }

@@ -13,8 +13,8 @@ use super::progress::Progress;
 use crate::keeper::KeptSlot;
 use crate::pdb::PROMPT;
 use ray_relay_base::timestamp::unix_ms;
-use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::dap::stopped_threads::StoppedThreads;
+use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// The stored state.
@@ -62,10 +62,10 @@ impl Stored {
     }
 
     /// The messages without a client, with the paused threads.
-    pub(super) fn kept(&self) -> Kept {
+    pub(super) fn kept(&self) -> StoredMessages {
         let (cut, messages) = &self.missed;
         let messages = messages.iter().map(|message| message.as_bytes().into());
-        Kept::restored(self.stands.clone(), *cut, messages)
+        StoredMessages::restored(self.stands.clone(), *cut, messages)
     }
 
     /// The state of a new connection to debugpy for `tenant`.

@@ -21,7 +21,7 @@ use tracing::{Instrument as _, debug};
 use super::Stream;
 use super::kept::{AtPrompt, Stored};
 use crate::pdb::PROMPT;
-use ray_relay_base::wire::dap::kept::MAX_KEPT_BYTES;
+use ray_relay_base::wire::dap::stored_messages::MAX_STORED_BYTES;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// How long a prompt may take to obey the last `c`: a statement may still be running.
@@ -442,10 +442,10 @@ impl LegacyTranscript {
         }
     }
 
-    /// Stores output without a client, at most the last [`MAX_KEPT_BYTES`] bytes.
+    /// Stores output without a client, at most the last [`MAX_STORED_BYTES`] bytes.
     fn miss(&mut self, said: &[u8]) {
         self.missed.extend_from_slice(said);
-        let over = self.missed.len().saturating_sub(MAX_KEPT_BYTES);
+        let over = self.missed.len().saturating_sub(MAX_STORED_BYTES);
         self.missed.drain(..over);
         self.cut += over;
     }

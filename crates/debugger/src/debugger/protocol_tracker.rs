@@ -12,11 +12,11 @@ use serde_json::{Map, Value};
 use super::kept::Stored;
 use super::progress::{Attach, Progress};
 use ray_relay_base::wire::dap::codec::{MAX_HEADER_BYTES, header};
-use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 use ray_relay_base::wire::dap::stopped_threads::StoppedThreads;
+use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 use ray_relay_base::wire::json::take;
 
 /// Bytes of a body to store until enough of it is here. debugpy writes the deciding keys first.
@@ -43,14 +43,14 @@ pub(super) struct ProtocolTracker {
     /// The traffic is not DAP: the state is unknown.
     pub(super) lost: bool,
     /// The paused threads, if someone needs them: an agent, or the keeper of the connection.
-    pub(super) stands: Option<Box<Kept>>,
+    pub(super) stands: Option<Box<StoredMessages>>,
     /// Whether they have changed since the last call of [`stands_if_changed`](Self::stands_if_changed).
     stands_changed: bool,
 }
 
 impl ProtocolTracker {
     /// A new conversation; it tracks paused threads if `stands` is given.
-    pub(super) fn that_knows(stands: Option<Box<Kept>>) -> Self {
+    pub(super) fn that_knows(stands: Option<Box<StoredMessages>>) -> Self {
         Self {
             stands,
             ..Self::default()

@@ -13,9 +13,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::Worker;
 use ray_relay_base::wire::dap::codec::{Frames, MAX_HEADER_BYTES, frame, header, parse};
-use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::dap::message::{Incoming, request};
 use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 
 /// `seq` of these requests: no client counts so far.
 const SEQ: i64 = 0x7fff_5679;
@@ -34,10 +34,10 @@ impl Worker {
     ///
     /// # Errors
     /// The connection is gone, or its bytes are not DAP. The caller bounds the wait.
-    pub async fn resync(&mut self) -> io::Result<(Vec<u8>, Kept)> {
+    pub async fn resync(&mut self) -> io::Result<(Vec<u8>, StoredMessages)> {
         let mut kept = self.stands();
         // Store that state too: this process may be killed before the response arrives, as its predecessor was.
-        self.stand(Kept::of(kept.stands.clone()));
+        self.stand(StoredMessages::of(kept.stands.clone()));
         let Some(line) = self.line_mut() else {
             return Err(io::ErrorKind::NotConnected.into());
         };

@@ -12,12 +12,12 @@ use super::legacy::LegacySession;
 use crate::pdb::{self, Prompt};
 use ray_relay_base::memory::Account;
 use ray_relay_base::wire::dap::codec::{FrameError, parse};
-use ray_relay_base::wire::dap::kept::{self, Kept, Meaning};
 use ray_relay_base::wire::dap::message::{Incoming, request};
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::peek::Depth;
 use ray_relay_base::wire::dap::scanner::Rules;
 use ray_relay_base::wire::dap::splice::{NullPeer, Side, Splice, SpliceEvent};
+use ray_relay_base::wire::dap::stored_messages::{self, Meaning, StoredMessages};
 use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
@@ -35,7 +35,7 @@ pub type TerminalPrompt = Prompt<Prefixed<Worker>>;
 pub struct Unattended {
     line: Ear,
     /// Its messages since; those of the legacy debugger are stored in its connection.
-    kept: Kept,
+    kept: StoredMessages,
     /// The relay's own pending request.
     asked: UnattendedRequest,
 }
@@ -135,23 +135,23 @@ impl UnattendedRequest {
 
 impl Unattended {
     /// debugpy, as left by an editor or another process, with the stored messages `kept`.
-    pub fn splice(splice: KeptSplice, kept: Kept) -> Self {
+    pub fn splice(splice: KeptSplice, kept: StoredMessages) -> Self {
         Self::by(Ear::Splice(Box::new(splice)), kept)
     }
 
     /// debugpy, as left by a prompt.
     pub fn prompt(prompt: Box<TerminalPrompt>) -> Self {
-        let mut kept = Kept::default();
+        let mut kept = StoredMessages::default();
         kept.stopped(&prompt.stopped());
         Self::by(Ear::Prompt(prompt), kept)
     }
 
     /// The prompt of the legacy debugger.
     pub fn legacy(entered: Box<LegacySession>) -> Self {
-        Self::by(Ear::Legacy(entered), Kept::default())
+        Self::by(Ear::Legacy(entered), StoredMessages::default())
     }
 
-    fn by(line: Ear, kept: Kept) -> Self {
+    fn by(line: Ear, kept: StoredMessages) -> Self {
         let asked = UnattendedRequest::default();
         Self { line, kept, asked }
     }
@@ -363,7 +363,7 @@ impl Unattended {
 
     /// Returns debugpy and its messages since, for a client that replaces the lost one; `None`: it is another
     /// debugger, or in the middle of a message.
-    pub fn into_splice(self) -> Option<(KeptSplice, Kept)> {
+    pub fn into_splice(self) -> Option<(KeptSplice, StoredMessages)> {
         let is_whole = self.is_whole();
         match self.line {
             Ear::Splice(splice) if is_whole => Some((*splice, self.kept)),
@@ -373,7 +373,7 @@ impl Unattended {
 
     /// Returns the connection and the messages since, for its next user. Nothing may be in transit, as
     /// [`is_ready`](Self::is_ready) tells.
-    pub fn into_line(self) -> (IdleConnection, Kept) {
+    pub fn into_line(self) -> (IdleConnection, StoredMessages) {
         let line = match self.line {
             Ear::Splice(mut splice) => {
                 IdleConnection::Worker(Box::new(splice.worker_mut().moved()))
@@ -395,7 +395,7 @@ impl fmt::Debug for Unattended {
 pub fn rules(max_captured: usize) -> Rules {
     Rules {
         depth: Depth::Deciding,
-        captures: kept::matters,
+        captures: stored_messages::matters,
         max_captured,
         max_passed: usize::MAX / 2,
     }

@@ -3,7 +3,6 @@
 pub mod codec;
 pub mod conversation;
 mod inside;
-pub mod kept;
 pub mod mappings;
 pub mod message;
 pub mod names;
@@ -15,4 +14,5 @@ pub mod scanner;
 pub mod splice;
 pub mod stack;
 pub mod stopped_threads;
+pub mod stored_messages;
 pub mod texts;

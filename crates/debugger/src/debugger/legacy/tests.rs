@@ -34,7 +34,7 @@ fn of_what_nobody_hears_the_last_is_kept() {
     let (cut, missed) = said.take_missed();
     assert_eq!(
         (cut, missed.len()),
-        (100_008 - MAX_KEPT_BYTES, MAX_KEPT_BYTES)
+        (100_008 - MAX_STORED_BYTES, MAX_STORED_BYTES)
     );
     assert_eq!(missed.last(), Some(&99));
     assert_eq!(said.take_missed(), (0, Vec::new()));

@@ -14,9 +14,9 @@ use super::{After, Prompt};
 use crate::pdb::error::{Lost, PromptError};
 use crate::pdb::output::Piece;
 use ray_relay_base::wire::dap::codec::parse;
-use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::dap::message::{self, Incoming, ThreadEvent};
 use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 use ray_relay_base::wire::json::into_typed;
 use ray_relay_base::wire::text::escaped;
 
@@ -32,7 +32,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         stream: S,
         options: &Options,
         out: mpsc::Sender<Piece>,
-        kept: Kept,
+        kept: StoredMessages,
     ) -> Result<(Self, After), PromptError> {
         let mut prompt = Self::over(stream, options, out.clone());
         prompt.reattach(&options.client).await?;
@@ -51,7 +51,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         mut self,
         options: &Options,
         out: mpsc::Sender<Piece>,
-        mut kept: Kept,
+        mut kept: StoredMessages,
     ) -> Result<(Self, After), PromptError> {
         self.out = out;
         self.wire.count(&options.account);

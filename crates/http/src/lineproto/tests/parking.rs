@@ -11,8 +11,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::conversation::Conversation;
-use ray_relay_base::wire::dap::kept::MAX_KEPT_BYTES;
 use ray_relay_base::wire::dap::message::{event, request};
+use ray_relay_base::wire::dap::stored_messages::MAX_STORED_BYTES;
 use ray_relay_debugger::debugger::kept::Stored;
 use ray_relay_debugger::keeper::testing::{self, KeeperPlace, KeptRelay};
 use ray_relay_debugger::keeper::{self, LeftConnection};
@@ -240,7 +240,7 @@ async fn what_is_kept_of_the_output_is_bounded_and_what_was_cut_is_said() {
         "{shown}"
     );
     assert!(shown.contains("\n299 x") && !shown.contains("\n9 x"));
-    assert!(shown.len() < 2 * MAX_KEPT_BYTES);
+    assert!(shown.len() < 2 * MAX_STORED_BYTES);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The messages of a debugger without a client, as far as the next client needs them.
 //!
 //! Pure. Stops and what ends them are folded. Output, and subprocesses that wait to be debugged, are stored unchanged,
-//! within [`MAX_KEPT_BYTES`]; the oldest are dropped first, and counted. Responses to the former client are dropped.
+//! within [`MAX_STORED_BYTES`]; the oldest are dropped first, and counted. Responses to the former client are dropped.
 
 use std::collections::VecDeque;
 
@@ -11,11 +11,11 @@ use super::peek::{Depth, MessageType, Peek, Walk};
 use super::stopped_threads::StoppedThreads;
 
 /// Bytes of messages stored for one debugger, stops included.
-pub const MAX_KEPT_BYTES: usize = 32 * 1024;
+pub const MAX_STORED_BYTES: usize = 32 * 1024;
 
 /// The stored messages of one debugger.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct StoredMessages {
     /// The paused threads.
     pub stands: StoppedThreads,
     messages: VecDeque<Box<[u8]>>,
@@ -38,7 +38,7 @@ pub enum Meaning {
     Nothing,
 }
 
-/// Whether [`Kept::take`] needs messages of this type and name.
+/// Whether [`StoredMessages::take`] needs messages of this type and name.
 pub fn matters(kind: MessageType, name: &[u8]) -> bool {
     match kind {
         MessageType::Event => matches!(
@@ -56,7 +56,7 @@ pub fn matters(kind: MessageType, name: &[u8]) -> bool {
     }
 }
 
-impl Kept {
+impl StoredMessages {
     /// Without messages, for a debugger with these paused threads.
     pub fn of(stands: StoppedThreads) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl Kept {
     }
 
     fn keep(&mut self, body: &[u8]) {
-        if body.len() > MAX_KEPT_BYTES {
+        if body.len() > MAX_STORED_BYTES {
             self.cut += 1;
             return;
         }
@@ -128,7 +128,7 @@ impl Kept {
     }
 
     fn make_room(&mut self) {
-        while self.size + self.stands.size() > MAX_KEPT_BYTES
+        while self.size + self.stands.size() > MAX_STORED_BYTES
             && let Some(oldest) = self.messages.pop_front()
         {
             self.size -= oldest.len();
@@ -191,14 +191,14 @@ mod tests {
         message::event(Event::Output, body).to_string().into_bytes()
     }
 
-    fn threads(kept: Kept) -> Vec<Value> {
+    fn threads(kept: StoredMessages) -> Vec<Value> {
         let thread = |stop: Box<[u8]>| parse(&stop).unwrap()["body"]["threadId"].clone();
         kept.stops().map(thread).collect()
     }
 
     #[test]
     fn a_thread_stands_until_it_runs_on() {
-        let mut kept = Kept::default();
+        let mut kept = StoredMessages::default();
         for thread in [1, 2, 3, 2] {
             assert_eq!(kept.take(&stopped(thread, "")), Meaning::Stopped);
         }
@@ -210,7 +210,7 @@ mod tests {
             json!({"threadId": 7}),
             json!({}),
         ] {
-            let mut kept = Kept::default();
+            let mut kept = StoredMessages::default();
             kept.take(&stopped(1, ""));
             kept.take(&continued(all));
             assert!(kept.runs());
@@ -219,13 +219,13 @@ mod tests {
 
     #[test]
     fn output_comes_in_its_order_and_what_was_cut_is_counted() {
-        let mut kept = Kept::default();
+        let mut kept = StoredMessages::default();
         kept.take(&stopped(1, ""));
-        let long = "x".repeat(MAX_KEPT_BYTES / 4);
+        let long = "x".repeat(MAX_STORED_BYTES / 4);
         for n in 0..6 {
             kept.take(&output(&format!("{n} {long}")));
         }
-        kept.take(&output(&"y".repeat(2 * MAX_KEPT_BYTES)));
+        kept.take(&output(&"y".repeat(2 * MAX_STORED_BYTES)));
         let (cut, messages) = kept.messages();
         let texts: Vec<_> = messages
             .map(|one| parse(&one).unwrap()["body"]["output"].to_string())
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_stop_with_a_long_text_is_kept_without_it() {
-        let mut kept = Kept::default();
+        let mut kept = StoredMessages::default();
         kept.take(&stopped(4, &"boom ".repeat(10_000)));
         assert!(kept.stands.size() <= 1024);
         assert_eq!(threads(kept), [4]);
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_subprocess_that_waits_is_kept_and_answers_are_not() {
-        let mut kept = Kept::default();
+        let mut kept = StoredMessages::default();
         let configuration = json!({"configuration": {"subProcessId": 7}});
         let child = message::request(1, Reverse::StartDebugging, configuration);
         kept.take(child.to_string().as_bytes());
@@ -267,7 +267,7 @@ mod tests {
         fn whatever_is_said_no_more_than_the_bound_is_kept(
             said in proptest::collection::vec((0u8..4, 0i64..40, 0usize..40_000), 0..60),
         ) {
-            let mut kept = Kept::default();
+            let mut kept = StoredMessages::default();
             for (what, thread, length) in said {
                 let text = "z".repeat(length);
                 let body = match what {
@@ -279,7 +279,7 @@ mod tests {
                 kept.take(&body);
                 let messages: usize = kept.messages.iter().map(|one| one.len()).sum();
                 prop_assert_eq!(kept.size, messages);
-                prop_assert!(kept.size + kept.stands.size() <= MAX_KEPT_BYTES);
+                prop_assert!(kept.size + kept.stands.size() <= MAX_STORED_BYTES);
             }
         }
     }
