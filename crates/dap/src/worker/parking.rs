@@ -422,7 +422,7 @@ async fn reattached(
     let answer = debugger.value_of(&expression, REATTACH_TIMEOUT).await;
     let unheard = ConnectError::TimedOut(REATTACH_TIMEOUT);
     let (mut splice, kept) = debugger.into_splice().ok_or(unheard)?;
-    if arguments.as_object().is_some_and(mappings::given) {
+    if arguments.as_object().is_some_and(mappings::has_mappings) {
         splice.worker_mut().maps();
     }
     Ok((splice, kept, matches!(answer, Some(Ok(_)))))

@@ -83,8 +83,8 @@ impl Attended {
             Kind::Debugpy => {
                 tcp::bound_silence(&stream)?;
                 let mut worker = Worker::over(stream, tasks);
-                if let Some(line) = worker.line_mut() {
-                    line.ledger.stands = Some(Box::default());
+                if let Some(connection) = worker.connection_mut() {
+                    connection.ledger.stands = Some(Box::default());
                 }
                 Ok(Self::Debugpy(Box::new(worker)))
             }
@@ -149,8 +149,8 @@ impl Attended {
     /// Prepares it for the next client of `debugger`. Returns it with the messages of the meantime and the current
     /// stops, as the debugger would send them.
     pub fn again(debugger: Unattended) -> (Self, Vec<u8>) {
-        let (line, kept) = debugger.into_line();
-        match line {
+        let (connection, kept) = debugger.into_idle();
+        match connection {
             IdleConnection::Worker(worker) => Self::again_of(worker, kept),
             // No agent has a prompt.
             IdleConnection::Prompt(mut prompt) => {
@@ -189,20 +189,24 @@ read_through!([] Attended { Self::Debugpy(worker) => worker, Self::Legacy(entere
 impl Worker {
     /// Whether only whole messages were sent, or will be, so that another client could resume.
     pub fn can_be_kept(&mut self) -> bool {
-        let whole = |line: &mut super::line::DebuggerConnection| line.ledger.between_messages();
-        self.stays() && self.line_mut().is_some_and(whole)
+        let whole = |connection: &mut super::connection::DebuggerConnection| {
+            connection.ledger.between_messages()
+        };
+        self.stays() && self.connection_mut().is_some_and(whole)
     }
 
     /// The paused threads. The caller tracks stops and resumes from now on.
     pub fn stands(&mut self) -> StoredMessages {
-        let stands = self.line_mut().and_then(|line| line.ledger.stands.take());
+        let stands = self
+            .connection_mut()
+            .and_then(|connection| connection.ledger.stands.take());
         stands.map_or_else(StoredMessages::default, |stands| *stands)
     }
 
     /// Tracks the paused threads itself again, starting from `kept`.
     pub fn stand(&mut self, kept: StoredMessages) {
-        if let Some(line) = self.line_mut() {
-            line.ledger.stands = Some(Box::new(kept));
+        if let Some(connection) = self.connection_mut() {
+            connection.ledger.stands = Some(Box::new(kept));
         }
     }
 
@@ -214,10 +218,10 @@ impl Worker {
     pub(crate) async fn skip_rest(&mut self) -> io::Result<Vec<u8>> {
         let mut room = vec![0; READ_BYTES];
         loop {
-            let Some(line) = self.line_mut() else {
+            let Some(connection) = self.connection_mut() else {
                 return Err(io::ErrorKind::NotConnected.into());
             };
-            let (left, part) = line.ledger.rest();
+            let (left, part) = connection.ledger.rest();
             if left == 0 {
                 return Ok(part.to_vec());
             }
@@ -236,36 +240,36 @@ impl Worker {
     /// # Errors
     /// If the connection is gone.
     pub fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let Some(line) = self.line_mut() else {
+        let Some(connection) = self.connection_mut() else {
             return Poll::Ready(Ok(bytes.len()));
         };
-        ready!(line.poll_unsent(cx))?;
+        ready!(connection.poll_unsent(cx))?;
         let mut taken = bytes.len();
-        if line.part.is_empty() {
-            let whole = &bytes[..line.ledger.whole(bytes)];
+        if connection.part.is_empty() {
+            let whole = &bytes[..connection.ledger.whole(bytes)];
             if !whole.is_empty() {
-                let written = ready!(Pin::new(&mut line.stream).poll_write(cx, whole))?;
-                line.sent(&bytes[..written]);
+                let written = ready!(Pin::new(&mut connection.stream).poll_write(cx, whole))?;
+                connection.sent(&bytes[..written]);
                 return Poll::Ready(Ok(written));
             }
         } else {
-            taken = line.ledger.under_way(bytes);
+            taken = connection.ledger.under_way(bytes);
         }
-        line.part.extend_from_slice(&bytes[..taken]);
-        line.sent(&bytes[..taken]);
-        if line.ledger.between_messages() || line.part.len() > MAX_BUFFERED_BYTES {
-            line.unsent = std::mem::take(&mut line.part);
+        connection.part.extend_from_slice(&bytes[..taken]);
+        connection.sent(&bytes[..taken]);
+        if connection.ledger.between_messages() || connection.part.len() > MAX_BUFFERED_BYTES {
+            connection.unsent = std::mem::take(&mut connection.part);
         }
         Poll::Ready(Ok(taken))
     }
 
     /// Discards a partial message whose rest will never come.
     pub(crate) fn forget_part(&mut self) {
-        if let Some(line) = self.line_mut()
-            && !line.part.is_empty()
+        if let Some(connection) = self.connection_mut()
+            && !connection.part.is_empty()
         {
-            line.part = Vec::new();
-            line.ledger.forget_part();
+            connection.part = Vec::new();
+            connection.ledger.forget_part();
         }
     }
 }

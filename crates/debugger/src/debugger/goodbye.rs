@@ -21,7 +21,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 use tracing::debug;
 
 use super::Tenant;
-use super::line::DebuggerConnection;
+use super::connection::DebuggerConnection;
 use super::progress::Attach;
 use super::protocol_tracker::ProtocolTracker;
 use ray_relay_base::wire::dap::codec::frame;
@@ -64,13 +64,13 @@ const SEQ: u64 = 0x7fff_5678;
 /// Bytes per read from the debugger.
 const READ_BYTES: usize = 16 * 1024;
 
-/// Runs the detach sequence over `line`, releases the breakpoint, closes the connection, and looks after the task.
+/// Runs the detach sequence over `connection`, releases the breakpoint, closes the connection, and looks after the task.
 ///
 /// The breakpoint is listed again when the debugger has responded. A client that takes it before the debugger has
 /// finished this session waits for that before it connects; no other client has to.
-pub(super) async fn say(line: DebuggerConnection) {
+pub(super) async fn say(connection: DebuggerConnection) {
     // Boxed separately: the seconds of looking after a task must not hold the memory of the connection.
-    if let Some(tenant) = Box::pin(end(line)).await {
+    if let Some(tenant) = Box::pin(end(connection)).await {
         tenant.look_after().await;
     }
 }
@@ -83,25 +83,28 @@ pub async fn settled() {
 }
 
 /// Ends the connection; returns the tenant whose task needs looking after.
-async fn end(mut line: DebuggerConnection) -> Option<Box<dyn Tenant>> {
-    line.finish().await;
-    if let Some(since) = line.configured.filter(|_| !line.ledger.progress.stopped) {
+async fn end(mut connection: DebuggerConnection) -> Option<Box<dyn Tenant>> {
+    connection.finish().await;
+    if let Some(since) = connection
+        .configured
+        .filter(|_| !connection.ledger.progress.stopped)
+    {
         sleep_until(since + RAY_RECORD_PERIOD).await;
     }
     let mut settling = None;
-    if let Some(tenant) = &mut line.tenant {
+    if let Some(tenant) = &mut connection.tenant {
         settling = tenant.settling();
         tenant.give_back();
     }
-    if line.ledger.progress.attach != Attach::No {
-        line.exchange(CLOSE_TIMEOUT, |_| false).await;
+    if connection.ledger.progress.attach != Attach::No {
+        connection.exchange(CLOSE_TIMEOUT, |_| false).await;
     }
     let DebuggerConnection {
         stream,
         ledger,
         tenant,
         ..
-    } = line;
+    } = connection;
     stream.end().await;
     if ledger.progress.greeted && settling.is_some() {
         settled().await;

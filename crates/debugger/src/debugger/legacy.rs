@@ -37,7 +37,7 @@ const MAX_PENDING_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub struct LegacySession {
     /// `None` once it has closed by itself, or was left.
-    line: Option<LegacyConnection>,
+    connection: Option<LegacyConnection>,
     /// Whether the agent received the terms for keeping it when this end is lost.
     at_agent: bool,
     tasks: TaskTracker,
@@ -82,7 +82,7 @@ impl LegacySession {
     }
 
     fn over(stream: Stream, at: &AtPrompt, said: LegacyTranscript, tasks: &TaskTracker) -> Self {
-        let line = LegacyConnection {
+        let connection = LegacyConnection {
             stream,
             part: BytesMut::new(),
             pending: (&*at.pending).into(),
@@ -90,7 +90,7 @@ impl LegacySession {
             leaves: at.leaves,
         };
         Self {
-            line: Some(line),
+            connection: Some(connection),
             at_agent: false,
             tasks: tasks.clone(),
         }
@@ -98,29 +98,36 @@ impl LegacySession {
 
     /// Whether it is open, and not being left.
     pub fn stays(&self) -> bool {
-        self.line.as_ref().is_some_and(|line| !line.leaves)
+        self.connection
+            .as_ref()
+            .is_some_and(|connection| !connection.leaves)
     }
 
     /// Whether it asks for a command and none is pending, so that the task is paused.
     pub fn stands(&self) -> bool {
-        let stands = |line: &LegacyConnection| line.pending.is_empty() && line.said.asks();
-        self.line.as_ref().is_some_and(stands)
+        let stands =
+            |connection: &LegacyConnection| connection.pending.is_empty() && connection.said.asks();
+        self.connection.as_ref().is_some_and(stands)
     }
 
     /// The unfinished line.
     pub fn question(&self) -> &[u8] {
-        self.line.as_ref().map_or(&[], |line| line.said.question())
+        self.connection
+            .as_ref()
+            .map_or(&[], |connection| connection.said.question())
     }
 
     /// Whether it asks for a command.
     pub fn asks(&self) -> bool {
-        self.line.as_ref().is_some_and(|line| line.said.asks())
+        self.connection
+            .as_ref()
+            .is_some_and(|connection| connection.said.asks())
     }
 
     /// Takes the output of the time without a client, with the number of bytes dropped before it.
     pub fn take_missed(&mut self) -> (usize, Vec<u8>) {
-        let missed = |line: &mut LegacyConnection| line.said.take_missed();
-        self.line.as_mut().map(missed).unwrap_or_default()
+        let missed = |connection: &mut LegacyConnection| connection.said.take_missed();
+        self.connection.as_mut().map(missed).unwrap_or_default()
     }
 
     /// The same followed by the question, as the prompt would print them.
@@ -138,12 +145,14 @@ impl LegacySession {
 
     /// Number of bytes that wait to be sent.
     pub fn pending(&self) -> usize {
-        self.line.as_ref().map_or(0, |line| line.pending.len())
+        self.connection
+            .as_ref()
+            .map_or(0, |connection| connection.pending.len())
     }
 
     /// Queues `line`, which is whole; it is sent during [`hear`](Self::hear).
     pub fn say(&mut self, line: &[u8]) {
-        if let Some(own) = &mut self.line {
+        if let Some(own) = &mut self.connection {
             own.pending.extend_from_slice(line);
             own.said.answered();
         }
@@ -155,10 +164,10 @@ impl LegacySession {
     /// # Errors
     /// If the connection is gone.
     pub async fn hear(&mut self, heard: &mut BytesMut) -> io::Result<usize> {
-        let Some(line) = &mut self.line else {
+        let Some(connection) = &mut self.connection else {
             return Ok(0);
         };
-        let heard = line.hear(heard).await;
+        let heard = connection.hear(heard).await;
         self.unless_over(heard)
     }
 
@@ -167,19 +176,19 @@ impl LegacySession {
     /// # Errors
     /// The same.
     pub(crate) async fn overhear(&mut self) -> io::Result<usize> {
-        let Some(line) = &mut self.line else {
+        let Some(connection) = &mut self.connection else {
             return Ok(0);
         };
         let mut heard = BytesMut::with_capacity(READ_BYTES);
-        let read = line.hear(&mut heard).await;
-        line.said.miss(&heard);
+        let read = connection.hear(&mut heard).await;
+        connection.said.miss(&heard);
         self.unless_over(read)
     }
 
     /// Drops the connection if `heard` is its end.
     fn unless_over(&mut self, heard: io::Result<usize>) -> io::Result<usize> {
         if !matches!(heard, Ok(1..)) {
-            self.line = None;
+            self.connection = None;
         }
         heard
     }
@@ -194,30 +203,30 @@ impl LegacySession {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let Some(line) = &mut self.line else {
+        let Some(connection) = &mut self.connection else {
             return Poll::Ready(Ok(bytes.len()));
         };
-        line.poll_say(cx)?;
-        if !line.pending.is_empty() {
+        connection.poll_say(cx)?;
+        if !connection.pending.is_empty() {
             return Poll::Pending;
         }
-        line.take(bytes);
-        line.poll_say(cx)?;
+        connection.take(bytes);
+        connection.poll_say(cx)?;
         Poll::Ready(Ok(bytes.len()))
     }
 
     /// Sends the lines that the `last` bytes of a lost relay complete; a rest is dropped.
     pub(super) fn complete(&mut self, last: &[u8]) {
-        if let Some(line) = &mut self.line {
-            line.take(last);
-            line.part = BytesMut::new();
+        if let Some(connection) = &mut self.connection {
+            connection.take(last);
+            connection.part = BytesMut::new();
         }
     }
 
     /// Records that another session has it, described by `tenant`, for the keeper of the connection.
     pub fn held_by(&mut self, tenant: Value) {
-        let line = self.line.as_mut();
-        if let Some(kept) = line.and_then(|line| line.stream.kept_mut()) {
+        let connection = self.connection.as_mut();
+        if let Some(kept) = connection.and_then(|connection| connection.stream.kept_mut()) {
             kept.held_by(tenant);
         }
     }
@@ -225,16 +234,18 @@ impl LegacySession {
     /// Sets the terms for keeping it when this end is lost: with an agent in between that supports it, or with the
     /// keeper of the connection. The last terms count. Cancel safe.
     pub async fn keep_by(&mut self, keep: &ParkTerms) {
-        if let Some(line) = &mut self.line {
-            self.at_agent = line.stream.keep_by(keep).await;
+        if let Some(connection) = &mut self.connection {
+            self.at_agent = connection.stream.keep_by(keep).await;
         }
     }
 
     /// Whether it is kept when this end is lost on purpose.
     pub fn is_kept(&self) -> bool {
-        let beyond = |line: &LegacyConnection| line.stream.outlives_the_end();
-        let kept = |line: &LegacyConnection| !line.leaves && (self.at_agent || beyond(line));
-        self.line.as_ref().is_some_and(kept)
+        let beyond = |connection: &LegacyConnection| connection.stream.outlives_the_end();
+        let kept = |connection: &LegacyConnection| {
+            !connection.leaves && (self.at_agent || beyond(connection))
+        };
+        self.connection.as_ref().is_some_and(kept)
     }
 
     /// Whether an agent keeps it, although this end may be lost by now.
@@ -245,26 +256,26 @@ impl LegacySession {
     /// Loses this end if it is kept then; returns whether it is.
     pub fn abandon(&mut self) -> bool {
         let is_kept = self.is_kept();
-        if is_kept && let Some(line) = self.line.take() {
-            line.stream.leave();
+        if is_kept && let Some(connection) = self.connection.take() {
+            connection.stream.leave();
         }
         is_kept
     }
 
     /// Sends the pending lines and `c`, and closes after the prompt has. Cancelling it closes at once.
     pub async fn leave(mut self) {
-        if let Some(line) = self.line.take() {
-            line.leave().await;
+        if let Some(connection) = self.connection.take() {
+            connection.leave().await;
         }
     }
 }
 
 impl Drop for LegacySession {
     fn drop(&mut self) {
-        if let Some(line) = self.line.take()
+        if let Some(connection) = self.connection.take()
             && tokio::runtime::Handle::try_current().is_ok()
         {
-            self.tasks.spawn(line.leave().in_current_span());
+            self.tasks.spawn(connection.leave().in_current_span());
         }
     }
 }
@@ -276,11 +287,11 @@ impl AsyncRead for LegacySession {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Some(line) = &mut self.line else {
+        let Some(connection) = &mut self.connection else {
             return Poll::Ready(Ok(()));
         };
         let before = buf.filled().len();
-        let read = ready!(Pin::new(line).poll_read(cx, buf));
+        let read = ready!(Pin::new(connection).poll_read(cx, buf));
         let read = read.map(|()| buf.filled().len() - before);
         Poll::Ready(self.unless_over(read).map(|_| ()))
     }

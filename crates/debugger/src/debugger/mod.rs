@@ -7,11 +7,11 @@
 //! park of relays and agents alike, and [`at_node`] the part for agents.
 
 pub mod at_node;
+mod connection;
 mod goodbye;
 pub mod kept;
 pub mod legacy;
 pub mod let_run;
-mod line;
 mod progress;
 mod protocol_tracker;
 mod resync;

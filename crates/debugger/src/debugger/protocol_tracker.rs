@@ -115,7 +115,7 @@ impl ProtocolTracker {
                 self.progress.attach = Attach::Sent;
                 let arguments = arguments(body);
                 // A partial one is assumed to map paths: forgetting mappings without need does no harm.
-                self.progress.mapped = arguments.as_ref().is_none_or(mappings::given);
+                self.progress.mapped = arguments.as_ref().is_none_or(mappings::has_mappings);
                 if let (Some(kept), Some(arguments)) = (&mut self.stands, arguments) {
                     kept.stands.attach(&arguments.into());
                     self.stands_changed = true;

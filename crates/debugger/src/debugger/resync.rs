@@ -38,18 +38,18 @@ impl Worker {
         let mut kept = self.stands();
         // Store that state too: this process may be killed before the response arrives, as its predecessor was.
         self.stand(StoredMessages::of(kept.stands.clone()));
-        let Some(line) = self.line_mut() else {
+        let Some(connection) = self.connection_mut() else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        if line.ledger.lost {
+        if connection.ledger.lost {
             return Err(garbage());
         }
         let question = frame(&request(SEQ, Command::Threads, json!({})));
-        line.ledger.sent(&question);
-        line.stream.write_all(&question).await?;
+        connection.ledger.sent(&question);
+        connection.stream.write_all(&question).await?;
         let mut room = BytesMut::with_capacity(READ_BYTES);
         let rest = loop {
-            if line.stream.read_buf(&mut room).await? == 0 {
+            if connection.stream.read_buf(&mut room).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             if let Some(at) = first_header(&room) {
@@ -61,7 +61,7 @@ impl Worker {
         };
         let mut frames = Frames::new(MAX_MESSAGE_BYTES);
         frames.buffer().extend_from_slice(&rest);
-        line.received(&rest);
+        connection.received(&rest);
         let mut is_answered = false;
         loop {
             while let Some(body) = frames.next_body().map_err(|_| garbage())? {
@@ -73,18 +73,18 @@ impl Worker {
             }
             let buffer = frames.buffer();
             let before = buffer.len();
-            if line.stream.read_buf(buffer).await? == 0 {
+            if connection.stream.read_buf(buffer).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             let read = buffer.split_off(before);
-            line.received(&read);
+            connection.received(&read);
             buffer.unsplit(read);
         }
-        if line.ledger.progress.starting {
+        if connection.ledger.progress.starting {
             // A response would be here by now, so it was never sent, and the task would wait for it.
             let start = frame(&request(SEQ, Command::ConfigurationDone, json!({})));
-            line.sent(&start);
-            line.stream.write_all(&start).await?;
+            connection.sent(&start);
+            connection.stream.write_all(&start).await?;
         }
         let part = frames.into_rest().to_vec();
         Ok((part, kept))

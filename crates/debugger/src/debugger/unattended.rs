@@ -33,7 +33,7 @@ pub type TerminalPrompt = Prompt<Prefixed<Worker>>;
 
 /// A debugger that stays as it is. Dropping it detaches in order.
 pub struct Unattended {
-    line: Ear,
+    reader: Reader,
     /// Its messages since; those of the legacy debugger are stored in its connection.
     kept: StoredMessages,
     /// The relay's own pending request.
@@ -41,7 +41,7 @@ pub struct Unattended {
 }
 
 /// How the debugger's messages are read.
-enum Ear {
+enum Reader {
     Splice(Box<KeptSplice>),
     Prompt(Box<TerminalPrompt>),
     Legacy(Box<LegacySession>),
@@ -136,30 +136,34 @@ impl UnattendedRequest {
 impl Unattended {
     /// debugpy, as left by an editor or another process, with the stored messages `kept`.
     pub fn splice(splice: KeptSplice, kept: StoredMessages) -> Self {
-        Self::by(Ear::Splice(Box::new(splice)), kept)
+        Self::by(Reader::Splice(Box::new(splice)), kept)
     }
 
     /// debugpy, as left by a prompt.
     pub fn prompt(prompt: Box<TerminalPrompt>) -> Self {
         let mut kept = StoredMessages::default();
         kept.stopped(&prompt.stopped());
-        Self::by(Ear::Prompt(prompt), kept)
+        Self::by(Reader::Prompt(prompt), kept)
     }
 
     /// The prompt of the legacy debugger.
     pub fn legacy(entered: Box<LegacySession>) -> Self {
-        Self::by(Ear::Legacy(entered), StoredMessages::default())
+        Self::by(Reader::Legacy(entered), StoredMessages::default())
     }
 
-    fn by(line: Ear, kept: StoredMessages) -> Self {
+    fn by(reader: Reader, kept: StoredMessages) -> Self {
         let asked = UnattendedRequest::default();
-        Self { line, kept, asked }
+        Self {
+            reader,
+            kept,
+            asked,
+        }
     }
 
     /// Waits for the next event. Cancel safe.
     pub async fn next(&mut self) -> UnattendedEvent {
-        match &mut self.line {
-            Ear::Splice(splice) => match splice.next().await {
+        match &mut self.reader {
+            Reader::Splice(splice) => match splice.next().await {
                 SpliceEvent::Captured(Side::Worker, body) => self.on_message(&body),
                 SpliceEvent::Failed(Side::Worker, _) if splice.worker().was_kept() => {
                     UnattendedEvent::Closed
@@ -180,7 +184,7 @@ impl Unattended {
                 | SpliceEvent::Failed(Side::Client, _)
                 | SpliceEvent::Malformed(Side::Client, _) => UnattendedEvent::Nothing,
             },
-            Ear::Prompt(prompt) => match prompt.overhear().await {
+            Reader::Prompt(prompt) => match prompt.overhear().await {
                 Ok(Some(body)) => self.on_message(&body),
                 Ok(None) => {
                     self.kept.passed_over();
@@ -189,7 +193,7 @@ impl Unattended {
                 Err(_) if prompt.stream().get_ref().was_kept() => UnattendedEvent::Closed,
                 Err(_) => UnattendedEvent::Gone,
             },
-            Ear::Legacy(entered) => match entered.overhear().await {
+            Reader::Legacy(entered) => match entered.overhear().await {
                 Ok(1..) => UnattendedEvent::Nothing,
                 // It closed by itself.
                 Ok(0) | Err(_) => UnattendedEvent::Closed,
@@ -211,27 +215,27 @@ impl Unattended {
 
     /// Whether every response to the lost client has arrived and been dropped, so that none reaches the next client.
     pub fn is_quiet(&self) -> bool {
-        match &self.line {
-            Ear::Splice(splice) => is_ready(splice),
-            Ear::Prompt(prompt) => prompt.is_whole() && prompt.stream().get_ref().is_quiet(),
-            Ear::Legacy(entered) => entered.pending() == 0,
+        match &self.reader {
+            Reader::Splice(splice) => is_ready(splice),
+            Reader::Prompt(prompt) => prompt.is_whole() && prompt.stream().get_ref().is_quiet(),
+            Reader::Legacy(entered) => entered.pending() == 0,
         }
     }
 
     /// Whether an expression of the lost client still runs in the task.
     pub fn evaluates(&self) -> bool {
-        match &self.line {
-            Ear::Splice(splice) => splice.worker().evaluates(),
-            Ear::Prompt(prompt) => prompt.stream().get_ref().evaluates(),
-            Ear::Legacy(_) => false,
+        match &self.reader {
+            Reader::Splice(splice) => splice.worker().evaluates(),
+            Reader::Prompt(prompt) => prompt.stream().get_ref().evaluates(),
+            Reader::Legacy(_) => false,
         }
     }
 
     /// Whether it is [quiet](Self::is_quiet), and a `taker` can resume it now. A prompt needs a paused task.
     pub fn is_ready(&self, taker: Taker) -> bool {
-        let can = match (&self.line, taker) {
-            (Ear::Legacy(_), Taker::Editor) => false,
-            (Ear::Splice(_) | Ear::Prompt(_), Taker::Prompt) => !self.runs(),
+        let can = match (&self.reader, taker) {
+            (Reader::Legacy(_), Taker::Editor) => false,
+            (Reader::Splice(_) | Reader::Prompt(_), Taker::Prompt) => !self.runs(),
             _ => true,
         };
         can && self.is_quiet()
@@ -239,9 +243,9 @@ impl Unattended {
 
     /// Whether no thread is known to be paused.
     pub fn runs(&self) -> bool {
-        match &self.line {
-            Ear::Splice(_) | Ear::Prompt(_) => self.kept.runs(),
-            Ear::Legacy(_) => false,
+        match &self.reader {
+            Reader::Splice(_) | Reader::Prompt(_) => self.kept.runs(),
+            Reader::Legacy(_) => false,
         }
     }
 
@@ -252,8 +256,8 @@ impl Unattended {
             return false;
         }
         let arguments = json!({"expression": expression, "context": "clipboard"});
-        match &mut self.line {
-            Ear::Splice(splice) => {
+        match &mut self.reader {
+            Reader::Splice(splice) => {
                 let request = request(OWN_SEQ, Command::Evaluate, arguments).to_string();
                 let evaluate = Command::Evaluate.as_str().as_bytes();
                 splice.capture_answers(Side::Worker, evaluate);
@@ -261,26 +265,26 @@ impl Unattended {
                 self.asked = UnattendedRequest(Some(OWN_SEQ));
                 true
             }
-            Ear::Prompt(prompt) => {
+            Reader::Prompt(prompt) => {
                 let sent = timeout(SEND_TIMEOUT, prompt.evaluate(arguments)).await;
                 let Ok(Ok(seq)) = sent else { return false };
                 self.asked = UnattendedRequest(i64::try_from(seq).ok());
                 true
             }
-            Ear::Legacy(_) => false,
+            Reader::Legacy(_) => false,
         }
     }
 
     /// Interrupts expressions of the lost client; native code continues. Not cancel safe.
     pub async fn interrupt(&mut self) {
         let arguments = pdb::interrupt();
-        match &mut self.line {
-            Ear::Splice(splice) => {
+        match &mut self.reader {
+            Reader::Splice(splice) => {
                 let request = request(OWN_SEQ, Command::Evaluate, arguments).to_string();
                 splice.insert_body(Side::Worker, request.as_bytes());
             }
-            Ear::Prompt(prompt) => drop(timeout(SEND_TIMEOUT, prompt.evaluate(arguments)).await),
-            Ear::Legacy(_) => {}
+            Reader::Prompt(prompt) => drop(timeout(SEND_TIMEOUT, prompt.evaluate(arguments)).await),
+            Reader::Legacy(_) => {}
         }
     }
 
@@ -314,10 +318,10 @@ impl Unattended {
 
     /// Whether no message is in transit in either direction.
     fn is_whole(&self) -> bool {
-        match &self.line {
-            Ear::Splice(splice) => splice.is_whole() && splice.drained(Side::Worker),
-            Ear::Prompt(prompt) => prompt.is_whole(),
-            Ear::Legacy(_) => true,
+        match &self.reader {
+            Reader::Splice(splice) => splice.is_whole() && splice.drained(Side::Worker),
+            Reader::Prompt(prompt) => prompt.is_whole(),
+            Reader::Legacy(_) => true,
         }
     }
 
@@ -328,19 +332,19 @@ impl Unattended {
 
     /// The connection to debugpy, if it is one.
     pub fn worker_mut(&mut self) -> Option<&mut Worker> {
-        match &mut self.line {
-            Ear::Splice(splice) => Some(splice.worker_mut()),
-            Ear::Prompt(prompt) => Some(prompt.stream_mut().get_mut()),
-            Ear::Legacy(_) => None,
+        match &mut self.reader {
+            Reader::Splice(splice) => Some(splice.worker_mut()),
+            Reader::Prompt(prompt) => Some(prompt.stream_mut().get_mut()),
+            Reader::Legacy(_) => None,
         }
     }
 
     /// Sets the terms for keeping it when this process is lost, and the new holder if `tenant` is given. Cancel safe.
     pub async fn keep_by(&mut self, tenant: Option<Value>, keep: &ParkTerms) {
-        let worker = match &mut self.line {
-            Ear::Splice(splice) => splice.beside(),
-            Ear::Prompt(prompt) => prompt.stream_mut().get_mut(),
-            Ear::Legacy(entered) => {
+        let worker = match &mut self.reader {
+            Reader::Splice(splice) => splice.beside(),
+            Reader::Prompt(prompt) => prompt.stream_mut().get_mut(),
+            Reader::Legacy(entered) => {
                 if let Some(tenant) = tenant {
                     entered.held_by(tenant);
                 }
@@ -355,8 +359,8 @@ impl Unattended {
 
     /// Loses this end if the debugger is kept then; returns whether it is.
     pub fn abandon(&mut self) -> bool {
-        match &mut self.line {
-            Ear::Legacy(entered) => entered.abandon(),
+        match &mut self.reader {
+            Reader::Legacy(entered) => entered.abandon(),
             _ => self.worker_mut().is_some_and(Worker::abandon),
         }
     }
@@ -365,23 +369,23 @@ impl Unattended {
     /// debugger, or in the middle of a message.
     pub fn into_splice(self) -> Option<(KeptSplice, StoredMessages)> {
         let is_whole = self.is_whole();
-        match self.line {
-            Ear::Splice(splice) if is_whole => Some((*splice, self.kept)),
+        match self.reader {
+            Reader::Splice(splice) if is_whole => Some((*splice, self.kept)),
             _ => None,
         }
     }
 
     /// Returns the connection and the messages since, for its next user. Nothing may be in transit, as
     /// [`is_ready`](Self::is_ready) tells.
-    pub fn into_line(self) -> (IdleConnection, StoredMessages) {
-        let line = match self.line {
-            Ear::Splice(mut splice) => {
+    pub fn into_idle(self) -> (IdleConnection, StoredMessages) {
+        let connection = match self.reader {
+            Reader::Splice(mut splice) => {
                 IdleConnection::Worker(Box::new(splice.worker_mut().moved()))
             }
-            Ear::Prompt(prompt) => IdleConnection::Prompt(prompt),
-            Ear::Legacy(entered) => IdleConnection::Legacy(entered),
+            Reader::Prompt(prompt) => IdleConnection::Prompt(prompt),
+            Reader::Legacy(entered) => IdleConnection::Legacy(entered),
         };
-        (line, self.kept)
+        (connection, self.kept)
     }
 }
 

@@ -17,8 +17,8 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
+use super::connection::DebuggerConnection;
 use super::kept::Stored;
-use super::line::DebuggerConnection;
 use super::progress::Attach;
 use super::protocol_tracker::ProtocolTracker;
 use super::{Direct, Stream, Tenant, goodbye};
@@ -30,7 +30,7 @@ use ray_relay_base::wire::tunnel::messages::ParkTerms;
 #[derive(Debug)]
 pub struct Worker {
     /// `None` once it has been left.
-    line: Option<DebuggerConnection>,
+    connection: Option<DebuggerConnection>,
 }
 
 impl Worker {
@@ -43,7 +43,7 @@ impl Worker {
     pub fn new(stream: Stream, tenant: Option<Box<dyn Tenant>>, tasks: TaskTracker) -> Self {
         let stands = stream.kept().map(|_| Box::default());
         Self {
-            line: Some(DebuggerConnection {
+            connection: Some(DebuggerConnection {
                 stream,
                 ledger: ProtocolTracker::that_knows(stands),
                 unsent: Vec::new(),
@@ -61,10 +61,10 @@ impl Worker {
     /// A connection to a debugger that an agent has kept: it is attached and configured.
     pub fn resumed(stream: Stream, tenant: Option<Box<dyn Tenant>>, tasks: TaskTracker) -> Self {
         let mut worker = Self::new(stream, tenant, tasks);
-        if let Some(line) = &mut worker.line {
-            line.ledger = ProtocolTracker::resumed();
+        if let Some(connection) = &mut worker.connection {
+            connection.ledger = ProtocolTracker::resumed();
             // Notifies the tenant.
-            line.sent(&[]);
+            connection.sent(&[]);
         }
         worker
     }
@@ -72,21 +72,21 @@ impl Worker {
     /// Moves the connection out of this value.
     pub fn moved(&mut self) -> Self {
         Self {
-            line: self.line.take(),
+            connection: self.connection.take(),
         }
     }
 
     /// Whether a keeper can hold the debugger when this end is lost, once it has [the terms](Self::keep_by).
     pub fn has_keeper(&self) -> bool {
-        self.line
+        self.connection
             .as_ref()
-            .is_some_and(|line| line.stream.has_keeper())
+            .is_some_and(|connection| connection.stream.has_keeper())
     }
 
     /// Records that another session has it, described by `tenant`, for the keeper of the connection.
     pub fn held_by(&mut self, tenant: Value) {
-        let line = self.line.as_mut();
-        if let Some(kept) = line.and_then(|line| line.stream.kept_mut()) {
+        let connection = self.connection.as_mut();
+        if let Some(kept) = connection.and_then(|connection| connection.stream.kept_mut()) {
             kept.held_by(tenant);
         }
     }
@@ -94,90 +94,91 @@ impl Worker {
     /// Sets the terms for keeping the debugger when this end is lost: with an agent in between that supports it, or
     /// with the keeper of the connection. The last terms count. Cancel safe.
     pub async fn keep_by(&mut self, keep: &ParkTerms) {
-        if let Some(line) = &mut self.line {
-            line.kept = line.stream.keep_by(keep).await;
+        if let Some(connection) = &mut self.connection {
+            connection.kept = connection.stream.keep_by(keep).await;
         }
     }
 
     /// Whether the debugger is kept when this end is lost on purpose, by an agent or the keeper of the connection.
     pub fn is_kept(&self) -> bool {
-        let beyond = |line: &DebuggerConnection| line.stream.outlives_the_end();
-        let kept =
-            |line: &DebuggerConnection| line.kept || beyond(line) && line.ledger.between_messages();
-        self.stays() && self.line.as_ref().is_some_and(kept)
+        let beyond = |connection: &DebuggerConnection| connection.stream.outlives_the_end();
+        let kept = |connection: &DebuggerConnection| {
+            connection.kept || beyond(connection) && connection.ledger.between_messages()
+        };
+        self.stays() && self.connection.as_ref().is_some_and(kept)
     }
 
     /// Whether an agent keeps the debugger, although this end may be lost by now.
     pub fn was_kept(&self) -> bool {
-        let kept = |line: &DebuggerConnection| {
-            let ledger = &line.ledger;
-            line.kept && ledger.progress.configured && !ledger.progress.disconnect
+        let kept = |connection: &DebuggerConnection| {
+            let ledger = &connection.ledger;
+            connection.kept && ledger.progress.configured && !ledger.progress.disconnect
         };
-        self.line.as_ref().is_some_and(kept)
+        self.connection.as_ref().is_some_and(kept)
     }
 
     /// Loses this end if the debugger is kept then; returns whether it is.
     pub fn abandon(&mut self) -> bool {
         let is_kept = self.is_kept();
-        if is_kept && let Some(line) = self.line.take() {
-            line.stream.leave();
+        if is_kept && let Some(connection) = self.connection.take() {
+            connection.stream.leave();
         }
         is_kept
     }
 
     /// Whether the debugger has accepted the attach, and waits to be configured or has been: it responds to requests.
     pub fn is_attached(&self) -> bool {
-        self.line
+        self.connection
             .as_ref()
-            .is_some_and(|line| line.ledger.progress.attach == Attach::Initialized)
+            .is_some_and(|connection| connection.ledger.progress.attach == Attach::Initialized)
     }
 
     /// Whether the debugger has answered `disconnect` and every other request.
     pub fn owes_nothing(&self) -> bool {
-        self.line
+        self.connection
             .as_ref()
-            .is_some_and(|line| line.ledger.owes_nothing())
+            .is_some_and(|connection| connection.ledger.owes_nothing())
     }
 
     /// Whether an expression of a client is pending.
     pub fn evaluates(&self) -> bool {
-        self.line
+        self.connection
             .as_ref()
-            .is_some_and(|line| line.ledger.progress.evaluating > 0)
+            .is_some_and(|connection| connection.ledger.progress.evaluating > 0)
     }
 
     /// Whether the client's request `seq` is an expression that may be pending.
     pub fn evaluates_request(&self, seq: u64) -> bool {
-        let line = self.line.as_ref();
-        line.is_some_and(|line| line.ledger.evaluations.contains(&seq))
+        let connection = self.connection.as_ref();
+        connection.is_some_and(|connection| connection.ledger.evaluations.contains(&seq))
     }
 
     /// Whether no request is pending.
     pub fn is_quiet(&self) -> bool {
-        self.line
+        self.connection
             .as_ref()
-            .is_some_and(|line| line.ledger.is_quiet())
+            .is_some_and(|connection| connection.ledger.is_quiet())
     }
 
     /// Whether the debugger is attached and configured and was not sent `disconnect`, so that another client could
     /// resume.
     pub fn stays(&self) -> bool {
-        self.line
+        self.connection
             .as_ref()
-            .is_some_and(|line| line.ledger.stays() && line.held.is_empty())
+            .is_some_and(|connection| connection.ledger.stays() && connection.held.is_empty())
     }
 
     /// Whether the debugger has path mappings, which it keeps after a detach.
     pub fn has_mappings(&self) -> bool {
-        self.line
+        self.connection
             .as_ref()
-            .is_some_and(|line| line.ledger.progress.mapped)
+            .is_some_and(|connection| connection.ledger.progress.mapped)
     }
 
     /// Records path mappings that are set other than by an `attach`.
     pub fn maps(&mut self) {
-        if let Some(line) = &mut self.line {
-            line.ledger.progress.mapped = true;
+        if let Some(connection) = &mut self.connection {
+            connection.ledger.progress.mapped = true;
         }
     }
 
@@ -189,30 +190,30 @@ impl Worker {
         tasks: TaskTracker,
     ) -> Self {
         let mut worker = Self::new(stream, tenant, tasks);
-        if let Some(line) = &mut worker.line {
-            line.ledger = ProtocolTracker::restored(stored);
+        if let Some(connection) = &mut worker.connection {
+            connection.ledger = ProtocolTracker::restored(stored);
             // Notifies the tenant.
-            line.sent(&[]);
+            connection.sent(&[]);
         }
         worker
     }
 
-    pub(super) fn line_mut(&mut self) -> Option<&mut DebuggerConnection> {
-        self.line.as_mut()
+    pub(super) fn connection_mut(&mut self) -> Option<&mut DebuggerConnection> {
+        self.connection.as_mut()
     }
 
     /// Starts the detach sequence, in a task of its own. Reads return the end of the stream from now on; writes are
     /// discarded.
     pub fn leave(&mut self) {
-        if let Some(mut line) = self.line.take() {
-            if line.ledger.progress.attach == Attach::No
-                && let Some(tenant) = &mut line.tenant
+        if let Some(mut connection) = self.connection.take() {
+            if connection.ledger.progress.attach == Attach::No
+                && let Some(tenant) = &mut connection.tenant
             {
                 // The debugger is not busy with its client yet: another client may come.
                 tenant.give_back();
             }
-            let (tasks, runtime) = (line.tasks.clone(), line.runtime.clone());
-            tasks.spawn_on(goodbye::say(line).in_current_span(), &runtime);
+            let (tasks, runtime) = (connection.tasks.clone(), connection.runtime.clone());
+            tasks.spawn_on(goodbye::say(connection).in_current_span(), &runtime);
         }
     }
 }
@@ -229,17 +230,17 @@ impl AsyncRead for Worker {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Some(line) = &mut self.line else {
+        let Some(connection) = &mut self.connection else {
             return Poll::Ready(Ok(()));
         };
         // Held bytes may wait to be written; reading reports a failure as well.
-        let _ = line.poll_unsent(cx);
+        let _ = connection.poll_unsent(cx);
         let before = buf.filled().len();
-        let read = ready!(Pin::new(&mut line.stream).poll_read(cx, buf));
-        line.received(&buf.filled()[before..]);
-        if line.ledger.progress.evaluating == 0 && !line.held.is_empty() {
-            line.say_held();
-            let _ = line.poll_unsent(cx);
+        let read = ready!(Pin::new(&mut connection.stream).poll_read(cx, buf));
+        connection.received(&buf.filled()[before..]);
+        if connection.ledger.progress.evaluating == 0 && !connection.held.is_empty() {
+            connection.say_held();
+            let _ = connection.poll_unsent(cx);
         }
         Poll::Ready(read)
     }
@@ -248,35 +249,44 @@ impl AsyncRead for Worker {
 /// It can be read directly; writes are always tracked.
 impl PeerStream for Worker {
     fn source(&self) -> Option<&TcpStream> {
-        let waits = |line: &&DebuggerConnection| !line.unsent.is_empty() || !line.held.is_empty();
-        let line = self.line.as_ref().filter(|line| !waits(line))?;
-        line.stream.socket()
+        let waits = |connection: &&DebuggerConnection| {
+            !connection.unsent.is_empty() || !connection.held.is_empty()
+        };
+        let connection = self
+            .connection
+            .as_ref()
+            .filter(|connection| !waits(connection))?;
+        connection.stream.socket()
     }
 
     /// Accepts no more than can be written, unlike [`poll_write`](AsyncWrite::poll_write), so that the rest of a bulk
     /// transfer is not copied.
     fn poll_pass(&mut self, cx: &mut Context<'_>, messages: &[u8]) -> Poll<io::Result<usize>> {
-        let Some(line) = &mut self.line else {
+        let Some(connection) = &mut self.connection else {
             return Poll::Ready(Ok(messages.len()));
         };
-        ready!(line.poll_unsent(cx))?;
+        ready!(connection.poll_unsent(cx))?;
         let all = messages.len();
-        let now = match line.ledger.under_way(messages) {
-            0 if line.held.is_empty() && line.ledger.up_to_goodbye(messages) == (all, all) => all,
+        let now = match connection.ledger.under_way(messages) {
+            0 if connection.held.is_empty()
+                && connection.ledger.up_to_goodbye(messages) == (all, all) =>
+            {
+                all
+            }
             0 => return Pin::new(self).poll_write(cx, messages),
             rest => rest,
         };
-        line.sends(&messages[..now]);
-        let written = ready!(Pin::new(&mut line.stream).poll_write(cx, &messages[..now]))?;
-        line.sent(&messages[..written]);
+        connection.sends(&messages[..now]);
+        let written = ready!(Pin::new(&mut connection.stream).poll_write(cx, &messages[..now]))?;
+        connection.sent(&messages[..written]);
         Poll::Ready(Ok(written))
     }
 
     fn complete(&mut self, rest: &[u8]) {
-        if let Some(line) = &mut self.line {
-            let rest = &rest[..line.ledger.under_way(rest)];
-            line.unsent.extend_from_slice(rest);
-            line.sent(rest);
+        if let Some(connection) = &mut self.connection {
+            let rest = &rest[..connection.ledger.under_way(rest)];
+            connection.unsent.extend_from_slice(rest);
+            connection.sent(rest);
         }
     }
 }
@@ -290,31 +300,31 @@ impl AsyncWrite for Worker {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let Some(line) = &mut self.line else {
+        let Some(connection) = &mut self.connection else {
             return Poll::Ready(Ok(buf.len()));
         };
-        ready!(line.poll_unsent(cx))?;
-        let (now, all) = match line.held.is_empty() {
-            true => line.ledger.up_to_goodbye(buf),
+        ready!(connection.poll_unsent(cx))?;
+        let (now, all) = match connection.held.is_empty() {
+            true => connection.ledger.up_to_goodbye(buf),
             false => (0, 0),
         };
         let (now, held) = buf[..all].split_at(now);
         if !now.is_empty() {
-            line.sends(now);
-            let written = ready!(Pin::new(&mut line.stream).poll_write(cx, now))?;
-            line.unsent.extend_from_slice(&now[written..]);
-            line.sent(now);
+            connection.sends(now);
+            let written = ready!(Pin::new(&mut connection.stream).poll_write(cx, now))?;
+            connection.unsent.extend_from_slice(&now[written..]);
+            connection.sent(now);
         }
-        line.held.extend_from_slice(held);
+        connection.held.extend_from_slice(held);
         Poll::Ready(Ok(buf.len()))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(line) = &mut self.line else {
+        let Some(connection) = &mut self.connection else {
             return Poll::Ready(Ok(()));
         };
-        ready!(line.poll_unsent(cx))?;
-        Pin::new(&mut line.stream).poll_flush(cx)
+        ready!(connection.poll_unsent(cx))?;
+        Pin::new(&mut connection.stream).poll_flush(cx)
     }
 
     /// Does nothing: a half-close would take the adapter with it. [`Self::leave`] ends the connection.

@@ -396,7 +396,7 @@ impl<'a> Park<'a> {
         } = self;
         let share = place.into_share();
         let (worker, closing) = live.part();
-        let (line, kept) = waiting.debugger.into_line();
+        let (line, kept) = waiting.debugger.into_idle();
         let handed_over = HandedOver {
             worker,
             connection: Box::new(Parked {
