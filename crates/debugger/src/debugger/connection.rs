@@ -14,7 +14,7 @@ use super::progress::Progress;
 use super::protocol_tracker::ProtocolTracker;
 use super::{Stream, Tenant};
 
-/// The state that [`goodbye`](super::goodbye) takes over.
+/// The state that [`detach`](super::detach) takes over.
 #[derive(Debug)]
 pub(super) struct DebuggerConnection {
     pub(super) stream: Stream,
@@ -77,7 +77,7 @@ impl DebuggerConnection {
     }
 
     /// Releases the held bytes.
-    pub(super) fn say_held(&mut self) {
+    pub(super) fn send_held(&mut self) {
         let held = std::mem::take(&mut self.held);
         self.ledger.sent(&held);
         self.unsent.extend_from_slice(&held);

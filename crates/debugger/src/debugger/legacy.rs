@@ -378,7 +378,7 @@ impl LegacyConnection {
             self.pending.extend_from_slice(b"c\n");
         }
         self.note();
-        let goodbye = async {
+        let closing = async {
             let mut said = BytesMut::with_capacity(READ_BYTES);
             // Unread output would turn the close into a reset, which the task does not survive.
             while self.hear(&mut said).await? > 0 {
@@ -386,7 +386,7 @@ impl LegacyConnection {
             }
             io::Result::Ok(())
         };
-        match timeout(RESUME_TIMEOUT, goodbye).await {
+        match timeout(RESUME_TIMEOUT, closing).await {
             Ok(Ok(())) => self.stream.end().await,
             Ok(Err(error)) => debug!(%error, "a legacy prompt was released"),
             Err(_) => {

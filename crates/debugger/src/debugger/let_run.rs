@@ -32,7 +32,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const FURTHER_STOP_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Attaches to the debugger behind `connected`, waits until its `threads` waiting threads have reached their stops,
-/// and detaches: all of them resume. A debugger that does not answer is left to [`super::goodbye`].
+/// and detaches: all of them resume. A debugger that does not answer is left to [`super::detach`].
 ///
 /// A thread that is released without waiting for its stop would run with a debugger attached. If it reaches its next
 /// breakpoint before the detach, it runs past it: Ray waits for no client then, and pydevd does not stop in Ray's

@@ -1,7 +1,7 @@
 //! The ledger of a conversation with a worker's debugger: its progress, derived from the traffic.
 //!
 //! Pure. [`super::worker`] passes it all bytes of both directions, in pieces of any size. The result determines the
-//! order in which the connection can be closed without harm ([`super::goodbye`]). Only two short responses and the
+//! order in which the connection can be closed without harm ([`super::detach`]). Only two short responses and the
 //! `attach` are parsed, and nothing is stored beyond the first [`MAX_STORED_BYTES`] bytes of a body in pieces.
 
 use std::ops::Range;
@@ -145,7 +145,7 @@ impl ProtocolTracker {
     /// How many bytes of `messages`, whole ones, may be sent now, and how many at all. A `disconnect` has to wait for
     /// pending evaluations, and messages behind it are dropped: a `configurationDone` there (from an editor that is
     /// stopped while it starts) ends the adapter (debugpy 1.8.22, each of six times).
-    pub(super) fn up_to_goodbye(&self, messages: &[u8]) -> (usize, usize) {
+    pub(super) fn up_to_disconnect(&self, messages: &[u8]) -> (usize, usize) {
         if self.progress.disconnect {
             return (0, 0);
         }

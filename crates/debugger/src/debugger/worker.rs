@@ -2,7 +2,7 @@
 //!
 //! debugpy's adapter does not survive a client that disconnects at the wrong moment. One that closes during `attach`,
 //! or that ends its stream right behind `disconnect`, takes the adapter with it. The task (or the worker's next
-//! breakpoint) then waits for ever (debugpy 1.8.0 to 1.8.22, seen each time). So only [`goodbye`] closes this
+//! breakpoint) then waits for ever (debugpy 1.8.0 to 1.8.22, seen each time). So only [`detach`] closes this
 //! connection: dropping a [`Worker`], at any await of any task, passes it to a task of its own that runs the detach
 //! sequence. The breakpoint stays taken until that is done.
 
@@ -21,7 +21,7 @@ use super::connection::DebuggerConnection;
 use super::kept::Stored;
 use super::progress::Attach;
 use super::protocol_tracker::ProtocolTracker;
-use super::{Direct, Stream, Tenant, goodbye};
+use super::{Direct, Stream, Tenant, detach};
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
@@ -213,7 +213,7 @@ impl Worker {
                 tenant.give_back();
             }
             let (tasks, runtime) = (connection.tasks.clone(), connection.runtime.clone());
-            tasks.spawn_on(goodbye::say(connection).in_current_span(), &runtime);
+            tasks.spawn_on(detach::run(connection).in_current_span(), &runtime);
         }
     }
 }
@@ -239,7 +239,7 @@ impl AsyncRead for Worker {
         let read = ready!(Pin::new(&mut connection.stream).poll_read(cx, buf));
         connection.received(&buf.filled()[before..]);
         if connection.ledger.progress.evaluating == 0 && !connection.held.is_empty() {
-            connection.say_held();
+            connection.send_held();
             let _ = connection.poll_unsent(cx);
         }
         Poll::Ready(read)
@@ -269,7 +269,7 @@ impl PeerStream for Worker {
         let all = messages.len();
         let now = match connection.ledger.under_way(messages) {
             0 if connection.held.is_empty()
-                && connection.ledger.up_to_goodbye(messages) == (all, all) =>
+                && connection.ledger.up_to_disconnect(messages) == (all, all) =>
             {
                 all
             }
@@ -305,7 +305,7 @@ impl AsyncWrite for Worker {
         };
         ready!(connection.poll_unsent(cx))?;
         let (now, all) = match connection.held.is_empty() {
-            true => connection.ledger.up_to_goodbye(buf),
+            true => connection.ledger.up_to_disconnect(buf),
             false => (0, 0),
         };
         let (now, held) = buf[..all].split_at(now);

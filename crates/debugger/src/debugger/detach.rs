@@ -68,9 +68,9 @@ const READ_BYTES: usize = 16 * 1024;
 ///
 /// The breakpoint is listed again when the debugger has responded. A client that takes it before the debugger has
 /// finished this session waits for that before it connects; no other client has to.
-pub(super) async fn say(connection: DebuggerConnection) {
+pub(super) async fn run(connection: DebuggerConnection) {
     // Boxed separately: the seconds of looking after a task must not hold the memory of the connection.
-    if let Some(tenant) = Box::pin(end(connection)).await {
+    if let Some(tenant) = Box::pin(end_session(connection)).await {
         tenant.look_after().await;
     }
 }
@@ -83,7 +83,7 @@ pub async fn settled() {
 }
 
 /// Ends the connection; returns the tenant whose task needs looking after.
-async fn end(mut connection: DebuggerConnection) -> Option<Box<dyn Tenant>> {
+async fn end_session(mut connection: DebuggerConnection) -> Option<Box<dyn Tenant>> {
     connection.finish().await;
     if let Some(since) = connection
         .configured
@@ -141,7 +141,7 @@ impl DebuggerConnection {
             self.request(Command::Evaluate, crate::pdb::interrupt());
             self.exchange(EVALUATION_TIMEOUT, evaluated).await;
         }
-        self.say_held();
+        self.send_held();
         if !self.ledger.progress.disconnect {
             if self.ledger.progress.attach == Attach::Initialized {
                 let answered = self.ledger.functions_answered;
@@ -186,8 +186,8 @@ impl DebuggerConnection {
                     Poll::Pending => break,
                 }
             }
-            let mut heard = true;
-            while heard && !done(ledger) && !ledger.closed {
+            let mut received = true;
+            while received && !done(ledger) && !ledger.closed {
                 // Thousands may detach at once, and none of them may hold memory while it waits.
                 let mut room = [MaybeUninit::uninit(); READ_BYTES];
                 let mut bytes = ReadBuf::uninit(&mut room);
@@ -196,11 +196,11 @@ impl DebuggerConnection {
                         ledger.received(bytes.filled());
                     }
                     Poll::Ready(_) => ledger.closed = true,
-                    Poll::Pending => heard = false,
+                    Poll::Pending => received = false,
                 }
             }
             let written = unsent.is_empty() || !takes;
-            match heard && written {
+            match received && written {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             }
