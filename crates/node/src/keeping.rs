@@ -143,13 +143,13 @@ impl ParkedDebugger {
                         _ = answer.send(Err(busy()));
                         continue;
                     }
-                    AfterWaiting::Heard(UnattendedEvent::Gone | UnattendedEvent::Closed) => "the debugger is gone",
-                    AfterWaiting::Heard(UnattendedEvent::Garbled) => "the debugger is not understood",
+                    AfterWaiting::Event(UnattendedEvent::Gone | UnattendedEvent::Closed) => "the debugger is gone",
+                    AfterWaiting::Event(UnattendedEvent::Garbled) => "the debugger is not understood",
                     AfterWaiting::Evaluates => {
                         self.waiting.debugger.interrupt().await;
                         continue;
                     }
-                    AfterWaiting::Heard(_) => continue,
+                    AfterWaiting::Event(_) => continue,
                     AfterWaiting::Expired => match self.hold.kept_with_its_task() {
                         Some(left) if self.subprocess => {
                             self.waiting.until = Instant::now() + left.min(MAX_KEEP_PERIOD);

@@ -158,8 +158,8 @@ impl Attended {
                 Self::again_of(Box::new(worker), kept)
             }
             IdleConnection::Legacy(mut entered) => {
-                let said = entered.said_meanwhile();
-                (Self::Legacy(entered), said)
+                let missed = entered.missed_output();
+                (Self::Legacy(entered), missed)
             }
         }
     }

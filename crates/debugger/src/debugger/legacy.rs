@@ -51,7 +51,7 @@ struct LegacyConnection {
     part: BytesMut,
     /// Whole lines that the prompt has not accepted; the first may be a partial one.
     pending: BytesMut,
-    said: LegacyTranscript,
+    transcript: LegacyTranscript,
     /// Whether its last line was sent, or is pending.
     leaves: bool,
 }
@@ -72,21 +72,26 @@ impl LegacySession {
         let new = AtPrompt::default();
         let at = stored.prompt.as_ref().unwrap_or(&new);
         let (cut, missed) = &stored.missed;
-        let said = LegacyTranscript {
+        let transcript = LegacyTranscript {
             question: at.question.clone(),
-            heard: true,
+            active: true,
             missed: missed.concat().into_bytes(),
             cut: *cut,
         };
-        Self::over(stream, at, said, tasks)
+        Self::over(stream, at, transcript, tasks)
     }
 
-    fn over(stream: Stream, at: &AtPrompt, said: LegacyTranscript, tasks: &TaskTracker) -> Self {
+    fn over(
+        stream: Stream,
+        at: &AtPrompt,
+        transcript: LegacyTranscript,
+        tasks: &TaskTracker,
+    ) -> Self {
         let connection = LegacyConnection {
             stream,
             part: BytesMut::new(),
             pending: (&*at.pending).into(),
-            said,
+            transcript,
             leaves: at.leaves,
         };
         Self {
@@ -104,34 +109,35 @@ impl LegacySession {
     }
 
     /// Whether it asks for a command and none is pending, so that the task is paused.
-    pub fn stands(&self) -> bool {
-        let stands =
-            |connection: &LegacyConnection| connection.pending.is_empty() && connection.said.asks();
-        self.connection.as_ref().is_some_and(stands)
+    pub fn is_paused(&self) -> bool {
+        let is_paused = |connection: &LegacyConnection| {
+            connection.pending.is_empty() && connection.transcript.asks()
+        };
+        self.connection.as_ref().is_some_and(is_paused)
     }
 
     /// The unfinished line.
     pub fn question(&self) -> &[u8] {
         self.connection
             .as_ref()
-            .map_or(&[], |connection| connection.said.question())
+            .map_or(&[], |connection| connection.transcript.question())
     }
 
     /// Whether it asks for a command.
     pub fn asks(&self) -> bool {
         self.connection
             .as_ref()
-            .is_some_and(|connection| connection.said.asks())
+            .is_some_and(|connection| connection.transcript.asks())
     }
 
     /// Takes the output of the time without a client, with the number of bytes dropped before it.
     pub fn take_missed(&mut self) -> (usize, Vec<u8>) {
-        let missed = |connection: &mut LegacyConnection| connection.said.take_missed();
+        let missed = |connection: &mut LegacyConnection| connection.transcript.take_missed();
         self.connection.as_mut().map(missed).unwrap_or_default()
     }
 
     /// The same followed by the question, as the prompt would print them.
-    pub(super) fn said_meanwhile(&mut self) -> Vec<u8> {
+    pub(super) fn missed_output(&mut self) -> Vec<u8> {
         let (cut, mut missed) = self.take_missed();
         if cut > 0 {
             let text = format!("*** {cut} bytes of output were dropped meanwhile\r\n");
@@ -150,47 +156,47 @@ impl LegacySession {
             .map_or(0, |connection| connection.pending.len())
     }
 
-    /// Queues `line`, which is whole; it is sent during [`hear`](Self::hear).
+    /// Queues `line`, which is whole; it is sent during [`receive`](Self::receive).
     pub fn say(&mut self, line: &[u8]) {
         if let Some(own) = &mut self.connection {
             own.pending.extend_from_slice(line);
-            own.said.answered();
+            own.transcript.answered();
         }
     }
 
-    /// Appends the prompt's next output to `heard`, and returns the number of bytes, 0 at its end. Sends pending lines
+    /// Appends the prompt's next output to `received`, and returns the number of bytes, 0 at its end. Sends pending lines
     /// meanwhile. Cancel safe.
     ///
     /// # Errors
     /// If the connection is gone.
-    pub async fn hear(&mut self, heard: &mut BytesMut) -> io::Result<usize> {
+    pub async fn receive(&mut self, received: &mut BytesMut) -> io::Result<usize> {
         let Some(connection) = &mut self.connection else {
             return Ok(0);
         };
-        let heard = connection.hear(heard).await;
-        self.unless_over(heard)
+        let received = connection.receive(received).await;
+        self.unless_over(received)
     }
 
     /// The same without a client: the output is stored for the next one.
     ///
     /// # Errors
     /// The same.
-    pub(crate) async fn overhear(&mut self) -> io::Result<usize> {
+    pub(crate) async fn receive_unattended(&mut self) -> io::Result<usize> {
         let Some(connection) = &mut self.connection else {
             return Ok(0);
         };
-        let mut heard = BytesMut::with_capacity(READ_BYTES);
-        let read = connection.hear(&mut heard).await;
-        connection.said.miss(&heard);
+        let mut received = BytesMut::with_capacity(READ_BYTES);
+        let read = connection.receive(&mut received).await;
+        connection.transcript.store_missed(&received);
         self.unless_over(read)
     }
 
-    /// Drops the connection if `heard` is its end.
-    fn unless_over(&mut self, heard: io::Result<usize>) -> io::Result<usize> {
-        if !matches!(heard, Ok(1..)) {
+    /// Drops the connection if `received` is its end.
+    fn unless_over(&mut self, received: io::Result<usize>) -> io::Result<usize> {
+        if !matches!(received, Ok(1..)) {
             self.connection = None;
         }
-        heard
+        received
     }
 
     /// In an agent, accepts `bytes`, split anywhere. A line is sent only when it is complete: half a line of a lost
@@ -206,12 +212,12 @@ impl LegacySession {
         let Some(connection) = &mut self.connection else {
             return Poll::Ready(Ok(bytes.len()));
         };
-        connection.poll_say(cx)?;
+        connection.poll_send(cx)?;
         if !connection.pending.is_empty() {
             return Poll::Pending;
         }
         connection.take(bytes);
-        connection.poll_say(cx)?;
+        connection.poll_send(cx)?;
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -304,33 +310,33 @@ impl AsyncRead for LegacyConnection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.poll_say(cx)?;
+        self.poll_send(cx)?;
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        self.said.hear(&buf.filled()[before..]);
+        self.transcript.record_output(&buf.filled()[before..]);
         self.note();
         Poll::Ready(Ok(()))
     }
 }
 
 impl LegacyConnection {
-    async fn hear(&mut self, heard: &mut BytesMut) -> io::Result<usize> {
-        poll_fn(|cx| poll_read_buf(Pin::new(&mut *self), cx, heard)).await
+    async fn receive(&mut self, received: &mut BytesMut) -> io::Result<usize> {
+        poll_fn(|cx| poll_read_buf(Pin::new(&mut *self), cx, received)).await
     }
 
     /// Sends as much of the pending lines as possible.
-    fn poll_say(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let mut said = Ok(());
-        while said.is_ok() && !self.pending.is_empty() {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let mut result = Ok(());
+        while result.is_ok() && !self.pending.is_empty() {
             match Pin::new(&mut self.stream).poll_write(cx, &self.pending) {
-                Poll::Ready(Ok(0)) => said = Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(0)) => result = Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(Ok(written)) => self.pending.advance(written),
-                Poll::Ready(Err(why)) => said = Err(why),
+                Poll::Ready(Err(why)) => result = Err(why),
                 Poll::Pending => break,
             }
         }
         self.note();
-        said
+        result
     }
 
     /// Queues the lines that `bytes` complete.
@@ -343,11 +349,11 @@ impl LegacyConnection {
             None => return,
         };
         self.pending.extend_from_slice(&whole);
-        self.said.answered();
+        self.transcript.answered();
     }
 
     /// Pending lines that another process is to send.
-    fn unsaid(&self) -> &[u8] {
+    fn unsent(&self) -> &[u8] {
         let most = &self.pending[..self.pending.len().min(MAX_PENDING_BYTES)];
         let whole = memchr::memrchr(b'\n', most);
         &most[..whole.map_or(0, |end| end + 1)]
@@ -356,15 +362,19 @@ impl LegacyConnection {
     /// The state for another process.
     fn at(&self) -> AtPrompt {
         AtPrompt {
-            question: self.said.noted().into(),
-            pending: self.unsaid().into(),
+            question: self.transcript.stored_question().into(),
+            pending: self.unsent().into(),
             leaves: self.leaves,
         }
     }
 
     /// Stores the state, if the connection is kept.
     fn note(&mut self) {
-        let at = (self.said.noted(), self.unsaid(), self.leaves);
+        let at = (
+            self.transcript.stored_question(),
+            self.unsent(),
+            self.leaves,
+        );
         if self.stream.kept().is_some_and(|kept| !kept.is_at(at)) {
             let at = self.at();
             if let Some(kept) = self.stream.kept_mut() {
@@ -379,10 +389,10 @@ impl LegacyConnection {
         }
         self.note();
         let closing = async {
-            let mut said = BytesMut::with_capacity(READ_BYTES);
+            let mut output = BytesMut::with_capacity(READ_BYTES);
             // Unread output would turn the close into a reset, which the task does not survive.
-            while self.hear(&mut said).await? > 0 {
-                said.clear();
+            while self.receive(&mut output).await? > 0 {
+                output.clear();
             }
             io::Result::Ok(())
         };
@@ -404,7 +414,7 @@ pub(crate) struct LegacyTranscript {
     /// The unfinished line: its question, to be repeated if a line did not reach it.
     question: Vec<u8>,
     /// Whether it has printed something, or received a line.
-    heard: bool,
+    active: bool,
     /// The output without a client.
     missed: Vec<u8>,
     /// Number of bytes dropped before that.
@@ -423,8 +433,8 @@ impl LegacyTranscript {
     }
 
     /// The question for another process. The first output may be lost with this one, and then it asks for a command.
-    fn noted(&self) -> &[u8] {
-        match self.heard {
+    fn stored_question(&self) -> &[u8] {
+        match self.active {
             true => &self.question,
             false => PROMPT.as_bytes(),
         }
@@ -433,19 +443,19 @@ impl LegacyTranscript {
     /// Records a sent line: there is no question until the next output.
     fn answered(&mut self) {
         self.question.clear();
-        self.heard = true;
+        self.active = true;
     }
 
     /// Records output.
-    fn hear(&mut self, said: &[u8]) {
-        self.heard |= !said.is_empty();
-        let line = said.iter().rposition(|byte| *byte == b'\n');
+    fn record_output(&mut self, output: &[u8]) {
+        self.active |= !output.is_empty();
+        let line = output.iter().rposition(|byte| *byte == b'\n');
         let begun = match line {
             Some(end) => {
                 self.question.clear();
-                &said[end + 1..]
+                &output[end + 1..]
             }
-            None => said,
+            None => output,
         };
         self.question.extend_from_slice(begun);
         if self.question.len() > MAX_PROMPT_BYTES {
@@ -454,8 +464,8 @@ impl LegacyTranscript {
     }
 
     /// Stores output without a client, at most the last [`MAX_STORED_BYTES`] bytes.
-    fn miss(&mut self, said: &[u8]) {
-        self.missed.extend_from_slice(said);
+    fn store_missed(&mut self, output: &[u8]) {
+        self.missed.extend_from_slice(output);
         let over = self.missed.len().saturating_sub(MAX_STORED_BYTES);
         self.missed.drain(..over);
         self.cut += over;

@@ -204,10 +204,10 @@ fn refused(message: &Incoming, seq: i64) -> Result<(), String> {
     if !message.answers(seq) || message.success {
         return Ok(());
     }
-    let said = message.message.as_deref().unwrap_or_default();
-    Err(match said.contains("already being debugged") {
+    let reason = message.message.as_deref().unwrap_or_default();
+    Err(match reason.contains("already being debugged") {
         true => "a client that bypasses this relay debugs it".to_owned(),
-        false => shortened(said, 200),
+        false => shortened(reason, 200),
     })
 }
 

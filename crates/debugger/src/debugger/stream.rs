@@ -118,8 +118,8 @@ impl Stream {
             }
             Self::Tunnel(tunnel) if tunnel.keeps() => {
                 // If this fails, the stream is about to break.
-                let said = timeout(SEND_TIMEOUT, tunnel.say(written(keep))).await;
-                matches!(said, Ok(Ok(())))
+                let sent = timeout(SEND_TIMEOUT, tunnel.say(written(keep))).await;
+                matches!(sent, Ok(Ok(())))
             }
             Self::Tunnel(_) => false,
         }

@@ -193,7 +193,7 @@ impl Unattended {
                 Err(_) if prompt.stream().get_ref().was_kept() => UnattendedEvent::Closed,
                 Err(_) => UnattendedEvent::Gone,
             },
-            Reader::Legacy(entered) => match entered.overhear().await {
+            Reader::Legacy(entered) => match entered.receive_unattended().await {
                 Ok(1..) => UnattendedEvent::Nothing,
                 // It closed by itself.
                 Ok(0) | Err(_) => UnattendedEvent::Closed,
@@ -302,7 +302,7 @@ impl Unattended {
         let answered = async {
             while value.is_none() || !self.is_whole() {
                 match self.next().await {
-                    UnattendedEvent::Value(told) => value = Some(told),
+                    UnattendedEvent::Value(result) => value = Some(result),
                     UnattendedEvent::Gone | UnattendedEvent::Closed | UnattendedEvent::Garbled => {
                         return;
                     }

@@ -41,7 +41,7 @@ struct WaitRequest<W> {
 /// The result of waiting.
 pub enum AfterWaiting<W> {
     /// The debugger has sent something.
-    Heard(UnattendedEvent),
+    Event(UnattendedEvent),
     /// This client can resume it now.
     Ready(W),
     /// This client is refused: the debugger is still busy.
@@ -96,7 +96,7 @@ impl<W> Waiting<W> {
             tokio::select! {
                 biased;
                 () = sleep_until(self.until) => return AfterWaiting::Expired,
-                heard = self.debugger.next() => return AfterWaiting::Heard(heard),
+                event = self.debugger.next() => return AfterWaiting::Event(event),
                 () = sleep_until(interrupt_at), if self.interrupt_at.is_some() => {
                     self.interrupt_at = None;
                     return AfterWaiting::Evaluates;
@@ -105,7 +105,7 @@ impl<W> Waiting<W> {
             }
             // The end of an expression is a response to the lost client, which is no event.
             if evaluates && !self.debugger.evaluates() {
-                return AfterWaiting::Heard(UnattendedEvent::Nothing);
+                return AfterWaiting::Event(UnattendedEvent::Nothing);
             }
         }
     }

@@ -127,11 +127,11 @@ impl KeeperProcess {
             return Err(io::ErrorKind::NotConnected.into());
         }
         let (written, given) = oneshot::channel();
-        let said = [
+        let messages = [
             (KeeperMessage::Debugger { key: *key }, connection, None),
             (KeeperMessage::Record { key: *key }, record, Some(written)),
         ];
-        for (message, descriptor, written) in said {
+        for (message, descriptor, written) in messages {
             let request = KeeperRequest {
                 message,
                 descriptor: Some(descriptor.try_clone_to_owned()?),

@@ -88,12 +88,12 @@ impl ServiceManager {
         }
         // If the peer closes, removing the entry and its record is up to us.
         let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={NAME_PREFIX}{}", key.digits());
-        let said = send(&self.notify, text.as_bytes(), &[connection, record]);
-        if said.is_err() {
+        let sent = send(&self.notify, text.as_bytes(), &[connection, record]);
+        if sent.is_err() {
             self.kept
                 .fetch_sub(DESCRIPTORS_PER_CONNECTION, Ordering::Relaxed);
         }
-        said.map(|_| ())
+        sent.map(|_| ())
     }
 
     pub(super) fn remove(&self, key: &KeepKey) {

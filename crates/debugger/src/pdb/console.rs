@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::output::told;
+use super::output::rendered;
 use super::probe::{self, ProbeAnswer};
 
 /// The expression that evaluates `text`, or runs it as a `statement`, for a debugger with another client attached.
@@ -18,5 +18,8 @@ pub fn expression(text: &str, statement: bool, limit: usize) -> String {
 pub fn answer(result: &str, limit: usize) -> Option<(String, Option<u32>)> {
     let answer: ProbeAnswer = probe::answer(result)?;
     let rank = answer.rank;
-    answer.text.is_some().then(|| (told(&answer, limit), rank))
+    answer
+        .text
+        .is_some()
+        .then(|| (rendered(&answer, limit), rank))
 }

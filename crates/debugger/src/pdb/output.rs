@@ -52,7 +52,7 @@ impl Piece {
 }
 
 /// Formats the probe's answer to an expression or a statement, of which at most `limit` characters were requested.
-pub(super) fn told(answer: &ProbeAnswer, limit: usize) -> String {
+pub(super) fn rendered(answer: &ProbeAnswer, limit: usize) -> String {
     let mut text = escaped(answer.text.as_deref().unwrap_or_default());
     if answer.total > limit as u64 {
         text.truncate(text.trim_end().len());

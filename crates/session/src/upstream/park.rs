@@ -285,7 +285,7 @@ impl<'a> Park<'a> {
                             return ParkEnding::HandedOver(taker);
                         }
                     }
-                    AfterWaiting::Heard(UnattendedEvent::Value(value)) => {
+                    AfterWaiting::Event(UnattendedEvent::Value(value)) => {
                         if let Some(looking) = looking.take() {
                             // By this the cluster session asks for the rank alone.
                             let told = value.as_deref().ok();
@@ -296,7 +296,7 @@ impl<'a> Park<'a> {
                             looking.done(value, &self.live.capture);
                         }
                     }
-                    AfterWaiting::Heard(heard) => {
+                    AfterWaiting::Event(heard) => {
                         if let Some(outcome) = self.on_heard(heard).await {
                             return ParkEnding::By(outcome);
                         }

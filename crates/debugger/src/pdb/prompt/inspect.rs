@@ -47,7 +47,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     pub async fn rank(&mut self) -> Result<Option<u32>, Lost> {
         let asked = timeout(REQUEST_TIMEOUT, self.probe(&json!({"op": "ranks"}))).await;
         let answer: Option<ProbeAnswer> = asked.map_or(Ok(None), if_any)?;
-        Ok(answer.and_then(|said| said.rank))
+        Ok(answer.and_then(|answer| answer.rank))
     }
 
     pub(super) async fn where_(&mut self) -> Result<(), Lost> {

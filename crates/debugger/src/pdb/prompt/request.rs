@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::Prompt;
 use crate::pdb::error::{Lost, PdbError};
-use crate::pdb::output::{Piece, cut, told};
+use crate::pdb::output::{Piece, cut, rendered};
 use crate::pdb::probe::{self, ProbeAnswer};
 use crate::pdb::wire::PromptMessage;
 use ray_relay_base::wire::dap::message::{result_of, tells_task_end};
@@ -186,7 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
         let answer: ProbeAnswer = self.probe(&ask).await?;
         self.failed |= answer.failed;
-        self.say(told(&answer, self.limit)).await;
+        self.say(rendered(&answer, self.limit)).await;
         Ok(())
     }
 }
