@@ -221,11 +221,11 @@ impl Worker {
             let Some(connection) = self.connection_mut() else {
                 return Err(io::ErrorKind::NotConnected.into());
             };
-            let (left, part) = connection.ledger.rest();
-            if left == 0 {
+            let (remaining, part) = connection.ledger.rest();
+            if remaining == 0 {
                 return Ok(part.to_vec());
             }
-            let now = left.min(READ_BYTES);
+            let now = remaining.min(READ_BYTES);
             if self.read(&mut room[..now]).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -244,7 +244,7 @@ impl Worker {
             return Poll::Ready(Ok(bytes.len()));
         };
         ready!(connection.poll_unsent(cx))?;
-        let mut taken = bytes.len();
+        let mut accepted = bytes.len();
         if connection.part.is_empty() {
             let whole = &bytes[..connection.ledger.whole(bytes)];
             if !whole.is_empty() {
@@ -253,14 +253,14 @@ impl Worker {
                 return Poll::Ready(Ok(written));
             }
         } else {
-            taken = connection.ledger.under_way(bytes);
+            accepted = connection.ledger.under_way(bytes);
         }
-        connection.part.extend_from_slice(&bytes[..taken]);
-        connection.sent(&bytes[..taken]);
+        connection.part.extend_from_slice(&bytes[..accepted]);
+        connection.sent(&bytes[..accepted]);
         if connection.ledger.between_messages() || connection.part.len() > MAX_BUFFERED_BYTES {
             connection.unsent = std::mem::take(&mut connection.part);
         }
-        Poll::Ready(Ok(taken))
+        Poll::Ready(Ok(accepted))
     }
 
     /// Discards a partial message whose rest will never come.

@@ -283,7 +283,7 @@ impl ProtocolTracker {
     /// The rest of the debugger's current message: its number of bytes, or the received part of a header.
     pub(super) fn rest(&self) -> (usize, &[u8]) {
         match self.received.body {
-            Some((_, left)) => (left, &[]),
+            Some((_, remaining)) => (remaining, &[]),
             None => (0, &self.received.part),
         }
     }
@@ -351,8 +351,8 @@ impl FrameSplitter {
     }
 
     fn under_way(&self, next: &[u8]) -> usize {
-        let left = match self.body {
-            Some((_, left)) => left,
+        let remaining = match self.body {
+            Some((_, remaining)) => remaining,
             None if self.part.is_empty() => 0,
             None => {
                 let more = &next[..next.len().min(MAX_HEADER_BYTES)];
@@ -363,7 +363,7 @@ impl FrameSplitter {
                 }
             }
         };
-        left.min(next.len())
+        remaining.min(next.len())
     }
 
     /// Calls `see` with each body that ends in `bytes` (all of it, or its first [`MAX_STORED_BYTES`] bytes) and its length.
@@ -372,13 +372,13 @@ impl FrameSplitter {
             return Err(NotDap);
         }
         while !bytes.is_empty() {
-            let Some((length, left)) = self.body else {
+            let Some((length, remaining)) = self.body else {
                 bytes = self.header(bytes)?;
                 continue;
             };
-            let now = left.min(bytes.len());
+            let now = remaining.min(bytes.len());
             let (here, rest) = bytes.split_at(now);
-            if left == now {
+            if remaining == now {
                 match self.part.is_empty() && now == length {
                     true => see(here, length),
                     false => {
@@ -391,7 +391,7 @@ impl FrameSplitter {
                 self.body = None;
             } else {
                 self.keep(here);
-                self.body = Some((length, left - now));
+                self.body = Some((length, remaining - now));
             }
             bytes = rest;
         }

@@ -37,7 +37,7 @@ pub struct Unattended {
     /// Its messages since; those of the legacy debugger are stored in its connection.
     kept: StoredMessages,
     /// The relay's own pending request.
-    asked: UnattendedRequest,
+    pending: PendingRequest,
 }
 
 /// How the debugger's messages are read.
@@ -115,9 +115,9 @@ impl UnattendedEvent {
 
 /// The pending request to a debugger, by its number.
 #[derive(Debug, Default)]
-struct UnattendedRequest(Option<i64>);
+struct PendingRequest(Option<i64>);
 
-impl UnattendedRequest {
+impl PendingRequest {
     /// The event for the message with this body, if it is the response; `None`: it is not.
     fn answered(&mut self, body: &[u8]) -> Option<UnattendedEvent> {
         let seq = self.0?;
@@ -152,11 +152,11 @@ impl Unattended {
     }
 
     fn by(reader: Reader, kept: StoredMessages) -> Self {
-        let asked = UnattendedRequest::default();
+        let pending = PendingRequest::default();
         Self {
             reader,
             kept,
-            asked,
+            pending,
         }
     }
 
@@ -202,7 +202,7 @@ impl Unattended {
     }
 
     fn on_message(&mut self, body: &[u8]) -> UnattendedEvent {
-        if let Some(value) = self.asked.answered(body) {
+        if let Some(value) = self.pending.answered(body) {
             return value;
         }
         match self.kept.take(body) {
@@ -262,13 +262,13 @@ impl Unattended {
                 let evaluate = Command::Evaluate.as_str().as_bytes();
                 splice.capture_answers(Side::Worker, evaluate);
                 splice.insert_body(Side::Worker, request.as_bytes());
-                self.asked = UnattendedRequest(Some(OWN_SEQ));
+                self.pending = PendingRequest(Some(OWN_SEQ));
                 true
             }
             Reader::Prompt(prompt) => {
                 let sent = timeout(SEND_TIMEOUT, prompt.evaluate(arguments)).await;
                 let Ok(Ok(seq)) = sent else { return false };
-                self.asked = UnattendedRequest(i64::try_from(seq).ok());
+                self.pending = PendingRequest(i64::try_from(seq).ok());
                 true
             }
             Reader::Legacy(_) => false,

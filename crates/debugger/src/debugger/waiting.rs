@@ -25,7 +25,7 @@ pub struct Waiting<W> {
     pub debugger: Unattended,
     /// End of its time.
     pub until: Instant,
-    wanted: Option<WaitRequest<W>>,
+    request: Option<WaitRequest<W>>,
     /// When a running expression is interrupted.
     interrupt_at: Option<Instant>,
 }
@@ -33,7 +33,7 @@ pub struct Waiting<W> {
 /// A client that wants to resume it, its kind, and its deadline.
 #[derive(Debug)]
 struct WaitRequest<W> {
-    who: W,
+    client: W,
     taker: Taker,
     until: Instant,
 }
@@ -58,41 +58,47 @@ impl<W> Waiting<W> {
         Self {
             debugger,
             until,
-            wanted: None,
+            request: None,
             interrupt_at: Some(Instant::now() + INTERRUPT_AFTER),
         }
     }
 
-    /// Registers `who`, which wants to resume it as `taker`.
+    /// Registers `client`, which wants to resume it as `taker`.
     ///
     /// # Errors
-    /// `who`, if another client is registered.
-    pub fn want(&mut self, taker: Taker, who: W) -> Result<(), W> {
-        if self.wanted.is_some() {
-            return Err(who);
+    /// `client`, if another client is registered.
+    pub fn register(&mut self, taker: Taker, client: W) -> Result<(), W> {
+        if self.request.is_some() {
+            return Err(client);
         }
         let until = Instant::now() + BUSY_TIMEOUT;
         self.interrupt_at = self.interrupt_at.map(|_| Instant::now());
-        self.wanted = Some(WaitRequest { who, taker, until });
+        self.request = Some(WaitRequest {
+            client,
+            taker,
+            until,
+        });
         Ok(())
     }
 
     /// Waits for the next result. Cancel safe.
     pub async fn next(&mut self) -> AfterWaiting<W> {
         loop {
-            match self.wanted.take() {
+            match self.request.take() {
                 Some(ready) if self.debugger.is_ready(ready.taker) => {
-                    return AfterWaiting::Ready(ready.who);
+                    return AfterWaiting::Ready(ready.client);
                 }
-                Some(late) if late.until <= Instant::now() => return AfterWaiting::Busy(late.who),
-                waiting => self.wanted = waiting,
+                Some(late) if late.until <= Instant::now() => {
+                    return AfterWaiting::Busy(late.client);
+                }
+                waiting => self.request = waiting,
             }
             let evaluates = self.debugger.evaluates();
             if !evaluates {
                 self.interrupt_at = None;
             }
-            let look = Instant::now() + POLL_INTERVAL;
-            let interrupt_at = self.interrupt_at.unwrap_or(look);
+            let poll_at = Instant::now() + POLL_INTERVAL;
+            let interrupt_at = self.interrupt_at.unwrap_or(poll_at);
             tokio::select! {
                 biased;
                 () = sleep_until(self.until) => return AfterWaiting::Expired,
@@ -101,7 +107,7 @@ impl<W> Waiting<W> {
                     self.interrupt_at = None;
                     return AfterWaiting::Evaluates;
                 }
-                () = sleep_until(look), if self.wanted.is_some() || evaluates => {}
+                () = sleep_until(poll_at), if self.request.is_some() || evaluates => {}
             }
             // The end of an expression is a response to the lost client, which is no event.
             if evaluates && !self.debugger.evaluates() {

@@ -67,7 +67,7 @@ enum Store {
 
 /// A connection that another process has left, and its record.
 #[derive(Debug)]
-pub struct LeftConnection {
+pub struct UnclaimedConnection {
     /// The connection.
     pub connection: OwnedFd,
     /// Its record, as its last owner wrote it.
@@ -95,7 +95,7 @@ impl Keeper {
     pub async fn open(
         path: Option<&Path>,
         passed: &mut PassedDescriptors,
-    ) -> Result<Option<(Arc<Self>, Vec<LeftConnection>)>, Error> {
+    ) -> Result<Option<(Arc<Self>, Vec<UnclaimedConnection>)>, Error> {
         let (store, kept) = match path {
             Some(path) => {
                 let (process, kept) = KeeperProcess::dial(path).await?;
@@ -107,10 +107,10 @@ impl Keeper {
             },
         };
         let keeper = Arc::new(Self(store));
-        let left = kept.into_iter();
-        let left = left.filter_map(|kept| LeftConnection::new(&keeper, kept).ok());
-        let left = left.collect();
-        Ok(Some((keeper, left)))
+        let unclaimed = kept.into_iter();
+        let unclaimed = unclaimed.filter_map(|kept| UnclaimedConnection::new(&keeper, kept).ok());
+        let unclaimed = unclaimed.collect();
+        Ok(Some((keeper, unclaimed)))
     }
 
     /// Whether the service manager has a descriptor store.
@@ -119,7 +119,7 @@ impl Keeper {
     }
 
     /// Runs the link with the keeper; `leave` receives connections that another process leaves from now on.
-    pub async fn run(self: Arc<Self>, leave: mpsc::Sender<LeftConnection>) {
+    pub async fn run(self: Arc<Self>, leave: mpsc::Sender<UnclaimedConnection>) {
         match &self.0 {
             Store::ServiceManager(_) => std::future::pending().await,
             Store::Process(process) => process.run(&self, leave).await,
@@ -157,7 +157,7 @@ impl Keeper {
     }
 }
 
-impl LeftConnection {
+impl UnclaimedConnection {
     fn new(keeper: &Arc<Keeper>, (key, connection, record): KeptPair) -> io::Result<Self> {
         let (record, bytes) = match Record::read(record) {
             Ok(read) => read,

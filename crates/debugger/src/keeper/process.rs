@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::messages::{KeepKey, KeeperMessage, KeptPair, PROTOCOL};
-use super::{Error, Keeper, LeftConnection};
+use super::{Error, Keeper, UnclaimedConnection};
 use ray_relay_base::wire::backoff::Backoff;
 use ray_relay_base::wire::descriptors::{MessageReader, MessageWriter, channel};
 use ray_relay_base::wire::own_socket;
@@ -153,7 +153,7 @@ impl KeeperProcess {
     }
 
     /// Runs the link with the keeper, and reconnects whenever that is lost.
-    pub(super) async fn run(&self, keeper: &Arc<Keeper>, leave: mpsc::Sender<LeftConnection>) {
+    pub(super) async fn run(&self, keeper: &Arc<Keeper>, leave: mpsc::Sender<UnclaimedConnection>) {
         let Some((mut to_write, first)) = self.begins.lock().take() else {
             return std::future::pending().await;
         };
@@ -173,8 +173,8 @@ impl KeeperProcess {
                 info!("a keeper is there again: sessions from now on outlive this process");
                 backoff.reset();
                 for kept in kept {
-                    let left = LeftConnection::new(keeper, kept);
-                    _ = left.map(|left| leave.try_send(left));
+                    let unclaimed = UnclaimedConnection::new(keeper, kept);
+                    _ = unclaimed.map(|unclaimed| leave.try_send(unclaimed));
                 }
                 link = Some(again);
             }
@@ -226,7 +226,7 @@ async fn linked(
     keeper: &Arc<Keeper>,
     link: KeeperLink,
     to_write: &mut mpsc::Receiver<KeeperRequest>,
-    leave: &mpsc::Sender<LeftConnection>,
+    leave: &mpsc::Sender<UnclaimedConnection>,
 ) -> io::Error {
     let KeeperLink {
         mut incoming,
@@ -237,7 +237,8 @@ async fn linked(
             match incoming.next().await {
                 // If there are too many, the slot that is dropped here removes it.
                 Ok(Some(kept)) => {
-                    _ = LeftConnection::new(keeper, kept).map(|left| leave.try_send(left))
+                    _ = UnclaimedConnection::new(keeper, kept)
+                        .map(|unclaimed| leave.try_send(unclaimed))
                 }
                 Ok(None) => {}
                 Err(why) => return why,

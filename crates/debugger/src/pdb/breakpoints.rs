@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use ray_relay_base::wire::dap::reattach::LeftBreakpoints;
+use ray_relay_base::wire::dap::reattach::StoredBreakpoints;
 
 const MAX_BREAKPOINTS: usize = 1000;
 
@@ -83,8 +83,8 @@ pub struct Hit {
 impl PromptBreakpoints {
     /// Adopts those of a previous client: the list that a prompt has [written](Self::written), and others in its
     /// debugger.
-    pub(crate) fn adopted(left: LeftBreakpoints) -> Self {
-        let list = left.list.as_deref().map(serde_json::from_str);
+    pub(crate) fn adopted(stored: StoredBreakpoints) -> Self {
+        let list = stored.list.as_deref().map(serde_json::from_str);
         let mut all: Vec<PromptBreakpoint> = list.and_then(Result::ok).unwrap_or_default();
         // A worker can send anything.
         all.retain(|one| (1..=MAX_NUMBER).contains(&one.number));
@@ -93,7 +93,7 @@ impl PromptBreakpoints {
         all.truncate(MAX_BREAKPOINTS);
         let last = all.last().map_or(0, |one| one.number);
         let mut table = Self { all, last };
-        for (file, line, condition) in left.lines {
+        for (file, line, condition) in stored.lines {
             let known = |one: &PromptBreakpoint| one.file == file && one.stop == line;
             if !table.all.iter().any(known) {
                 table.add(PromptBreakpoint {

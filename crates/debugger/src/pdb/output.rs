@@ -27,8 +27,8 @@ impl Piece {
         };
         let mut from = 0;
         std::iter::from_fn(move || {
-            let left = text.len() - from;
-            let part = match left {
+            let remaining = text.len() - from;
+            let part = match remaining {
                 0 => return None,
                 1..=MAX_PIECE_BYTES if from == 0 => std::mem::take(&mut text),
                 // A copy, which does not keep the memory of the whole.

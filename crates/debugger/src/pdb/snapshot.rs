@@ -263,10 +263,10 @@ async fn ask<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let asked = wire.send(command, arguments).await?;
+    let seq = wire.send(command, arguments).await?;
     loop {
         if let PromptMessage::Answer { to, body, .. } = wire.read().await?
-            && to == asked
+            && to == seq
         {
             return body.map_err(PromptError::Refused);
         }

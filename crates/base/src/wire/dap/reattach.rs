@@ -21,7 +21,7 @@ pub enum Before {
 
 /// The previous client's breakpoints.
 #[derive(Debug, Default, Deserialize)]
-pub struct LeftBreakpoints {
+pub struct StoredBreakpoints {
     /// The list of a prompt, in the prompt's own format.
     pub list: Option<String>,
     /// Path in the worker, line and condition of each breakpoint in the debugger.
@@ -38,8 +38,8 @@ pub fn attach(arguments: &Value, before: Before) -> String {
     expression(&json!({"op": op, "arguments": arguments}))
 }
 
-/// An expression whose value is [`LeftBreakpoints`]. debugpy 1.8.0 returns no value without a frame.
-pub fn left() -> String {
+/// An expression whose value is [`StoredBreakpoints`]. debugpy 1.8.0 returns no value without a frame.
+pub fn stored_breakpoints() -> String {
     expression(&json!({"op": "left"}))
 }
 

@@ -281,10 +281,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let Mode::Commands { number, lines } = &mut self.mode else {
             return;
         };
-        let mut left = Some(line);
-        while let Some(line) = left {
+        let mut remaining = Some(line);
+        while let Some(line) = remaining {
             let (first, rest) = grammar::first(line);
-            left = rest;
+            remaining = rest;
             let first = first.trim();
             let ends = first == "end" || (!first.is_empty() && resumes(&parse(first)));
             if !first.is_empty() && first != "end" && lines.len() < MAX_COMMANDS {

@@ -45,8 +45,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// # Errors
     /// The connection is lost.
     pub async fn rank(&mut self) -> Result<Option<u32>, Lost> {
-        let asked = timeout(REQUEST_TIMEOUT, self.probe(&json!({"op": "ranks"}))).await;
-        let answer: Option<ProbeAnswer> = asked.map_or(Ok(None), if_any)?;
+        let answer = timeout(REQUEST_TIMEOUT, self.probe(&json!({"op": "ranks"}))).await;
+        let answer: Option<ProbeAnswer> = answer.map_or(Ok(None), if_any)?;
         Ok(answer.and_then(|answer| answer.rank))
     }
 

@@ -11,7 +11,7 @@ use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::probe;
 use ray_relay_base::wire::dap::message::result_of;
 use ray_relay_base::wire::dap::names::Command;
-use ray_relay_base::wire::dap::reattach::{self, Before, LeftBreakpoints};
+use ray_relay_base::wire::dap::reattach::{self, Before, StoredBreakpoints};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// Makes a debugger to which an editor has attached apply the arguments of a prompt's `attach`.
@@ -24,11 +24,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     /// Adopts the breakpoints of the previous client, and sets them in the debugger under this prompt's file names.
     pub(super) async fn adopt_breakpoints(&mut self) -> Result<(), Lost> {
-        let Some(answer) = if_any(self.in_debugger(reattach::left()).await)? else {
+        let Some(answer) = if_any(self.in_debugger(reattach::stored_breakpoints()).await)? else {
             return Ok(());
         };
-        let left = serde_json::from_value::<LeftBreakpoints>(answer).unwrap_or_default();
-        self.table = PromptBreakpoints::adopted(left);
+        let stored = serde_json::from_value::<StoredBreakpoints>(answer).unwrap_or_default();
+        self.table = PromptBreakpoints::adopted(stored);
         for file in self.table.files() {
             self.send_breakpoints(&file, &[]).await?;
         }

@@ -186,7 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 self.error(&format!("Jump failed: {sentence}")).await;
                 return Ok(());
             }
-            asked => asked?,
+            answer => answer?,
         };
         if let Some(stop) = self.next_stop().await? {
             self.load_stack(&stop).await?;
@@ -433,8 +433,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             self.thread = thread;
         }
         self.raised = stop.reason == "exception";
-        let asked = json!({"threadId": self.thread, "startFrame": 0, "levels": MAX_FRAMES});
-        let body = match self.ask_soon(Command::StackTrace, asked).await {
+        let arguments = json!({"threadId": self.thread, "startFrame": 0, "levels": MAX_FRAMES});
+        let body = match self.ask_soon(Command::StackTrace, arguments).await {
             Ok(body) => body,
             Err(failure) => {
                 self.stack.clear();

@@ -31,7 +31,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut wire = Wire::new(stream, account);
-    let asked = timeout(patience, async {
+    let rank = timeout(patience, async {
         attach(&mut wire, client, None).await?;
         let text = expression("None", false, VALUE_LIMIT);
         let evaluate = json!({"expression": text, "context": "clipboard"});
@@ -40,5 +40,5 @@ where
     })
     .await;
     leave(wire).await;
-    asked.unwrap_or(Err(PromptError::NoStop))
+    rank.unwrap_or(Err(PromptError::NoStop))
 }

@@ -15,7 +15,7 @@ use ray_relay_base::wire::dap::message::{event, request};
 use ray_relay_base::wire::dap::stored_messages::MAX_STORED_BYTES;
 use ray_relay_debugger::debugger::kept::Stored;
 use ray_relay_debugger::keeper::testing::{self, KeeperPlace, KeptRelay};
-use ray_relay_debugger::keeper::{self, LeftConnection};
+use ray_relay_debugger::keeper::{self, UnclaimedConnection};
 use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_session::session::authorise;
 use ray_relay_session::session::state::SessionState;
@@ -380,7 +380,7 @@ async fn left_behind(beside: BesideKeeper, person: Person) -> (BesideNext, Store
 
 /// Everything that has to live for the connection to stay open.
 struct BesideNext {
-    _left: LeftConnection,
+    _left: UnclaimedConnection,
     _next: KeptRelay,
     _before: (
         Relay,
