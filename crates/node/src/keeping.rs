@@ -90,7 +90,7 @@ impl ParkedDebugger {
             Ok(asks) => asks,
             Err(most) => {
                 info!(%most, "a worker whose relay is lost is not kept, and its task runs on");
-                let (debugger, _) = Attended::again(debugger);
+                let (debugger, _) = Attended::for_next_client(debugger);
                 return Err(left_over(debugger, hold, leaving));
             }
         };
@@ -183,7 +183,7 @@ impl ParkedDebugger {
             leaving,
             ..
         } = self;
-        let (debugger, missed) = Attended::again(waiting.debugger);
+        let (debugger, missed) = Attended::for_next_client(waiting.debugger);
         let tenure = WorkerHandle {
             debugger,
             hold,

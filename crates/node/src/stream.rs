@@ -244,7 +244,7 @@ impl WorkerHandle {
             let stays = pump.is_lost() && !agent.ending.is_cancelled();
             keeps = newer
                 .or(said)
-                .filter(|_| stays && pump.debugger.can_be_kept());
+                .filter(|_| stays && pump.debugger.is_resumable());
         }
         let (debugger, _) = pump.into_parts();
         let tenure = Self {

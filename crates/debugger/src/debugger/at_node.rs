@@ -120,9 +120,9 @@ impl Attended {
     }
 
     /// Whether only whole messages were sent, or will be, so that another client could resume.
-    pub fn can_be_kept(&mut self) -> bool {
+    pub fn is_resumable(&mut self) -> bool {
         match self {
-            Self::Debugpy(worker) => worker.can_be_kept(),
+            Self::Debugpy(worker) => worker.is_resumable(),
             Self::Legacy(entered) => entered.stays(),
         }
     }
@@ -136,7 +136,7 @@ impl Attended {
             Self::Debugpy(worker) => worker,
             Self::Legacy(entered) => return Ok(Unattended::legacy(entered)),
         };
-        let kept = worker.stands();
+        let kept = worker.take_stored();
         match timeout(REST_TIMEOUT, worker.skip_rest()).await {
             Ok(Ok(part)) => {
                 let splice = keeping(Account::default(), *worker, part, MAX_MESSAGE_BYTES);
@@ -148,14 +148,14 @@ impl Attended {
 
     /// Prepares it for the next client of `debugger`. Returns it with the messages of the meantime and the current
     /// stops, as the debugger would send them.
-    pub fn again(debugger: Unattended) -> (Self, Vec<u8>) {
+    pub fn for_next_client(debugger: Unattended) -> (Self, Vec<u8>) {
         let (connection, kept) = debugger.into_idle();
         match connection {
-            IdleConnection::Worker(worker) => Self::again_of(worker, kept),
+            IdleConnection::Worker(worker) => Self::worker_for_next(worker, kept),
             // No agent has a prompt.
             IdleConnection::Prompt(mut prompt) => {
                 let worker = prompt.stream_mut().get_mut().moved();
-                Self::again_of(Box::new(worker), kept)
+                Self::worker_for_next(Box::new(worker), kept)
             }
             IdleConnection::Legacy(mut entered) => {
                 let missed = entered.missed_output();
@@ -164,22 +164,22 @@ impl Attended {
         }
     }
 
-    fn again_of(mut worker: Box<Worker>, mut kept: StoredMessages) -> (Self, Vec<u8>) {
+    fn worker_for_next(mut worker: Box<Worker>, mut kept: StoredMessages) -> (Self, Vec<u8>) {
         let mut frames = Vec::new();
         let (cut, messages) = kept.messages();
         if cut > 0 {
             let text = format!("{cut} messages of output were dropped meanwhile");
             frames.extend(frame(&notice(&text, false)));
         }
-        let mut stands = StoredMessages::of(kept.stands.cleared());
+        let mut stored = StoredMessages::of(kept.stands.cleared());
         for message in messages {
             put_frame(&mut frames, &message);
         }
         for stop in kept.stops() {
             put_frame(&mut frames, &stop);
-            stands.stopped(&stop);
+            stored.stopped(&stop);
         }
-        worker.stand(stands);
+        worker.set_stored(stored);
         (Self::Debugpy(worker), frames)
     }
 }
@@ -188,7 +188,7 @@ read_through!([] Attended { Self::Debugpy(worker) => worker, Self::Legacy(entere
 
 impl Worker {
     /// Whether only whole messages were sent, or will be, so that another client could resume.
-    pub fn can_be_kept(&mut self) -> bool {
+    pub fn is_resumable(&mut self) -> bool {
         let whole = |connection: &mut super::connection::DebuggerConnection| {
             connection.ledger.between_messages()
         };
@@ -196,7 +196,7 @@ impl Worker {
     }
 
     /// The paused threads. The caller tracks stops and resumes from now on.
-    pub fn stands(&mut self) -> StoredMessages {
+    pub fn take_stored(&mut self) -> StoredMessages {
         let stands = self
             .connection_mut()
             .and_then(|connection| connection.ledger.stands.take());
@@ -204,7 +204,7 @@ impl Worker {
     }
 
     /// Tracks the paused threads itself again, starting from `kept`.
-    pub fn stand(&mut self, kept: StoredMessages) {
+    pub fn set_stored(&mut self, kept: StoredMessages) {
         if let Some(connection) = self.connection_mut() {
             connection.ledger.stands = Some(Box::new(kept));
         }

@@ -73,7 +73,7 @@ impl DebuggerConnection {
             return;
         };
         let midway = !self.ledger.between_messages() || !self.unsent.is_empty();
-        kept.note(progress, midway, self.ledger.stands_if_changed());
+        kept.note(progress, midway, self.ledger.threads_if_changed());
     }
 
     /// Releases the held bytes.

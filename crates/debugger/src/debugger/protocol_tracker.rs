@@ -44,13 +44,13 @@ pub(super) struct ProtocolTracker {
     pub(super) lost: bool,
     /// The paused threads, if someone needs them: an agent, or the keeper of the connection.
     pub(super) stands: Option<Box<StoredMessages>>,
-    /// Whether they have changed since the last call of [`stands_if_changed`](Self::stands_if_changed).
-    stands_changed: bool,
+    /// Whether they have changed since the last call of [`threads_if_changed`](Self::threads_if_changed).
+    threads_changed: bool,
 }
 
 impl ProtocolTracker {
     /// A new conversation; it tracks paused threads if `stands` is given.
-    pub(super) fn that_knows(stands: Option<Box<StoredMessages>>) -> Self {
+    pub(super) fn with_stored(stands: Option<Box<StoredMessages>>) -> Self {
         Self {
             stands,
             ..Self::default()
@@ -86,8 +86,8 @@ impl ProtocolTracker {
     }
 
     /// The paused threads, if they have changed since the last call.
-    pub(super) fn stands_if_changed(&mut self) -> Option<&StoppedThreads> {
-        let changed = std::mem::take(&mut self.stands_changed);
+    pub(super) fn threads_if_changed(&mut self) -> Option<&StoppedThreads> {
+        let changed = std::mem::take(&mut self.threads_changed);
         let kept = self.stands.as_ref().filter(|_| changed)?;
         Some(&kept.stands)
     }
@@ -118,14 +118,14 @@ impl ProtocolTracker {
                 self.progress.mapped = arguments.as_ref().is_none_or(mappings::has_mappings);
                 if let (Some(kept), Some(arguments)) = (&mut self.stands, arguments) {
                     kept.stands.attach(&arguments.into());
-                    self.stands_changed = true;
+                    self.threads_changed = true;
                 }
             }
             Some(Command::Continue) => {
                 if let Some(kept) = &mut self.stands {
                     kept.stands
                         .let_run(&arguments(body).unwrap_or_default().into());
-                    self.stands_changed = true;
+                    self.threads_changed = true;
                 }
             }
             Some(Command::Disconnect) => self.progress.disconnect = true,
@@ -201,7 +201,7 @@ impl ProtocolTracker {
                     self.progress.stopped |= self.progress.configured && name == Event::Stopped;
                     if let Some(stands) = &mut self.stands {
                         stands.take(body);
-                        self.stands_changed = true;
+                        self.threads_changed = true;
                     }
                 }
                 Some(Event::Initialized | Event::Terminated)

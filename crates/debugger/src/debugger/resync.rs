@@ -35,9 +35,9 @@ impl Worker {
     /// # Errors
     /// The connection is gone, or its bytes are not DAP. The caller bounds the wait.
     pub async fn resync(&mut self) -> io::Result<(Vec<u8>, StoredMessages)> {
-        let mut kept = self.stands();
+        let mut kept = self.take_stored();
         // Store that state too: this process may be killed before the response arrives, as its predecessor was.
-        self.stand(StoredMessages::of(kept.stands.clone()));
+        self.set_stored(StoredMessages::of(kept.stands.clone()));
         let Some(connection) = self.connection_mut() else {
             return Err(io::ErrorKind::NotConnected.into());
         };

@@ -45,7 +45,7 @@ impl Worker {
         Self {
             connection: Some(DebuggerConnection {
                 stream,
-                ledger: ProtocolTracker::that_knows(stands),
+                ledger: ProtocolTracker::with_stored(stands),
                 unsent: Vec::new(),
                 part: Vec::new(),
                 configured: None,
