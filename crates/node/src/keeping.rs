@@ -122,7 +122,7 @@ impl ParkedDebugger {
                 () = self.hold.left_by_its_task(), if self.subprocess => "its task is kept no longer",
                 Some(ask) = self.asks.recv() => match ask {
                     HeldRequest::HandOver(answer) => {
-                        if let Err(answer) = self.waiting.want(Taker::Relay, answer) {
+                        if let Err(answer) = self.waiting.register(Taker::Relay, answer) {
                             _ = answer.send(Err(busy()));
                         }
                         continue;

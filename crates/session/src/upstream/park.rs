@@ -256,7 +256,7 @@ impl<'a> Park<'a> {
                 }
                 ask = self.place.asked() => match ask {
                     ParkCommand::HandOver(taker, answer) => {
-                        if let Err(answer) = self.waiting.want(taker, answer) {
+                        if let Err(answer) = self.waiting.register(taker, answer) {
                             _ = answer.send(Err(Busy));
                         }
                     }
