@@ -67,8 +67,8 @@ impl Hold {
     /// Shows the session of `claim` as `holder`.
     pub fn show(&mut self, claim: u64, holder: Holder) -> MergeStep {
         match self.own.as_deref_mut() {
-            Some((own, shown)) if *own == claim => {
-                *shown = holder.clone();
+            Some((own, current)) if *own == claim => {
+                *current = holder.clone();
                 MergeStep::Held(holder)
             }
             _ => MergeStep::Same,

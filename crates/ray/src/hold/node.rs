@@ -197,7 +197,7 @@ impl<A> NodeHolds<A> {
         });
         if row.process.is_none() {
             let (worker_id, port) = (row.held.worker_id.clone(), row.held.port);
-            self.go_along(&worker_id, port, &keep.owner);
+            self.assign_subprocesses(&worker_id, port, &keep.owner);
         }
         Ok(())
     }
@@ -223,12 +223,12 @@ impl<A> NodeHolds<A> {
         let taken_over = row.process.is_none() && owner.is_some_and(|own| own != row.held.name);
         if taken_over {
             let taker = (&*row.held.name).into();
-            self.go_along(&open.worker_id, open.port, &taker);
+            self.assign_subprocesses(&open.worker_id, open.port, &taker);
         }
     }
 
     /// Assigns the kept subprocesses of the worker to `owner`, its new owner.
-    fn go_along(&mut self, worker_id: &Name, port: u16, owner: &Subject) {
+    fn assign_subprocesses(&mut self, worker_id: &Name, port: u16, owner: &Subject) {
         let of_worker =
             |row: &&mut NodeHold<A>| row.process.is_some() && row.is_of(worker_id, port);
         for row in self.rows.iter_mut().filter(of_worker) {

@@ -42,7 +42,7 @@ pub(super) struct Connections {
 #[derive(Default)]
 struct Idle {
     /// The most recently used connection comes last.
-    kept: Vec<(Instant, PooledConnection)>,
+    pool: Vec<(Instant, PooledConnection)>,
     /// Runs while there are any.
     closing: Option<AbortOnDropHandle<()>>,
 }
@@ -81,7 +81,7 @@ impl Connections {
         mut request: Request<RequestBody>,
     ) -> Result<Response<HeadBody>, StreamedBodyError> {
         loop {
-            let (mut connection, kept) = match self.take() {
+            let (mut connection, is_reused) = match self.take() {
                 Some(connection) => (connection, true),
                 None => (self.dial().await?, false),
             };
@@ -90,7 +90,7 @@ impl Connections {
                 Err(error) => error,
             };
             match error.take_message() {
-                Some(unsent) if kept => request = unsent,
+                Some(unsent) if is_reused => request = unsent,
                 _ => return Err(error.into_error().into()),
             }
         }
@@ -131,10 +131,10 @@ impl Connections {
     /// The most recently pooled connection that is still usable.
     fn take(&self) -> Option<PooledConnection> {
         let mut idle = self.idle.lock();
-        while let Some((since, connection)) = idle.kept.pop() {
+        while let Some((since, connection)) = idle.pool.pop() {
             if since.elapsed() >= IDLE_TIMEOUT {
                 // The others are older.
-                idle.kept.clear();
+                idle.pool.clear();
             } else if connection.requests.is_ready() {
                 // If the head has closed it meanwhile, the request comes back.
                 return Some(connection);
@@ -146,10 +146,10 @@ impl Connections {
     #[expect(clippy::disallowed_methods, reason = "owned by the connections")]
     fn keep(self: &Arc<Self>, connection: PooledConnection) {
         let mut idle = self.idle.lock();
-        if idle.kept.len() >= MAX_IDLE_CONNECTIONS {
-            idle.kept.remove(0);
+        if idle.pool.len() >= MAX_IDLE_CONNECTIONS {
+            idle.pool.remove(0);
         }
-        idle.kept.push((Instant::now(), connection));
+        idle.pool.push((Instant::now(), connection));
         if idle.closing.is_none() {
             let closing = tokio::spawn(close_idle(Arc::downgrade(self)));
             idle.closing = Some(AbortOnDropHandle::new(closing));
@@ -160,9 +160,9 @@ impl Connections {
     fn close_idle(&self) -> Option<Instant> {
         let mut idle = self.idle.lock();
         let now = Instant::now();
-        idle.kept
+        idle.pool
             .retain(|(since, _)| now.duration_since(*since) < IDLE_TIMEOUT);
-        let next = idle.kept.first().map(|(since, _)| *since + IDLE_TIMEOUT);
+        let next = idle.pool.first().map(|(since, _)| *since + IDLE_TIMEOUT);
         if next.is_none() {
             idle.closing = None;
         }

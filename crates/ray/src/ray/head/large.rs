@@ -20,7 +20,7 @@ use ray_relay_base::memory::{Account, MemoryUse, Reservation};
 use ray_relay_base::wire::text::innermost_cause;
 
 /// Size in bytes from which a response is large: some hundred rows.
-pub(super) const LARGE: usize = 128 << 10;
+pub(super) const MIN_LARGE_BYTES: usize = 128 << 10;
 
 /// Large responses of all heads that are held and parsed at a time.
 const MAX_HELD_RESPONSES: usize = 2;
@@ -61,7 +61,7 @@ pub struct HeadAnswer {
     pub bytes: Bytes,
     turn: Option<HeadTurn>,
     /// Their memory.
-    _taken: Reservation,
+    _reserved: Reservation,
 }
 
 /// The reason why a response was not read to its end.
@@ -100,7 +100,7 @@ impl Turns {
     {
         let mut body = std::pin::pin!(body);
         let account = self.account.get().cloned().unwrap_or_default();
-        let (mut read, mut taken) = (Vec::new(), account.nothing(MemoryUse::Answers));
+        let (mut read, mut reserved) = (Vec::new(), account.nothing(MemoryUse::Answers));
         let mut turn = None;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
@@ -113,7 +113,7 @@ impl Turns {
             if read.len() + data.len() > limit {
                 return Err(NotRead::TooLarge);
             }
-            if turn.is_none() && read.len() + data.len() > LARGE {
+            if turn.is_none() && read.len() + data.len() > MIN_LARGE_BYTES {
                 let own = timeout(TURN_TIMEOUT, self.turn()).await;
                 turn = own.ok().flatten();
                 if turn.is_none() {
@@ -127,16 +127,16 @@ impl Turns {
                     .map_or(limit, |remaining| needed.saturating_add(remaining));
                 let larger = (2 * needed).min(all).min(limit);
                 // Both exist while one is copied to the other.
-                hold(&mut taken, read.capacity() + larger).await?;
+                reserve(&mut reserved, read.capacity() + larger).await?;
                 read.reserve_exact(larger - read.len());
-                hold(&mut taken, larger).await?;
+                reserve(&mut reserved, larger).await?;
             }
             read.extend_from_slice(&data);
         }
         Ok(HeadAnswer {
             bytes: read.into(),
             turn,
-            _taken: taken,
+            _reserved: reserved,
         })
     }
 
@@ -156,11 +156,11 @@ impl Turns {
 }
 
 /// Acquires `bytes` of memory, waiting if necessary.
-async fn hold(taken: &mut Reservation, bytes: usize) -> Result<(), NotRead> {
-    if taken.resize_beyond(2 * LARGE, bytes).is_ok() {
+async fn reserve(reserved: &mut Reservation, bytes: usize) -> Result<(), NotRead> {
+    if reserved.resize_beyond(2 * MIN_LARGE_BYTES, bytes).is_ok() {
         return Ok(());
     }
-    let held = taken.resize_within(bytes, TURN_TIMEOUT).await;
+    let held = reserved.resize_within(bytes, TURN_TIMEOUT).await;
     held.map_err(|_| NotRead::Crowded)
 }
 

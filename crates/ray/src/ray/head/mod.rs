@@ -92,7 +92,7 @@ impl HeadClient {
         timeout: Duration,
         token: GivenToken,
     ) -> Result<Self, HeadConfigError> {
-        Self::with_token(cluster, timeout, TokenSource::given(token))
+        Self::with_token(cluster, timeout, TokenSource::replaceable(token))
     }
 
     fn with_token(

@@ -93,9 +93,9 @@ impl GivenToken {
     /// The header to send now. Waits a moment for the first one.
     async fn header(&self) -> Option<HeaderValue> {
         let mut header = self.0.header.subscribe();
-        let given = header.wait_for(Option::is_some);
-        let given = timeout(FIRST_TOKEN_TIMEOUT, given).await.ok()?.ok()?;
-        Option::clone(&given).flatten()
+        let first = header.wait_for(Option::is_some);
+        let first = timeout(FIRST_TOKEN_TIMEOUT, first).await.ok()?.ok()?;
+        Option::clone(&first).flatten()
     }
 
     /// Sends nothing if there was no token yet, so that waiting tasks continue.
@@ -159,7 +159,7 @@ impl TokenSource {
     }
 
     /// The source of a replaceable token.
-    pub(super) fn given(token: GivenToken) -> Self {
+    pub(super) fn replaceable(token: GivenToken) -> Self {
         Self {
             place: TokenLocation::Given(token),
             cached: Mutex::default(),
@@ -195,13 +195,13 @@ impl TokenSource {
         cached.checked = Some(Instant::now());
         match read {
             Ok(None) => {}
-            Ok(Some((taken, text))) => {
+            Ok(Some((renewed, text))) => {
                 cached.header = bearer(&text);
                 cached.complained = false;
                 if cached.header.is_none() {
-                    tracing::warn!(file = %taken.path().display(), "this token file holds no token: expected one line of printable characters");
+                    tracing::warn!(file = %renewed.path().display(), "this token file holds no token: expected one line of printable characters");
                 }
-                *file.lock() = taken;
+                *file.lock() = renewed;
             }
             Err(error) => {
                 // Without a token file at Ray's default path the cluster has no token, which is fine.

@@ -284,11 +284,11 @@ impl ReleasedWorker {
     /// the session, and is not renewed during shutdown. Costs one request at most.
     pub async fn now(&self) -> WorkerLocation {
         // The semaphore is never closed; each turn ends by the deadlines of a request to the head.
-        let _turn = self.cluster.looks.acquire().await;
+        let _turn = self.cluster.worker_queries.acquire().await;
         let worker = &self.breakpoint.worker_id;
         let list = self.shared.snapshot();
-        let taken = |row: &Arc<Breakpoint>| row.worker_id == *worker && row.holder().is_some();
-        if list.find(self.breakpoint.id).is_some_and(taken) {
+        let is_held = |row: &Arc<Breakpoint>| row.worker_id == *worker && row.holder().is_some();
+        if list.find(self.breakpoint.id).is_some_and(is_held) {
             return WorkerLocation::Taken;
         }
         let Some(head) = &self.cluster.head else {

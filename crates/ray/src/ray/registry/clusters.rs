@@ -58,7 +58,7 @@ pub(super) struct ClusterHandle {
     /// Nodes that may be lost.
     pub(super) suspects: Suspects,
     /// Turns for queries for detached workers.
-    pub(super) looks: Semaphore,
+    pub(super) worker_queries: Semaphore,
     /// Turns for queries for everything that runs.
     pub(super) listings: Semaphore,
     /// When the last completed poll was sent.
@@ -165,7 +165,7 @@ impl ClusterHandle {
             nodes_now: Notify::new(),
             nodes_asked: watch::Sender::default(),
             suspects: Suspects::default(),
-            looks: Semaphore::new(MAX_WORKER_QUERIES),
+            worker_queries: Semaphore::new(MAX_WORKER_QUERIES),
             listings: Semaphore::new(MAX_RUNNING_QUERIES),
             polled: watch::Sender::default(),
             exited: watch::Sender::default(),

@@ -37,10 +37,10 @@ impl Registry {
     /// that resumes it: no other session gets it in between. Dropping the claim restores the remote hold, if an agent
     /// still reports it. `None`: it is not held remotely.
     pub fn take_over(&self, id: BreakpointId) -> Option<Claim> {
-        let taken = |state: &mut super::state::State, number, now| {
+        let claim = |state: &mut super::state::State, number, now| {
             state.take_over(id, number, now).ok_or(())
         };
-        let open = self.shared.open_claim(taken).ok()?;
+        let open = self.shared.open_claim(claim).ok()?;
         Some(Claim::new(Arc::clone(&self.shared), open))
     }
 

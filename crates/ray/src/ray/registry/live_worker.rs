@@ -35,7 +35,7 @@ impl Registry {
             let is_it = |b: &&Arc<Breakpoint>| *b.cluster == *cluster && *b.worker_id == *worker_id;
             return list.live.iter().find(is_it).cloned();
         };
-        let looked = async {
+        let lookup = async {
             let list = query::worker(head, worker_id).await;
             let rows = list
                 .inspect_err(|error| tracing::debug!(%error, "cannot look up a worker"))
@@ -62,7 +62,7 @@ impl Registry {
             names.provisional = !settled;
             Some(Arc::new(seen(Arc::clone(&handle.name), target, names)))
         };
-        timeout(LOOKUP_TIMEOUT, looked).await.ok()?
+        timeout(LOOKUP_TIMEOUT, lookup).await.ok()?
     }
 
     /// The same worker as `before`, after Ray had time to report its task: if that is unchanged, it is no longer

@@ -94,9 +94,9 @@ impl GivenTls {
 
     async fn pems(&self) -> Option<Arc<TlsPems>> {
         let mut pems = self.0.pems.subscribe();
-        let given = pems.wait_for(Option::is_some);
-        let given = timeout(FIRST_TIMEOUT, given).await.ok()?.ok()?;
-        Option::clone(&given)
+        let first = pems.wait_for(Option::is_some);
+        let first = timeout(FIRST_TIMEOUT, first).await.ok()?.ok()?;
+        Option::clone(&first)
     }
 }
 

@@ -55,7 +55,7 @@ impl State {
             None => self.insert(cluster, breakpoint, now),
         };
         let claimed = match self.take_over(id, claim, now) {
-            Some(taken) => taken,
+            Some(claimed) => claimed,
             None => self.claim(id, claim, holder, now)?,
         };
         let (cluster, breakpoint, claimed) = claimed;
