@@ -84,7 +84,7 @@ fn frame(line: &str) -> Option<Frame> {
     if line.starts_with(' ') {
         return None;
     }
-    let (function, file, line) = match place(line) {
+    let (function, file, line) = match split_location(line) {
         Some((function, file, line)) => (function, file, line),
         None => {
             let (function, file) = line.strip_suffix(')')?.rsplit_once(" (")?;
@@ -101,10 +101,10 @@ fn frame(line: &str) -> Option<Frame> {
 }
 
 /// Parses the function, the file and the line in a line of py-spy: `function (path/file.py:123)`.
-pub fn place(line: &str) -> Option<(&str, &str, u32)> {
+pub fn split_location(line: &str) -> Option<(&str, &str, u32)> {
     // No function name of Python contains this, but a folder may.
-    let (function, place) = line.strip_suffix(')')?.split_once(" (")?;
-    let (file, line) = place.rsplit_once(':')?;
+    let (function, location) = line.strip_suffix(')')?.split_once(" (")?;
+    let (file, line) = location.rsplit_once(':')?;
     Some((function, file, line.parse().ok()?))
 }
 

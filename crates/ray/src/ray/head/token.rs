@@ -29,7 +29,7 @@ const FIRST_TOKEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The source of a cluster's token.
 pub(super) struct TokenSource {
-    place: TokenLocation,
+    source: TokenLocation,
     cached: Mutex<Cached>,
 }
 
@@ -147,13 +147,13 @@ impl TokenSource {
     /// The source for one cluster. `environment` only for the default cluster: a token of one cluster must not be sent
     /// to another.
     pub(super) fn new(token_file: Option<PathBuf>, environment: Option<Environment>) -> Self {
-        let place = match (token_file, environment) {
+        let source = match (token_file, environment) {
             (Some(path), _) => TokenLocation::file(path, true),
             (None, Some(environment)) => TokenLocation::from_environment(environment),
             (None, None) => TokenLocation::Nowhere,
         };
         Self {
-            place,
+            source,
             cached: Mutex::default(),
         }
     }
@@ -161,14 +161,14 @@ impl TokenSource {
     /// The source of a replaceable token.
     pub(super) fn replaceable(token: GivenToken) -> Self {
         Self {
-            place: TokenLocation::Given(token),
+            source: TokenLocation::Given(token),
             cached: Mutex::default(),
         }
     }
 
     /// The `Authorization` value to send now, if there is a token.
     pub(super) async fn header(&self) -> Option<HeaderValue> {
-        let (file, named) = match &self.place {
+        let (file, named) = match &self.source {
             TokenLocation::Nowhere => return None,
             TokenLocation::Given(token) => return token.header().await,
             TokenLocation::Environment(header) => return Some(header.clone()),
@@ -219,7 +219,7 @@ impl TokenSource {
     /// Reloads the file at the next request, whatever its age: the head has just refused the token. Returns whether
     /// there is a file to reload.
     pub(super) fn distrust(&self) -> bool {
-        match &self.place {
+        match &self.source {
             TokenLocation::Nowhere | TokenLocation::Environment(_) => false,
             TokenLocation::Given(token) => {
                 // Its source gets another one, for the next request.
@@ -236,12 +236,12 @@ impl TokenSource {
 
     /// Whether its source replaces it, so that no setting of the relay can be at fault.
     pub(super) fn is_given(&self) -> bool {
-        matches!(self.place, TokenLocation::Given(_))
+        matches!(self.source, TokenLocation::Given(_))
     }
 
     /// The source of the token, for messages.
     pub(super) fn name(&self) -> String {
-        match &self.place {
+        match &self.source {
             TokenLocation::Nowhere => "nowhere".to_owned(),
             TokenLocation::Given(token) => token.name(),
             TokenLocation::Environment(_) => "RAY_AUTH_TOKEN".to_owned(),

@@ -79,7 +79,7 @@ impl Registry {
         let id = shared.change(|state, now| match handle.gone.is_cancelled() {
             // Another cluster may have its slot by now.
             true => (Vec::new(), None),
-            false => state.apply_asked_for(handle.place, &row, now),
+            false => state.apply_asked_for(handle.slot, &row, now),
         })?;
         handle.lookup_now.notify_one();
         let named = |list: &Arc<Snapshot>| {

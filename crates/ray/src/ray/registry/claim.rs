@@ -106,8 +106,8 @@ impl Claim {
     pub fn dialled(&self, listens: bool) {
         let held = &self.lease.held;
         let key = held.breakpoint.key();
-        let place = self.cluster.place;
-        self.shared.dialled(place, key, held.number, listens);
+        let slot = self.cluster.slot;
+        self.shared.dialled(slot, key, held.number, listens);
     }
 
     /// Records that its debugger ended the session without a reason from Ray: what Ray reports about it within the
@@ -116,9 +116,8 @@ impl Claim {
         let held = &self.lease.held;
         let breakpoint = &held.breakpoint;
         if self.cluster.head.is_some() && !breakpoint.node_id.is_empty() {
-            let place = self.cluster.place;
-            self.shared
-                .unexplained(place, breakpoint.key(), held.number);
+            let slot = self.cluster.slot;
+            self.shared.unexplained(slot, breakpoint.key(), held.number);
             self.cluster.suspects.add(&breakpoint.node_id);
         }
     }
@@ -126,7 +125,7 @@ impl Claim {
     /// Records the worker's location; `None`: it runs.
     pub fn stands_at(&self, location: Option<Location>) {
         let held = &self.lease.held;
-        let (cluster, key) = (self.cluster.place, held.breakpoint.key());
+        let (cluster, key) = (self.cluster.slot, held.breakpoint.key());
         self.shared.change(|state, _| {
             let changes = state.stands_at(cluster, key, held.number, location);
             (changes, ())
@@ -136,7 +135,7 @@ impl Claim {
     /// Records the rank that the worker's process has reported.
     pub fn has_rank(&self, rank: u32) {
         let held = &self.lease.held;
-        let (cluster, key) = (self.cluster.place, held.breakpoint.key());
+        let (cluster, key) = (self.cluster.slot, held.breakpoint.key());
         self.shared.change(|state, _| {
             let changes = state.has_rank(cluster, key, held.number, rank);
             (changes, ())
@@ -146,7 +145,7 @@ impl Claim {
     /// Shows `holder` as the holder of the breakpoint from now on.
     pub fn held_by(&self, holder: Holder) {
         let held = &self.lease.held;
-        let (cluster, key) = (self.cluster.place, held.breakpoint.key());
+        let (cluster, key) = (self.cluster.slot, held.breakpoint.key());
         self.shared.change(|state, now| {
             let changes = state.held_by(cluster, key, held.number, holder, now);
             (changes, ())
@@ -382,7 +381,7 @@ async fn ask(
             .iter()
             .find(|row| *row.worker_id == *breakpoint.worker_id)
             && let Some(why) = shared
-                .change(|state, now| state.apply_death(cluster.place, breakpoint.key(), row, now))
+                .change(|state, now| state.apply_death(cluster.slot, breakpoint.key(), row, now))
         {
             return why;
         }

@@ -30,7 +30,7 @@ const MAX_RUNNING_QUERIES: usize = 2;
 pub(super) struct ClusterHandle {
     pub(super) name: Arc<str>,
     /// The slot of its breakpoints and its status.
-    pub(super) place: Cluster,
+    pub(super) slot: Cluster,
     /// Whether it is in the configuration, and so exists as long as the registry.
     pub(super) configured: bool,
     /// The address of its head, as it was discovered.
@@ -76,8 +76,8 @@ impl Clusters {
     }
 
     /// The cluster at `place`, a slot assigned by the core.
-    pub(super) fn at(&self, place: Cluster) -> Arc<ClusterHandle> {
-        Arc::clone(&self.0.read()[place])
+    pub(super) fn at(&self, slot: Cluster) -> Arc<ClusterHandle> {
+        Arc::clone(&self.0.read()[slot])
     }
 
     /// The present clusters, in the order of their slots: those of the configuration first.
@@ -116,10 +116,10 @@ impl Clusters {
         let free = all
             .iter()
             .position(|handle| handle.free.load(Ordering::Acquire));
-        let place = free.unwrap_or(all.len());
-        let handle = Arc::new(make(place));
+        let slot = free.unwrap_or(all.len());
+        let handle = Arc::new(make(slot));
         match free {
-            Some(place) => all[place] = Arc::clone(&handle),
+            Some(slot) => all[slot] = Arc::clone(&handle),
             None => all.push(Arc::clone(&handle)),
         }
         handle
@@ -145,13 +145,13 @@ impl ClusterHandle {
     /// A cluster of the configuration.
     pub(super) fn new(
         name: &str,
-        place: Cluster,
+        slot: Cluster,
         head: Option<HeadClient>,
         gcs: Option<GcsClient>,
     ) -> Self {
         Self {
             name: name.into(),
-            place,
+            slot,
             configured: true,
             found_at: None,
             gone: CancellationToken::new(),

@@ -82,7 +82,7 @@ impl CurrentTask {
     pub fn over(&self) {
         let (key, claim) = (self.breakpoint.key(), self.claim);
         self.shared
-            .change(|state, now| (state.task_ended(self.cluster.place, key, claim, now), ()));
+            .change(|state, now| (state.task_ended(self.cluster.slot, key, claim, now), ()));
     }
 
     /// Whether the stop of `at` is in a task other than the listed one; if so, lists that task. `None` if Ray has
@@ -106,7 +106,7 @@ impl CurrentTask {
         }
         let (key, claim) = (self.breakpoint.key(), self.claim);
         self.shared
-            .change(|state, now| (state.next_task(self.cluster.place, key, claim, at, now), ()));
+            .change(|state, now| (state.next_task(self.cluster.slot, key, claim, at, now), ()));
         self.cluster.lookup_now.notify_one();
         self.later = None;
         Some(true)

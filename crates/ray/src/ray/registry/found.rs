@@ -117,7 +117,7 @@ impl Registry {
 
     /// Updates the trouble of a cluster whose head is not known yet, and its job.
     fn renew(&self, handle: &ClusterHandle, found: &FoundCluster) {
-        self.shared.status(handle.place, |status| {
+        self.shared.status(handle.slot, |status| {
             status.ray_job.clone_from(&found.ray_job);
             if let (None, Err(trouble)) = (&handle.head, &found.head) {
                 status.trouble = Some(trouble.clone());
@@ -147,7 +147,7 @@ impl Registry {
         let head_address = head.as_ref().map(HeadClient::address);
         tracing::info!(cluster = %found.name, head = head_address, "watching a cluster that was found");
         let at = found.head.clone().ok();
-        let make = |place| ClusterHandle::new(&found.name, place, head, gcs).found(at);
+        let make = |slot| ClusterHandle::new(&found.name, slot, head, gcs).found(at);
         self.shared.join(make, found, trouble)
     }
 
@@ -157,18 +157,18 @@ impl Registry {
             return;
         };
         // Separate tasks, so that long lookups do not delay the polls.
-        let (shared, polled, place) = (Arc::clone(&self.shared), head.clone(), cluster.place);
+        let (shared, polled, slot) = (Arc::clone(&self.shared), head.clone(), cluster.slot);
         spawn(tasks, cluster, async move {
-            poller::run(&shared, place, &polled).await
+            poller::run(&shared, slot, &polled).await
         });
         let (shared, queried) = (Arc::clone(&self.shared), head.clone());
         spawn(tasks, cluster, async move {
-            lookup::run(&shared, place, &queried).await
+            lookup::run(&shared, slot, &queried).await
         });
         if let Some(gcs) = cluster.gcs.clone() {
             let shared = Arc::clone(&self.shared);
             spawn(tasks, cluster, async move {
-                gcs::poller::run(&shared, place, &head, &gcs).await
+                gcs::poller::run(&shared, slot, &head, &gcs).await
             });
         }
     }

@@ -122,7 +122,7 @@ impl Registry {
         let clusters = clusters
             .iter()
             .enumerate()
-            .map(|(place, name)| ClusterHandle::new(name, place, None, None))
+            .map(|(slot, name)| ClusterHandle::new(name, slot, None, None))
             .collect();
         Self {
             shared: Arc::new(Shared::new(settings.clone(), clusters)),
@@ -284,7 +284,7 @@ impl Registry {
     pub fn insert(&self, breakpoint: Breakpoint) {
         if let Some(cluster) = self.shared.clusters.named(&breakpoint.cluster) {
             self.shared
-                .change(|state, now| (state.insert(cluster.place, breakpoint, now), ()));
+                .change(|state, now| (state.insert(cluster.slot, breakpoint, now), ()));
         }
     }
 

@@ -237,7 +237,7 @@ impl Shared {
         }
         let now = Now::now();
         let state = &mut core.state;
-        let changes = state.give_back(cluster.place, worker_id, claim, ran, now);
+        let changes = state.give_back(cluster.slot, worker_id, claim, ran, now);
         self.publish(&mut core, changes, now, false);
         drop(core);
         cluster.ask_now();
@@ -253,15 +253,15 @@ impl Shared {
         let mut core = self.lock();
         let handle = self.clusters.join(make);
         self.count(&handle);
-        let (place, name) = (handle.place, &handle.name);
+        let (slot, name) = (handle.slot, &handle.name);
         let status = ClusterStatus {
             ray_job: found.ray_job.clone(),
             pending: found.head.is_err() && found.is_pending,
             trouble,
             ..ClusterStatus::new(Arc::clone(name))
         };
-        core.state.join(place, Arc::clone(name));
-        match core.statuses.get_mut(place) {
+        core.state.join(slot, Arc::clone(name));
+        match core.statuses.get_mut(slot) {
             Some(free) => *free = Some(status),
             None => core.statuses.push(Some(status)),
         }
@@ -282,8 +282,8 @@ impl Shared {
     pub(super) fn leave(&self, handle: &ClusterHandle, why: &Arc<str>) {
         let mut core = self.lock();
         let now = Now::now();
-        let changes = core.state.leave(handle.place, why, now);
-        core.statuses[handle.place] = None;
+        let changes = core.state.leave(handle.slot, why, now);
+        core.statuses[handle.slot] = None;
         core.publish_statuses();
         self.publish(&mut core, changes, now, true);
         handle.free();

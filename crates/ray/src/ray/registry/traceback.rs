@@ -96,7 +96,7 @@ fn of_exception(traceback: &str) -> Option<Location> {
 
 /// Parses the location in a line of py-spy: `function (path/file.py:123)`.
 fn frame(line: &str) -> Option<Location> {
-    let (function, file, line) = dump::place(line)?;
+    let (function, file, line) = dump::split_location(line)?;
     Some(Location {
         file: below_package(file).to_owned(),
         line,

@@ -129,21 +129,21 @@ impl State {
     }
 
     /// Assigns `place`, which is free or one beyond the last, to the cluster `name`.
-    pub(super) fn join(&mut self, place: Cluster, name: Arc<str>) {
+    pub(super) fn join(&mut self, slot: Cluster, name: Arc<str>) {
         let cluster = ClusterState::new(name);
-        match self.clusters.get_mut(place) {
+        match self.clusters.get_mut(slot) {
             Some(free) => *free = cluster,
             None => self.clusters.push(cluster),
         }
     }
 
     /// Ends all breakpoints of the cluster at `place`, for the reason `why`: the cluster is gone.
-    pub(super) fn leave(&mut self, place: Cluster, why: &Arc<str>, now: Now) -> Changes {
+    pub(super) fn leave(&mut self, slot: Cluster, why: &Arc<str>, now: Now) -> Changes {
         let mut changes = Changes::new();
-        let entries = self.clusters[place].entries.iter();
+        let entries = self.clusters[slot].entries.iter();
         let keys: Vec<_> = entries.map(|(key, _)| Arc::clone(key)).collect();
         for key in keys {
-            self.die(place, &key, Arc::clone(why), now, &mut changes);
+            self.die(slot, &key, Arc::clone(why), now, &mut changes);
         }
         changes
     }
