@@ -5,8 +5,8 @@ pub mod dump;
 pub mod head;
 pub mod jobs;
 pub mod look;
+pub mod pause_clock;
 pub mod registry;
-pub mod stand_clock;
 pub mod task_end;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
+use super::pause_clock::PauseClock;
 use super::registry::CurrentTask;
-use super::stand_clock::StandClock;
 use ray_relay_base::timestamp::Timestamp;
 
 /// Pauses between queries: the first, and the longest. Each is half as long again as the one before.
@@ -33,7 +33,7 @@ pub struct TaskEnd {
     /// The last stop, while its task is not known.
     stopped: Option<Timestamp>,
     /// Notified of resumes and stops.
-    clock: Option<StandClock>,
+    clock: Option<PauseClock>,
 }
 
 /// A query in flight. The lock is never taken: it makes the session that owns this `Sync`.
@@ -63,7 +63,7 @@ impl TaskEnd {
     }
 
     /// Notifies `clock` of resumes and stops, too.
-    pub fn telling(mut self, clock: Option<StandClock>) -> Self {
+    pub fn telling(mut self, clock: Option<PauseClock>) -> Self {
         self.clock = clock;
         self
     }

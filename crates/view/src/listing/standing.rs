@@ -57,7 +57,7 @@ pub fn jobs<'a>(
         group.ranks.extend(one.names.rank);
         group.longest = group.longest.max(one.running_for(now.time));
     }
-    let limits = list.standing(|_| true);
+    let limits = list.collective_timeouts(|_| true);
     let told = jobs.iter().map(|(of, stops)| {
         let groups = others.get(of);
         let longest = stops.iter().map(|one| one.waiting(now)).max();

@@ -15,7 +15,7 @@ pub type JobOf<'a> = (&'a str, &'a str);
 
 /// The paused tasks of one job, while its others may wait for them.
 #[derive(Debug, Clone)]
-pub struct Standing<'a> {
+pub struct CollectiveTimeout<'a> {
     /// The one that has been paused longest, whose limit it is.
     pub first: &'a Arc<Breakpoint>,
     /// When the timeout of the waiting tasks ends.
@@ -26,7 +26,7 @@ pub struct Standing<'a> {
 
 impl Breakpoint {
     /// Whether it is paused, and no connected client could resume it at any moment.
-    fn stands(&self) -> bool {
+    fn is_unattended(&self) -> bool {
         match &self.state {
             State::Paused | State::Unreachable { .. } => true,
             State::Attached(holder) => holder.parked_until.is_some(),
@@ -36,18 +36,21 @@ impl Breakpoint {
 
     /// When the collectives that wait for it time out, if it has a limit and is paused.
     pub fn collective_ends(&self) -> Option<Timestamp> {
-        let limit = self.names.collective_timeout.filter(|_| self.stands())?;
+        let limit = self
+            .names
+            .collective_timeout
+            .filter(|_| self.is_unattended())?;
         Some(self.first_seen.after(limit))
     }
 }
 
 impl Snapshot {
     /// The jobs with paused tasks that `count` accepts, and a limit, each with its earliest timeout.
-    pub fn standing(
+    pub fn collective_timeouts(
         &self,
         count: impl Fn(&Breakpoint) -> bool,
-    ) -> BTreeMap<JobOf<'_>, Standing<'_>> {
-        let mut jobs: BTreeMap<JobOf<'_>, Standing<'_>> = BTreeMap::new();
+    ) -> BTreeMap<JobOf<'_>, CollectiveTimeout<'_>> {
+        let mut jobs: BTreeMap<JobOf<'_>, CollectiveTimeout<'_>> = BTreeMap::new();
         for one in self.live.iter().filter(|one| count(one)) {
             let (Some(job), Some(limit)) = (&one.names.job_id, one.names.collective_timeout) else {
                 continue;
@@ -55,7 +58,7 @@ impl Snapshot {
             let Some(ends) = one.collective_ends() else {
                 continue;
             };
-            let first = Standing {
+            let first = CollectiveTimeout {
                 first: one,
                 ends,
                 limit,
@@ -102,7 +105,7 @@ mod tests {
             held.clone(),
             unlimited,
         ]);
-        let jobs = list.standing(|_| true);
+        let jobs = list.collective_timeouts(|_| true);
         let told: Vec<_> = jobs
             .iter()
             .map(|(job, one)| (job.1, one.ends, one.limit))
@@ -119,6 +122,6 @@ mod tests {
         if let State::Attached(holder) = &mut held.state {
             holder.parked_until = Some(at(9000));
         }
-        assert_eq!(snapshot(vec![held]).standing(|_| true).len(), 1);
+        assert_eq!(snapshot(vec![held]).collective_timeouts(|_| true).len(), 1);
     }
 }

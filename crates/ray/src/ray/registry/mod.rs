@@ -68,7 +68,7 @@ pub use breakpoint::{
 pub use breakpoint::{SERVE, SERVE_NOTE};
 pub use change::{Change, ClaimError, Event};
 pub use claim::{Claim, Lease, ReleasedWorker, WorkerLocation};
-pub use collective::{JobOf, Standing};
+pub use collective::{CollectiveTimeout, JobOf};
 pub use current::CurrentTask;
 pub use entered::EnteredBreakpoint;
 pub use examine::Examined;

@@ -10,31 +10,31 @@ const MIN_RESUMED_PERIOD: Duration = Duration::from_secs(10);
 
 /// Since when the task of a session is paused, shared between the parts that resume it and the timeout.
 #[derive(Debug, Clone)]
-pub struct StandClock(watch::Sender<Stand>);
+pub struct PauseClock(watch::Sender<PauseState>);
 
 /// Whether the task is paused.
 #[derive(Debug, Clone, Copy)]
-pub enum Stand {
+pub enum PauseState {
     /// It is paused, since then.
     Since(Instant),
     /// It was resumed, with the start of the pause before and the time of the resume.
     Runs(Option<Instant>, Instant),
 }
 
-impl StandClock {
+impl PauseClock {
     /// A task that is paused since `first_seen`; `None`: it runs.
     pub fn new(first_seen: Option<Instant>) -> Self {
-        let runs = || Stand::Runs(None, Instant::now());
+        let runs = || PauseState::Runs(None, Instant::now());
         Self(watch::Sender::new(
-            first_seen.map_or_else(runs, Stand::Since),
+            first_seen.map_or_else(runs, PauseState::Since),
         ))
     }
 
     /// Records that the program was resumed.
     pub fn resumed(&self) {
-        self.0.send_if_modified(|stand| {
-            if let Stand::Since(at) = *stand {
-                *stand = Stand::Runs(Some(at), Instant::now());
+        self.0.send_if_modified(|state| {
+            if let PauseState::Since(at) = *state {
+                *state = PauseState::Runs(Some(at), Instant::now());
                 return true;
             }
             false
@@ -43,18 +43,18 @@ impl StandClock {
 
     /// Records that the program has stopped.
     pub fn stopped(&self) {
-        self.0.send_if_modified(|stand| {
-            let Stand::Runs(before, resumed) = *stand else {
+        self.0.send_if_modified(|state| {
+            let PauseState::Runs(before, resumed) = *state else {
                 return false;
             };
             let short = before.filter(|_| resumed.elapsed() < MIN_RESUMED_PERIOD);
-            *stand = Stand::Since(short.unwrap_or_else(Instant::now));
+            *state = PauseState::Since(short.unwrap_or_else(Instant::now));
             true
         });
     }
 
     /// Subscribes to the state.
-    pub fn watch(&self) -> watch::Receiver<Stand> {
+    pub fn watch(&self) -> watch::Receiver<PauseState> {
         self.0.subscribe()
     }
 }
