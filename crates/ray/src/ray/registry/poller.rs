@@ -146,7 +146,7 @@ impl Poller<'_> {
             Ok(news) => {
                 let recovered = self.answered();
                 match news {
-                    Some(list) => self.take_in(list, sent, recovered).await,
+                    Some(list) => self.apply_response(list, sent, recovered).await,
                     None => self.same(sent, recovered),
                 }
                 self.listed = Some(sent);
@@ -201,7 +201,12 @@ impl Poller<'_> {
         });
     }
 
-    async fn take_in(&mut self, list: QueryResult<WorkerRow>, sent: Instant, recovered: bool) {
+    async fn apply_response(
+        &mut self,
+        list: QueryResult<WorkerRow>,
+        sent: Instant,
+        recovered: bool,
+    ) {
         let mut lacking = Lacking::of(&list);
         let rows = list.into_rows();
         lacking.nameless = rows.iter().filter(|row| row.worker_id.is_empty()).count();
@@ -215,13 +220,13 @@ impl Poller<'_> {
             // A lost node's workers would flicker: listed first and removed a moment later.
             let _ = tokio::time::timeout(NODE_TIMEOUT, self.nodes.check()).await;
         }
-        let mut taking = self
+        let mut response = self
             .shared
             .with(|state| state.begin_workers(cluster, &rows, sent));
         let mut new = 0;
-        while taking.has_more() {
+        while response.has_more() {
             new += self.shared.change(|state, now| {
-                let changes = state.take_workers(cluster, &mut taking, now);
+                let changes = state.apply_workers(cluster, &mut response, now);
                 let new = changes.iter().filter(|(c, _)| *c == Change::Appeared);
                 let new = new.count();
                 (changes, new)
@@ -230,7 +235,7 @@ impl Poller<'_> {
         }
         let questions = self
             .shared
-            .with(|state| state.end_workers(cluster, taking, Now::now()));
+            .with(|state| state.end_workers(cluster, response, Now::now()));
         let incomplete = self.incomplete(&Lacking {
             refused: questions.refused,
             ..lacking

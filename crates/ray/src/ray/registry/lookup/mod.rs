@@ -2,7 +2,7 @@
 //!
 //! Each breakpoint in the core stores which lookups are due and when, so the lookups of a worker that is gone
 //! disappear with it; a late response is dropped by its stop number. At most one query about many workers,
-//! [`MAX_NAMES`] about one and [`MAX_STACKS`] for stacks are in flight. Their results are applied together, at most
+//! [`MAX_NAME_QUERIES`] about one and [`MAX_STACK_DUMPS`] for stacks are in flight. Their results are applied together, at most
 //! every [`MIN_PUBLISH_INTERVAL`] and in parts of [`MAX_APPLIED`]: each change of the list is a new list for all who follow it.
 
 mod answer;
@@ -27,10 +27,10 @@ pub(super) use asker::of_worker;
 use asker::{LookupClient, Many};
 
 /// Concurrent queries about one worker's names.
-const MAX_NAMES: usize = 4;
+const MAX_NAME_QUERIES: usize = 4;
 
 /// Concurrent stack dumps: each stops a worker for tens of milliseconds.
-const MAX_STACKS: usize = 2;
+const MAX_STACK_DUMPS: usize = 2;
 
 /// Number of workers from which on one request queries all running tasks.
 const MIN_BATCH: usize = 8;
@@ -68,7 +68,7 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
         let publish = published.map_or(now, |at| at + MIN_PUBLISH_INTERVAL);
         if !queries.answers.is_empty() && publish <= now {
             let answers = std::mem::take(&mut queries.answers);
-            take_in(shared, cluster, answers).await;
+            apply_answers(shared, cluster, answers).await;
             published = Some(Instant::now());
             continue;
         }
@@ -133,7 +133,7 @@ impl<'a> Queries<'a> {
         } else if !self.in_flight.many {
             self.start_many();
         }
-        while self.in_flight.names < MAX_NAMES
+        while self.in_flight.names < MAX_NAME_QUERIES
             && let Some(target) = self.single.pop_front()
         {
             self.start_one(target);
@@ -141,7 +141,7 @@ impl<'a> Queries<'a> {
         let may_ask = self.no_stacks_until.is_none_or(|until| until <= now);
         while self.shared.settings.locations
             && may_ask
-            && self.in_flight.stacks < MAX_STACKS
+            && self.in_flight.stacks < MAX_STACK_DUMPS
             && let Some(target) = self.shared.with(|state| state.due_location(self.cluster))
         {
             self.start_stack(target);
@@ -233,7 +233,7 @@ pub(super) async fn found_now(head: &HeadClient, target: Target) -> Option<Found
 }
 
 /// Publishes lookup results. Yields between parts, so that others can use the core, and listeners of events keep up.
-async fn take_in(shared: &Shared, cluster: Cluster, mut answers: Vec<LookupAnswer>) {
+async fn apply_answers(shared: &Shared, cluster: Cluster, mut answers: Vec<LookupAnswer>) {
     let (release, name) = (shared.release.get(), &shared.clusters.at(cluster).name);
     while !answers.is_empty() {
         let rest = answers.split_off(answers.len().min(MAX_APPLIED));

@@ -20,7 +20,7 @@ use crate::ray::registry::{Change, exit};
 const MAX_APPLIED_ROWS: usize = 1000;
 
 /// A poll's response whose rows are applied part by part.
-pub(in crate::ray::registry) struct Taking<'a> {
+pub(in crate::ray::registry) struct PartialResponse<'a> {
     remaining: &'a [WorkerRow],
     seen: HashSet<&'a str>,
     /// Rows of workers that are known not to wait.
@@ -29,7 +29,7 @@ pub(in crate::ray::registry) struct Taking<'a> {
     sent: Instant,
 }
 
-impl Taking<'_> {
+impl PartialResponse<'_> {
     /// Whether some rows are not applied yet.
     pub(in crate::ray::registry) fn has_more(&self) -> bool {
         !self.remaining.is_empty()
@@ -58,9 +58,9 @@ impl State {
         cluster: Cluster,
         rows: &'a [WorkerRow],
         sent: Instant,
-    ) -> Taking<'a> {
+    ) -> PartialResponse<'a> {
         self.clusters[cluster].entries.watch();
-        Taking {
+        PartialResponse {
             remaining: rows,
             seen: HashSet::with_capacity(rows.len()),
             lost: 0,
@@ -69,25 +69,25 @@ impl State {
         }
     }
 
-    /// Applies the next rows of a response; there are more while [`Taking::has_more`]. One part at a time: others can
+    /// Applies the next rows of a response; there are more while [`PartialResponse::has_more`]. One part at a time: others can
     /// use the core in between, however long a head's list is.
-    pub(in crate::ray::registry) fn take_workers(
+    pub(in crate::ray::registry) fn apply_workers(
         &mut self,
         cluster: Cluster,
-        taking: &mut Taking<'_>,
+        response: &mut PartialResponse<'_>,
         now: Now,
     ) -> Changes {
         let mut changes = Changes::new();
-        let (rows, remaining) = taking
+        let (rows, remaining) = response
             .remaining
-            .split_at(taking.remaining.len().min(MAX_APPLIED_ROWS));
-        taking.remaining = remaining;
+            .split_at(response.remaining.len().min(MAX_APPLIED_ROWS));
+        response.remaining = remaining;
         for row in rows.iter().filter(|row| is_paused(row)) {
-            let is_new = taking.seen.insert(row.worker_id.as_str());
+            let is_new = response.seen.insert(row.worker_id.as_str());
             // A lost node's rows never change.
-            taking.lost += usize::from(is_new && self.clusters[cluster].is_lost(row));
-            let is_listed = self.see(cluster, row, taking.sent, now, &mut changes);
-            taking.refused += usize::from(is_new && !is_listed);
+            response.lost += usize::from(is_new && self.clusters[cluster].is_lost(row));
+            let is_listed = self.see(cluster, row, response.sent, now, &mut changes);
+            response.refused += usize::from(is_new && !is_listed);
         }
         changes
     }
@@ -96,16 +96,16 @@ impl State {
     pub(in crate::ray::registry) fn end_workers(
         &mut self,
         cluster: Cluster,
-        taking: Taking<'_>,
+        response: PartialResponse<'_>,
         now: Now,
     ) -> FollowUps {
-        let Taking {
+        let PartialResponse {
             seen,
             lost,
             refused,
             sent,
             ..
-        } = taking;
+        } = response;
         let state = &mut self.clusters[cluster];
         let (mut vanished, mut settled, mut listed) = (Vec::new(), true, 0);
         for (key, entry) in state.entries.iter() {
