@@ -1,7 +1,8 @@
 //! One end of a control link: a WebSocket with messages in both directions, incoming `In` and outgoing `Out`.
 //!
 //! A message is bounded in size and sending time, and the rate of messages is limited. One side sends pings; each side
-//! considers the other gone when nothing has arrived for [`SILENCE_TIMEOUT`]. A side closes a link with a [`CloseReason`].
+//! considers the other gone when nothing has arrived for [`SILENCE_TIMEOUT`]. A side closes a link with a
+//! [`CloseReason`].
 
 mod meter;
 

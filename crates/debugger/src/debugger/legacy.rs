@@ -164,8 +164,8 @@ impl LegacySession {
         }
     }
 
-    /// Appends the prompt's next output to `received`, and returns the number of bytes, 0 at its end. Sends pending lines
-    /// meanwhile. Cancel safe.
+    /// Appends the prompt's next output to `received`, and returns the number of bytes, 0 at its end. Sends pending
+    /// lines meanwhile. Cancel safe.
     ///
     /// # Errors
     /// If the connection is gone.

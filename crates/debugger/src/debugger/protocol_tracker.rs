@@ -49,7 +49,7 @@ pub(super) struct ProtocolTracker {
 }
 
 impl ProtocolTracker {
-    /// A new conversation; it tracks paused threads if `stands` is given.
+    /// A new conversation; it tracks paused threads in `stands`, if there are any.
     pub(super) fn with_stored(stands: Option<Box<StoredMessages>>) -> Self {
         Self {
             stands,

@@ -58,7 +58,7 @@ enum At {
     Open { head: usize, body: usize },
     /// In a captured frame.
     Captured { head: usize, frame: usize },
-    /// In a passing frame with `left` bytes to come, of which the first `seen` were scanned before.
+    /// In a passing frame with `remaining` bytes to come, of which the first `seen` were scanned before.
     Passing { remaining: usize, seen: usize },
 }
 

@@ -1,7 +1,7 @@
 //! Large responses: holding and parsing one uses memory and time of all clients, so they take turns.
 //!
-//! Each head has one in progress at a time, and all of them together [`MAX_HELD_RESPONSES`]. A head whose response took long,
-//! because it arrived slowly or was long to parse, pauses for a multiple of that before the next. The memory is
+//! Each head has one in progress at a time, and all of them together [`MAX_HELD_RESPONSES`]. A head whose response took
+//! long, because it arrived slowly or was long to parse, pauses for a multiple of that before the next. The memory is
 //! charged to its cluster. Small responses skip all of this: a head that is slow, or sends too much, must not make
 //! another one wait.
 

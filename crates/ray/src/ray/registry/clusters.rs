@@ -75,7 +75,7 @@ impl Clusters {
         Self(RwLock::new(configured.into_iter().map(Arc::new).collect()))
     }
 
-    /// The cluster at `place`, a slot assigned by the core.
+    /// The cluster at `slot`, assigned by the core.
     pub(super) fn at(&self, slot: Cluster) -> Arc<ClusterHandle> {
         Arc::clone(&self.0.read()[slot])
     }

@@ -2,8 +2,9 @@
 //!
 //! Each breakpoint in the core stores which lookups are due and when, so the lookups of a worker that is gone
 //! disappear with it; a late response is dropped by its stop number. At most one query about many workers,
-//! [`MAX_NAME_QUERIES`] about one and [`MAX_STACK_DUMPS`] for stacks are in flight. Their results are applied together, at most
-//! every [`MIN_PUBLISH_INTERVAL`] and in parts of [`MAX_APPLIED`]: each change of the list is a new list for all who follow it.
+//! [`MAX_NAME_QUERIES`] about one and [`MAX_STACK_DUMPS`] for stacks are in flight. Their results are applied together,
+//! at most every [`MIN_PUBLISH_INTERVAL`] and in parts of [`MAX_APPLIED`]: each change of the list is a new list for
+//! all who follow it.
 
 mod answer;
 mod asker;

@@ -69,8 +69,8 @@ impl State {
         }
     }
 
-    /// Applies the next rows of a response; there are more while [`PartialResponse::has_more`]. One part at a time: others can
-    /// use the core in between, however long a head's list is.
+    /// Applies the next rows of a response; there are more while [`PartialResponse::has_more`]. One part at a time: others
+    /// can use the core in between, however long a head's list is.
     pub(in crate::ray::registry) fn apply_workers(
         &mut self,
         cluster: Cluster,
@@ -203,7 +203,7 @@ impl State {
         changes
     }
 
-    /// Applies the head's information about workers that had vanished from the poll: `asked` were
+    /// Applies the head's information about workers that had vanished from the poll: `queried` were
     /// queried at `sent`, `rows` are the results, by worker. `complete`: a missing row means that Ray
     /// has forgotten the worker.
     pub(in crate::ray::registry) fn apply_vanished(

@@ -128,7 +128,7 @@ impl State {
         }
     }
 
-    /// Assigns `place`, which is free or one beyond the last, to the cluster `name`.
+    /// Assigns `slot`, which is free or one beyond the last, to the cluster `name`.
     pub(super) fn join(&mut self, slot: Cluster, name: Arc<str>) {
         let cluster = ClusterState::new(name);
         match self.clusters.get_mut(slot) {
@@ -137,7 +137,7 @@ impl State {
         }
     }
 
-    /// Ends all breakpoints of the cluster at `place`, for the reason `why`: the cluster is gone.
+    /// Ends all breakpoints of the cluster at `slot`, for the reason `why`: the cluster is gone.
     pub(super) fn leave(&mut self, slot: Cluster, why: &Arc<str>, now: Now) -> Changes {
         let mut changes = Changes::new();
         let entries = self.clusters[slot].entries.iter();
