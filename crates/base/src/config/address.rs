@@ -255,12 +255,12 @@ mod tests {
 
     #[test]
     fn credentials_are_not_shown() {
-        for (text, shown) in [
+        for (text, printable) in [
             ("http://u:p@h@head:1/x?token=t#f", "http://***@head:1/x"),
             ("u:p@head", "***@head"),
             ("http://head:1/x", "http://head:1/x"),
         ] {
-            assert_eq!(redacted(text), shown);
+            assert_eq!(redacted(text), printable);
         }
     }
 

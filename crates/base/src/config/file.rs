@@ -3,7 +3,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Problem, nearest, shown};
+use super::problem::{Problem, nearest, printable};
 use super::raw::{ConfigText, RawEntry, raw_value};
 use super::resolver::Section;
 use super::settings::{Cluster, SECTIONS};
@@ -187,7 +187,7 @@ fn unknown_key(label: &str, place: String, key: &str, section: &str, keys: &[&st
         .find(|(_, keys)| keys.contains(&key))
         .map(|(name, _)| format!("`{key}` belongs in [{name}]"));
     Problem {
-        key: shown(label),
+        key: printable(label),
         place,
         found: "a key that is not known".to_owned(),
         expected: format!("in [{section}]: {}", keys.join(", ")),
@@ -207,7 +207,7 @@ fn unknown_section(section: &str, place: String) -> Problem {
         .collect();
     let home = SECTIONS.iter().find(|(_, keys)| keys.contains(&section));
     Problem {
-        key: shown(section),
+        key: printable(section),
         place,
         found: "a section or key that is not known".to_owned(),
         expected: format!("[[cluster]] or one of {}", sections.join(", ")),

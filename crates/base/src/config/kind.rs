@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::address::redacted;
-use super::problem::shown;
+use super::problem::printable;
 use super::raw::RawValue;
 use super::read::{self, Read};
 use super::units::{format_duration, format_size};
@@ -94,7 +94,7 @@ impl<T: 'static> ValueKind<T> {
     pub(super) fn found(&self, value: &RawValue) -> String {
         match (self.shape, value) {
             (Shape::Address, RawValue::Text(text) | RawValue::Word(text)) => {
-                format!("\"{}\"", shown(&redacted(text)))
+                format!("\"{}\"", printable(&redacted(text)))
             }
             (Shape::Open | Shape::Address, value) => value.to_string(),
             (Shape::Path, RawValue::Text(_) | RawValue::Word(_)) => "a text (not shown)".to_owned(),

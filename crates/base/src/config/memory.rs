@@ -50,15 +50,15 @@ impl MemoryBudget {
         let whole = memory::Memory::new(self.divided());
         format!(
             "of the {} that the relay {whose}, idle connections may take up to {}; one person may use up to {} at a time, which bounds every message and list",
-            shown(*there),
-            shown(needed.idle),
-            shown(whole.of_one()),
+            in_whole_mib(*there),
+            in_whole_mib(needed.idle),
+            in_whole_mib(whole.of_one()),
         )
     }
 }
 
 /// Formats `bytes` as whole MiB.
-fn shown(bytes: usize) -> String {
+fn in_whole_mib(bytes: usize) -> String {
     format_size(bytes >> 20 << 20)
 }
 
@@ -74,8 +74,8 @@ impl Resolver {
             };
             self.problem(
                 key,
-                &shown(memory.there),
-                &format!("at least {}", shown(least + (1 << 20))),
+                &in_whole_mib(memory.there),
+                &format!("at least {}", in_whole_mib(least + (1 << 20))),
                 "more, or fewer places: listen.max_connections, connect.max_links and upstream.max_agents",
             );
         }

@@ -39,6 +39,6 @@ pub use settings::{
 pub use sources::Sources;
 
 // For the policy file, which is parsed with the same rules.
-pub use problem::{Wrong, nearest, shown};
+pub use problem::{Wrong, nearest, printable};
 pub use raw::{ConfigText, RawValue, raw_value, read_text};
 pub use read::{duration, flag, web_address};

@@ -112,15 +112,15 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 }
 
 /// `text` on one line without control characters, cut after 120 characters: user input may contain anything.
-pub fn shown(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     const MAX_SHOWN_CHARS: usize = 120;
-    let mut shown: String = text
+    let mut printable: String = text
         .chars()
         .take(MAX_SHOWN_CHARS)
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect();
     if text.chars().nth(MAX_SHOWN_CHARS).is_some() {
-        shown.push('…');
+        printable.push('…');
     }
-    shown
+    printable
 }

@@ -9,7 +9,7 @@ use std::{fmt, io};
 
 use toml::de::DeValue;
 
-use super::problem::shown;
+use super::problem::printable;
 
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -47,8 +47,8 @@ impl RawValue {
 impl fmt::Display for RawValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text(text) => write!(f, "\"{}\"", shown(text)),
-            Self::Word(word) => f.write_str(&shown(word)),
+            Self::Text(text) => write!(f, "\"{}\"", printable(text)),
+            Self::Word(word) => f.write_str(&printable(word)),
             Self::Integer(number) => write!(f, "{number}"),
             Self::Bool(truth) => write!(f, "{truth}"),
             Self::List(items) => write!(f, "an array of {}", items.len()),

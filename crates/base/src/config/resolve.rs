@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::file::{RawFile, parse_file};
-use super::problem::{Problem, Problems, shown};
+use super::problem::{Problem, Problems, printable};
 use super::raw::{RawEntry, read_text};
 use super::resolver::{Resolver, Setting};
 use super::settings::{Config, Notice, Tls};
@@ -103,7 +103,7 @@ pub fn resolve(sources: &Sources, checks: Checks) -> Result<Resolved, Problems> 
 }
 
 fn read_file(key: &str, place: &str, path: &Path, problems: &mut Vec<Problem>) -> RawFile {
-    let name = shown(&path.display().to_string());
+    let name = printable(&path.display().to_string());
     match read_text(path) {
         Ok(text) => parse_file(&name, &text, problems),
         Err(error) => {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use super::file::gone;
 use super::flags::Flags;
-use super::problem::{Problem, nearest, shown};
+use super::problem::{Problem, nearest, printable};
 use super::raw::{RawEntry, RawValue};
 use super::settings::SECTIONS;
 
@@ -170,7 +170,7 @@ fn unknown(name: &str) -> Problem {
 
 fn problem(name: &str, found: &str, expected: &str, hint: Option<String>) -> Problem {
     Problem {
-        key: shown(name),
+        key: printable(name),
         place: "the environment".to_owned(),
         found: found.to_owned(),
         expected: expected.to_owned(),

@@ -28,7 +28,7 @@ settings! {
         /// How breakpoints are told apart in dashboard answers: `single`, `ports` or `host`.
         mode: AdvertiseMode = AdvertiseMode::Single, choice();
         /// The ports of mode `ports`, one for each breakpoint.
-        ports: RangeInclusive<u16> = 5700..=5731, ValueKind::new(ports, |ports| quoted(&shown(ports)));
+        ports: RangeInclusive<u16> = 5700..=5731, ValueKind::new(ports, |ports| quoted(&display_range(ports)));
         /// The host name of mode `host`, in which `{id}` stands for the id of the breakpoint.
         host: String = String::new(), ValueKind::new(host_template, quoted).without_default();
     }
@@ -73,7 +73,7 @@ impl Section for Advertise {
     }
 }
 
-fn shown(ports: &RangeInclusive<u16>) -> String {
+fn display_range(ports: &RangeInclusive<u16>) -> String {
     format!("{}-{}", ports.start(), ports.end())
 }
 

@@ -14,15 +14,15 @@ settings! {
     /// `[release]`: when tasks that wait at a breakpoint are released without a request.
     pub struct Release = "release" {
         /// How long a breakpoint waits before it is released. Absent: `off`.
-        after: Option<Duration> = None, ValueKind::new(off_or_time, shown);
+        after: Option<Duration> = None, ValueKind::new(off_or_time, display_after);
         /// How long before the release it is announced in the event stream and the audit log.
         announce: Duration = 5 * MINUTE, duration(SHORTEST..=MAX_WAIT_PERIOD);
         /// The timeout of a job's collectives (NCCL, Gloo) that wait for one of its stopped tasks. A job sets its own
         /// with `RAY_RELAY_COLLECTIVE_TIMEOUT` in its runtime environment. Absent: `off`, and only the jobs' own
         /// values count.
-        collective_timeout: Option<Duration> = None, ValueKind::new(off_or_time, shown);
+        collective_timeout: Option<Duration> = None, ValueKind::new(off_or_time, display_after);
         /// How long before that timeout all waiting tasks of the job are released. Absent: `off`, and nothing is.
-        before_collective_timeout: Option<Duration> = None, ValueKind::new(off_or_time, shown);
+        before_collective_timeout: Option<Duration> = None, ValueKind::new(off_or_time, display_after);
         /// Names of the clusters to which this section applies; empty: all.
         clusters: Vec<String> = Vec::new(), texts(1000, "a list of names of clusters, such as [\"training\"]");
     }
@@ -76,6 +76,6 @@ fn off_or_time(value: &RawValue) -> Read<Option<Duration>> {
     }
 }
 
-fn shown(after: &Option<Duration>) -> String {
+fn display_after(after: &Option<Duration>) -> String {
     quoted(&after.map_or("off".to_owned(), format_duration))
 }
