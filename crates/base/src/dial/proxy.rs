@@ -175,7 +175,7 @@ impl Proxies {
     }
 
     /// Uses the proxy in `text` for every server; `place`: where the text was given, for messages.
-    pub fn given(place: &'static str, text: &str) -> Self {
+    pub fn from_text(place: &'static str, text: &str) -> Self {
         let proxy = Proxy::read(place, text);
         Self(Arc::new(ProxyVariables {
             for_https: Some(proxy.clone()),
