@@ -114,7 +114,7 @@ impl KeptConnection {
     pub async fn dials(slot: KeptSlot, stored: Stored) -> Self {
         let dials = true;
         let mut kept = Self::new(slot, Stored { dials, ..stored });
-        kept.slot.given().await;
+        kept.slot.stored().await;
         kept
     }
 

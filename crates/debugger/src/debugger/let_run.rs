@@ -120,7 +120,7 @@ impl Leaving {
             self.ask(3, Command::SetExceptionBreakpoints, uncaught)
                 .await?;
             self.ask(4, Command::ConfigurationDone, Value::Null).await?;
-            self.stand(threads).await?;
+            self.wait_for_stops(threads).await?;
             if self.stops == 0 {
                 self.moves().await?;
             }
@@ -130,7 +130,7 @@ impl Leaving {
     }
 
     /// Waits until this many threads are paused, as far as each is reported.
-    async fn stand(&mut self, threads: u32) -> Result<(), String> {
+    async fn wait_for_stops(&mut self, threads: u32) -> Result<(), String> {
         while self.stops < threads.max(1) {
             let patience = match self.stops {
                 0 => STOP_TIMEOUT,

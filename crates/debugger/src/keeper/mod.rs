@@ -49,7 +49,7 @@ pub enum Error {
     #[error(
         "no keeper listens at listen.keeper {0}: start `ray-relay keeper {0}` first, as a service or container of its own"
     )]
-    Nobody(String),
+    NotListening(String),
     /// A process listens, and is not a keeper.
     #[error("what listens at listen.keeper {0} does not answer as a keeper does: {1}")]
     Silent(String, String),
@@ -82,7 +82,7 @@ pub struct KeptSlot {
     key: KeepKey,
     record: Record,
     /// Resolves when the keeper has it; `None`: it has.
-    given: Option<oneshot::Receiver<()>>,
+    stored: Option<oneshot::Receiver<()>>,
     is_left: bool,
 }
 
@@ -133,7 +133,7 @@ impl Keeper {
     pub fn keep(self: &Arc<Self>, connection: BorrowedFd<'_>) -> io::Result<KeptSlot> {
         let record = Record::new()?;
         let key = Hex(rand::random());
-        let given = match &self.0 {
+        let stored = match &self.0 {
             Store::ServiceManager(manager) => {
                 manager.keep(&key, connection, record.as_fd())?;
                 None
@@ -144,7 +144,7 @@ impl Keeper {
             keeper: Arc::clone(self),
             key,
             record,
-            given,
+            stored,
             is_left: false,
         })
     }
@@ -174,7 +174,7 @@ impl UnclaimedConnection {
                 keeper: Arc::clone(keeper),
                 key,
                 record,
-                given: None,
+                stored: None,
                 is_left: false,
             },
         })
@@ -191,11 +191,11 @@ impl KeptSlot {
     }
 
     /// Waits until it is kept whatever happens to this process, for a second at most. Cancel safe.
-    pub async fn given(&mut self) {
-        if let Some(given) = &mut self.given {
+    pub async fn stored(&mut self) {
+        if let Some(stored) = &mut self.stored {
             // A keeper that is gone keeps nothing, and reports that itself.
-            _ = timeout(STORE_TIMEOUT, given).await;
-            self.given = None;
+            _ = timeout(STORE_TIMEOUT, stored).await;
+            self.stored = None;
         }
     }
 

@@ -94,7 +94,7 @@ impl KeeperProcess {
         let (link, kept) = loop {
             match dial(path).await {
                 // Both may be starting at the same moment.
-                Err(Error::Nobody(_)) if Instant::now() < until => {
+                Err(Error::NotListening(_)) if Instant::now() < until => {
                     if !std::mem::replace(&mut is_said, true) {
                         info!(path = %path.display(), "waiting for the keeper: none listens yet");
                     }
@@ -126,7 +126,7 @@ impl KeeperProcess {
         if !self.is_there() {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        let (written, given) = oneshot::channel();
+        let (written, stored) = oneshot::channel();
         let messages = [
             (KeeperMessage::Debugger { key: *key }, connection, None),
             (KeeperMessage::Record { key: *key }, record, Some(written)),
@@ -140,7 +140,7 @@ impl KeeperProcess {
             let full = |_| io::Error::from(io::ErrorKind::WouldBlock);
             self.outbox.try_send(request).map_err(full)?;
         }
-        Ok(given)
+        Ok(stored)
     }
 
     pub(super) fn remove(&self, key: &KeepKey) {
@@ -186,11 +186,11 @@ async fn dial(path: &Path) -> Result<(KeeperLink, Vec<KeptPair>), Error> {
     let named = || path.display().to_string();
     // A keeper creates its folder.
     if path.parent().is_some_and(|folder| !folder.exists()) {
-        return Err(Error::Nobody(named()));
+        return Err(Error::NotListening(named()));
     }
     let dialled = own_socket::dial(path).await;
     let socket = dialled.map_err(|why| Error::Path(named(), why))?;
-    let socket = socket.ok_or_else(|| Error::Nobody(named()))?;
+    let socket = socket.ok_or_else(|| Error::NotListening(named()))?;
     let (mut reader, writer) = channel(socket);
     let hello = async {
         let own = KeeperMessage::Hello { protocol: PROTOCOL };
@@ -247,7 +247,10 @@ async fn linked(
     };
     let write = async {
         while let Some(request) = to_write.recv().await {
-            let descriptor = request.descriptor.as_ref().map(|given| given.as_fd());
+            let descriptor = request
+                .descriptor
+                .as_ref()
+                .map(|descriptor| descriptor.as_fd());
             if let Err(why) = writer.write(&request.message, descriptor).await {
                 return why;
             }

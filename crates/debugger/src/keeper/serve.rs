@@ -45,7 +45,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
-struct Shelf {
+struct ConnectionStore {
     kept: Mutex<HashMap<KeepKey, Duplicate>>,
     /// Notified when something is unclaimed, or gone.
     changed: Notify,
@@ -63,12 +63,12 @@ enum DuplicateOwner {
     /// The relay of this link.
     Link(u64),
     /// Unclaimed, since then.
-    Nobody(Instant),
+    Unclaimed(Instant),
 }
 
 type Offered = (KeepKey, Arc<OwnedFd>, Arc<OwnedFd>);
 
-impl Shelf {
+impl ConnectionStore {
     /// Processes a message of `link`.
     fn take(&self, link: u64, message: &KeeperMessage, descriptor: Option<OwnedFd>) {
         let mut kept = self.kept.lock();
@@ -105,7 +105,7 @@ impl Shelf {
         kept.retain(|_, entry| entry.owner != DuplicateOwner::Link(link) || entry.record.is_some());
         for entry in kept.values_mut() {
             if entry.owner == DuplicateOwner::Link(link) {
-                entry.owner = DuplicateOwner::Nobody(now);
+                entry.owner = DuplicateOwner::Unclaimed(now);
             }
         }
         self.changed.notify_waiters();
@@ -116,7 +116,7 @@ impl Shelf {
         let mut kept = self.kept.lock();
         let mut offered = Vec::new();
         for (key, entry) in kept.iter_mut() {
-            if let (DuplicateOwner::Nobody(_), Some(record)) = (entry.owner, &entry.record) {
+            if let (DuplicateOwner::Unclaimed(_), Some(record)) = (entry.owner, &entry.record) {
                 entry.owner = DuplicateOwner::Link(link);
                 offered.push((*key, Arc::clone(&entry.connection), Arc::clone(record)));
             }
@@ -128,20 +128,20 @@ impl Shelf {
     fn let_go(&self) {
         let now = Instant::now();
         self.kept.lock().retain(|_, entry| match entry.owner {
-            DuplicateOwner::Nobody(since) if since + UNCLAIMED_PERIOD <= now => {
+            DuplicateOwner::Unclaimed(since) if since + UNCLAIMED_PERIOD <= now => {
                 warn!(
                     "no relay has claimed a connection for a day: it is closed, and its task runs on"
                 );
                 false
             }
-            DuplicateOwner::Nobody(_) | DuplicateOwner::Link(_) => true,
+            DuplicateOwner::Unclaimed(_) | DuplicateOwner::Link(_) => true,
         });
     }
 
     fn waits(&self) -> usize {
         let kept = self.kept.lock();
-        let is_nobodys = |entry: &&Duplicate| matches!(entry.owner, DuplicateOwner::Nobody(_));
-        kept.values().filter(is_nobodys).count()
+        let is_unclaimed = |entry: &&Duplicate| matches!(entry.owner, DuplicateOwner::Unclaimed(_));
+        kept.values().filter(is_unclaimed).count()
     }
 }
 
@@ -166,16 +166,16 @@ pub async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error> {
     }
     let socket = OwnSocket::bind(path).map_err(wrong)?;
     info!(path = %path.display(), "keeping the connections of relays; start one with `ray-relay serve --keeper` and this path");
-    let shelf = Arc::<Shelf>::default();
+    let store = Arc::<ConnectionStore>::default();
     let mut ending = false;
     {
-        let mut accepting = std::pin::pin!(accept(&socket, &shelf));
-        while !ending || shelf.waits() > 0 {
-            let changed = shelf.changed.notified();
+        let mut accepting = std::pin::pin!(accept(&socket, &store));
+        while !ending || store.waits() > 0 {
+            let changed = store.changed.notified();
             tokio::select! {
                 () = &mut accepting => {}
                 () = signals.next() => {
-                    let waits = shelf.waits();
+                    let waits = store.waits();
                     if ending || waits == 0 {
                         break;
                     }
@@ -183,7 +183,7 @@ pub async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error> {
                     ending = true;
                 }
                 () = changed => {}
-                () = sleep(EXPIRY_CHECK_INTERVAL) => shelf.let_go(),
+                () = sleep(EXPIRY_CHECK_INTERVAL) => store.let_go(),
             }
         }
     }
@@ -192,7 +192,7 @@ pub async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error> {
 }
 
 /// Serves relays that connect. Never resolves.
-async fn accept(socket: &OwnSocket, shelf: &Arc<Shelf>) {
+async fn accept(socket: &OwnSocket, store: &Arc<ConnectionStore>) {
     let mut relays = JoinSet::new();
     let mut link = 0;
     loop {
@@ -200,8 +200,8 @@ async fn accept(socket: &OwnSocket, shelf: &Arc<Shelf>) {
             accepted = socket.accept(), if relays.len() < MAX_RELAYS => match accepted {
                 Ok(relay) => {
                     link += 1;
-                    let shelf = Arc::clone(shelf);
-                    relays.spawn(async move { keep(&shelf, link, relay).await });
+                    let store = Arc::clone(store);
+                    relays.spawn(async move { keep(&store, link, relay).await });
                 }
                 Err(why) => {
                     warn!(%why, "cannot accept a relay at the moment; trying again");
@@ -214,15 +214,15 @@ async fn accept(socket: &OwnSocket, shelf: &Arc<Shelf>) {
 }
 
 /// Serves one relay to its end.
-async fn keep(shelf: &Shelf, link: u64, relay: UnixStream) {
+async fn keep(store: &ConnectionStore, link: u64, relay: UnixStream) {
     let (reader, writer) = channel(relay);
-    let ended = talk(shelf, link, reader, writer).await;
+    let ended = talk(store, link, reader, writer).await;
     debug!(link, why = ?ended.err(), "a relay is gone");
-    shelf.lose(link);
+    store.lose(link);
 }
 
 async fn talk(
-    shelf: &Shelf,
+    store: &ConnectionStore,
     link: u64,
     mut reader: MessageReader<KeeperMessage>,
     writer: MessageWriter,
@@ -236,18 +236,18 @@ async fn talk(
         // It has read the version of this keeper.
         _ => return Ok(()),
     }
-    give(shelf, link, &writer).await?;
+    give(store, link, &writer).await?;
     writer.write(&KeeperMessage::All, None).await?;
     let read = async {
         loop {
             let (message, descriptor) = reader.read().await?;
-            shelf.take(link, &message, descriptor);
+            store.take(link, &message, descriptor);
         }
     };
     let write = async {
         loop {
-            let changed = shelf.changed.notified();
-            give(shelf, link, &writer).await?;
+            let changed = store.changed.notified();
+            give(store, link, &writer).await?;
             changed.await;
         }
     };
@@ -258,8 +258,8 @@ async fn talk(
 }
 
 /// Hands unclaimed connections to the relay of `link`.
-async fn give(shelf: &Shelf, link: u64, writer: &MessageWriter) -> io::Result<()> {
-    let offered = shelf.offer(link);
+async fn give(store: &ConnectionStore, link: u64, writer: &MessageWriter) -> io::Result<()> {
+    let offered = store.offer(link);
     if !offered.is_empty() {
         info!(connections = offered.len(), "given back to a relay");
     }

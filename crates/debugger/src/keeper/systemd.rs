@@ -122,10 +122,10 @@ fn dial(address: &str) -> io::Result<UnixDatagram> {
 
 /// Pairs connections and their records by name, since the manager passes them in no order. Returns the keys without a
 /// counterpart too: a process can be killed at any moment.
-fn paired(given: Vec<(String, OwnedFd)>) -> (Vec<KeptPair>, Vec<String>) {
+fn paired(passed: Vec<(String, OwnedFd)>) -> (Vec<KeptPair>, Vec<String>) {
     let mut connections = HashMap::new();
     let mut records = HashMap::new();
-    for (name, descriptor) in given {
+    for (name, descriptor) in passed {
         let Some(key) = name.strip_prefix(NAME_PREFIX) else {
             continue;
         };
@@ -167,14 +167,14 @@ mod tests {
         };
         let key = |n| Hex::<16>([n; 16]).digits();
         let name = |n| format!("{NAME_PREFIX}{}", key(n));
-        let given = vec![
+        let passed = vec![
             (name(1), record()),
             (name(2), socket()),
             ("somebody-elses".to_owned(), socket()),
             (name(1), socket()),
             (name(3), record()),
         ];
-        let (pairs, mut halves) = paired(given);
+        let (pairs, mut halves) = paired(passed);
         assert_eq!(pairs.len(), 1);
         assert_eq!(pairs[0].0, Hex([1; 16]));
         halves.sort();

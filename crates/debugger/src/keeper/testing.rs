@@ -60,7 +60,7 @@ pub fn left(connection: OwnedFd, stored: &Value) -> UnclaimedConnection {
         keeper: Arc::new(Keeper(Store::ServiceManager(manager))),
         key: Hex(rand::random()),
         record: Record::new().unwrap(),
-        given: None,
+        stored: None,
         is_left: false,
     };
     UnclaimedConnection {

@@ -36,8 +36,8 @@ const MAX_DISPLAYS: usize = 100;
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// The calls that `where` shows, the innermost first: file, line and function of each, escaped for a terminal.
     pub fn calls(&self) -> impl Iterator<Item = (String, u32, String)> + '_ {
-        let shown = self.stack.iter().skip(self.hidden);
-        shown.map(|frame| (escaped(&frame.file), frame.line, escaped(&frame.name)))
+        let visible = self.stack.iter().skip(self.hidden);
+        visible.map(|frame| (escaped(&frame.file), frame.line, escaped(&frame.name)))
     }
 
     /// The rank of the process, from its loaded modules or its environment. Only numbers are read.
@@ -51,8 +51,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     pub(super) async fn where_(&mut self) -> Result<(), Lost> {
-        let shown: Vec<usize> = (self.hidden..self.stack.len()).rev().collect();
-        self.print_entries(&shown, true).await
+        let visible: Vec<usize> = (self.hidden..self.stack.len()).rev().collect();
+        self.print_entries(&visible, true).await
     }
 
     /// Prints one frame in pdb's format.
@@ -153,8 +153,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             bound(last).min(lines.len()),
         );
         let breaks = self.table.lines(&frame.file);
-        let shown = lines.get(from..to).unwrap_or_default();
-        self.print_lines(shown, from + 1, &breaks, Some(frame.line))
+        let visible = lines.get(from..to).unwrap_or_default();
+        self.print_lines(visible, from + 1, &breaks, Some(frame.line))
             .await;
         self.listed = u32::try_from(bound(last).min(lines.len())).ok();
         if lines.len() < bound(last) {
@@ -294,14 +294,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if text.is_empty() {
             self.say("Currently displaying:\n").await;
             for (expression, _) in self.displays.get(&frame).cloned().unwrap_or_default() {
-                if let Some(value) = self.shown(&expression).await? {
+                if let Some(value) = self.display_value(&expression).await? {
                     self.say(format!("{}: {value}\n", escaped(&expression)))
                         .await;
                 }
             }
             return Ok(());
         }
-        let Some(value) = self.shown(text).await? else {
+        let Some(value) = self.display_value(text).await? else {
             return Ok(());
         };
         let known = self.displays.entry(frame).or_default();
@@ -315,7 +315,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// The value that `display` shows for an expression.
-    async fn shown(&mut self, expression: &str) -> Result<Option<String>, Lost> {
+    async fn display_value(&mut self, expression: &str) -> Result<Option<String>, Lost> {
         let ask = json!({"op": "repr", "text": expression, "limit": self.limit});
         match self.probe(&ask).await {
             Ok(ProbeAnswer { text, .. }) => {
@@ -330,7 +330,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             return Ok(());
         };
         for (expression, old) in self.displays.get(&frame).cloned().unwrap_or_default() {
-            let Some(new) = self.shown(&expression).await? else {
+            let Some(new) = self.display_value(&expression).await? else {
                 continue;
             };
             if new == old {
