@@ -104,7 +104,7 @@ impl Hold {
         }
         let was_inspected = before
             .as_deref()
-            .is_some_and(|(_, holder)| holder.is_look());
+            .is_some_and(|(_, holder)| holder.is_snapshot());
         match (before.as_deref(), self.remote.as_deref()) {
             (None, None) => MergeStep::Same,
             // A snapshot does not resume the task.

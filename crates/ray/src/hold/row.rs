@@ -79,13 +79,13 @@ impl Holder {
 
     /// Whether it is a snapshot, which ends by itself within seconds. A client that borrows the name makes others wait
     /// for seconds, and gains nothing.
-    pub fn is_look(&self) -> bool {
+    pub fn is_snapshot(&self) -> bool {
         self.client == LOOK_CLIENT && self.parked_until.is_none()
     }
 
     /// A description of the holder without client and address, for users without that permission. For an
     /// unauthenticated client those are all that is known.
-    pub fn who(&self) -> String {
+    pub fn description(&self) -> String {
         let authenticated = self.subject.is_some();
         let (client, peer) = match authenticated {
             true => (String::new(), None),

@@ -397,7 +397,7 @@ impl Attached {
     pub fn stands_at(&self, location: Option<Location>) {
         // Beside a subprocess the worker's is shown.
         if let Some(claim) = self.permit.claim() {
-            claim.stands_at(location);
+            claim.set_location(location);
         }
     }
 

@@ -123,11 +123,11 @@ impl Claim {
     }
 
     /// Records the worker's location; `None`: it runs.
-    pub fn stands_at(&self, location: Option<Location>) {
+    pub fn set_location(&self, location: Option<Location>) {
         let held = &self.lease.held;
         let (cluster, key) = (self.cluster.slot, held.breakpoint.key());
         self.shared.change(|state, _| {
-            let changes = state.stands_at(cluster, key, held.number, location);
+            let changes = state.set_location(cluster, key, held.number, location);
             (changes, ())
         });
     }

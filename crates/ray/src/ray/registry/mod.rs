@@ -78,7 +78,7 @@ pub use list::List;
 pub use objects::{ObjectState, OwnedBy};
 pub use observe::{Observer, PollOutcome};
 pub use resources::{Amount, Resources};
-pub use running::{Running, RunningIn, RunningQuery, TaskOf, What};
+pub use running::{Running, RunningIn, RunningQuery, TaskOf, WorkKind};
 pub use snapshot::{ClusterStatus, LeftOut, Search, Snapshot};
 pub use stacks::NoStack;
 

@@ -25,7 +25,7 @@ pub struct RunningQuery<'a> {
 
 /// The kind of a worker process's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum WorkKind {
     /// A task of a function.
     Task,
     /// A method of an actor.
@@ -36,7 +36,7 @@ pub enum What {
     Driver,
 }
 
-impl What {
+impl WorkKind {
     /// The name in the API.
     pub fn word(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ pub struct Running {
     /// Name of the cluster.
     pub cluster: Arc<str>,
     /// Its kind.
-    pub what: What,
+    pub what: WorkKind,
     /// Shared by those that run the same: the function, the actor's class, the deployment.
     pub group: String,
     /// Its names, like those of a breakpoint.
@@ -330,7 +330,7 @@ impl<'a> Rows<'a> {
 
     /// The idle actors among peers of the actors in `rows`.
     fn idle(&self, rows: &[Running]) -> Vec<Running> {
-        let methods = rows.iter().filter(|row| row.what == What::Method);
+        let methods = rows.iter().filter(|row| row.what == WorkKind::Method);
         let at_work: HashSet<_> = methods
             .map(|row| (&*row.group, row.names.job_id.as_deref()))
             .collect();
@@ -353,7 +353,7 @@ impl<'a> Rows<'a> {
             let is_one = at_work.contains(&(&*group, names.job_id.as_deref()));
             is_one.then(|| {
                 self.running(Running {
-                    what: What::Method,
+                    what: WorkKind::Method,
                     group,
                     ..self.of_worker(worker, names)
                 })
@@ -371,9 +371,9 @@ impl<'a> Rows<'a> {
             None => names::function_of(task),
         };
         let what = match (actor, names.actor_id.is_some()) {
-            (Some(actor), _) if names::is_replica(actor) => What::Replica,
-            (_, true) => What::Method,
-            (_, false) => What::Task,
+            (Some(actor), _) if names::is_replica(actor) => WorkKind::Replica,
+            (_, true) => WorkKind::Method,
+            (_, false) => WorkKind::Task,
         };
         if let Some(actor) = actor {
             names::add_actor(&mut names, actor);
@@ -400,7 +400,7 @@ impl<'a> Rows<'a> {
     fn replica(&self, worker: &WorkerRow, actor: &ActorRow) -> Running {
         let names = names::of_actor(actor).names;
         self.running(Running {
-            what: What::Replica,
+            what: WorkKind::Replica,
             group: names::group_of(actor),
             ..self.of_worker(worker, names)
         })
@@ -419,7 +419,7 @@ impl<'a> Rows<'a> {
     fn of_worker(&self, worker: &WorkerRow, names: Names) -> Running {
         Running {
             cluster: Arc::clone(self.cluster),
-            what: What::Driver,
+            what: WorkKind::Driver,
             group: names::DRIVER.to_owned(),
             names,
             node_id: worker.node_id.clone(),

@@ -7,7 +7,7 @@
 //! all who follow it.
 
 mod answer;
-mod asker;
+mod client;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -24,8 +24,8 @@ use crate::ray::registry::names::Found;
 use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::{Cluster, Target};
 use answer::LookupAnswer;
-pub(super) use asker::of_worker;
-use asker::{LookupClient, Many};
+pub(super) use client::of_worker;
+use client::{LookupClient, Many};
 
 /// Concurrent queries about one worker's names.
 const MAX_NAME_QUERIES: usize = 4;
@@ -214,12 +214,12 @@ impl<'a> Queries<'a> {
 /// Looks up the actors among `targets` if the head is slow to return their tasks, until they are `named`.
 async fn while_unnamed(
     named: CancellationToken,
-    asker: LookupClient<'_>,
+    client: LookupClient<'_>,
     targets: Vec<Target>,
 ) -> Landed {
     let actors = async {
         sleep(ACTORS_AFTER).await;
-        asker.name_actors(targets).await
+        client.name_actors(targets).await
     };
     let actors = named.run_until_cancelled(actors).await;
     Landed::Actors(actors.unwrap_or_default())

@@ -35,7 +35,7 @@ impl State {
 
     /// Records the location of the worker under `claim`; `None` while it runs. A first location is an event. Moves
     /// only change the list: a stepping user would cause too many events.
-    pub(in crate::ray::registry) fn stands_at(
+    pub(in crate::ray::registry) fn set_location(
         &mut self,
         cluster: Cluster,
         key: &str,
