@@ -34,13 +34,13 @@ fuzz_target!(|steps: Vec<Step>| {
             Step::Write(bytes) => assert!(outgoing.write(&bytes) <= bytes.len()),
             Step::Finish => outgoing.finish(),
             Step::Send(most) => drop(outgoing.send(most.into())),
-            Step::Taken(before) => _ = outgoing.taken(before.into()),
+            Step::Taken(before) => _ = outgoing.acknowledged(before.into()),
             Step::Received(before) => _ = outgoing.resume(before.into()),
             Step::Abandon => outgoing.abandon(),
             Step::Receive(bytes) => _ = incoming.receive(&bytes),
             Step::End => _ = incoming.finish(),
             Step::Read(most) => _ = incoming.read(|bytes| bytes.len().min(most.into())),
-            Step::Tell(all) => _ = incoming.tell(all),
+            Step::Tell(all) => _ = incoming.acknowledge(all),
             Step::Resume => incoming.resume(),
             Step::Discard => incoming.discard(),
             Step::Text(text) => {
@@ -51,7 +51,7 @@ fuzz_target!(|steps: Vec<Step>| {
                 }
             }
         }
-        assert!(outgoing.kept() <= WINDOW && outgoing.room() <= WINDOW);
+        assert!(outgoing.stored() <= WINDOW && outgoing.room() <= WINDOW);
         assert!(incoming.held() <= WINDOW);
     }
 });

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 use super::essential::Essential;
-use ray_relay_debugger::keeper::LeftConnection;
+use ray_relay_debugger::keeper::UnclaimedConnection;
 use ray_relay_session::context::Context;
 use ray_relay_session::upstream::park;
 use ray_relay_session::upstream::restored::Restored;
@@ -23,7 +23,7 @@ const LATER: usize = 1024;
 /// Parks the sessions of `left` again, for at most [`CLAIMED`], and goes on with connections that the keeper gives later.
 pub(super) async fn run(
     context: &Arc<Context>,
-    left: Vec<LeftConnection>,
+    left: Vec<UnclaimedConnection>,
     essential: &mut Essential,
 ) {
     let Some(keeper) = context.keeper.clone() else {
@@ -58,7 +58,7 @@ pub(super) async fn run(
 }
 
 /// Parks the session of each connection that arrives in `coming`.
-async fn take_up(context: Arc<Context>, mut coming: mpsc::Receiver<LeftConnection>) {
+async fn take_up(context: Arc<Context>, mut coming: mpsc::Receiver<UnclaimedConnection>) {
     while let Some(left) = coming.recv().await {
         let restored = Restored::left(left);
         context.shutdown.tasks.spawn(restore(&context, restored));

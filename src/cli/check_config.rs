@@ -10,7 +10,7 @@ use super::failure::{Exit, Failure};
 use crate::app::validate;
 use ray_relay_access::identity::Authenticator;
 use ray_relay_access::policy::Policy;
-use ray_relay_base::config::{Auth, Flags, Problems, Resolved, Sources, shown};
+use ray_relay_base::config::{Auth, Flags, Problems, Resolved, Sources, printable};
 
 /// `check-config`
 #[derive(Debug, Args)]
@@ -94,7 +94,7 @@ fn checked(
         ..auth.clone()
     })?;
     let policy = match path {
-        Some(path) => Some((shown(&path.display().to_string()), Policy::load(&path)?)),
+        Some(path) => Some((printable(&path.display().to_string()), Policy::load(&path)?)),
         None => None,
     };
     Ok((resolved, policy))

@@ -1,4 +1,4 @@
-//! Whether files with keys are open to others on this machine. Said in the log, once for each start.
+//! Checks whether other users of this machine can access key files. Logged once for each start.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,16 +6,16 @@ use std::path::Path;
 
 use tracing::warn;
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
     /// Only its owner may know it.
     Secret,
-    /// A writer of it decides who is trusted; all may read it.
+    /// A writer of it decides who is trusted; anyone may read it.
     Trust,
 }
 
-/// Warns where others can read a secret, or write either.
+/// Warns if others can read a secret, or write either kind of file.
 pub fn warn_if_open(path: &Path, holds: Holds) {
     let mode = fs::metadata(path).map(|file| file.mode());
     for advice in mode.map(|mode| advice(mode, holds)).unwrap_or_default() {

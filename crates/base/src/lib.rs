@@ -1,18 +1,18 @@
-//! What every part of the relay stands on: the configuration, how a server is reached, the protocols alone, and how much memory
-//! there is.
+//! The base of all other crates: the configuration, connections to servers, the protocols alone, and the memory
+//! budget.
 //!
-//! For all other crates of the workspace. It must not know what a breakpoint, a session or a person is.
+//! It must not know what a breakpoint, a session or a user is.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`config`] | defaults < file < environment < flags, every problem reported at once |
-//! | [`dial`] | how a server is reached: TCP, through a proxy, TLS, and HTTP or a WebSocket inside |
+//! | [`dial`] | connections to a server: TCP, through a proxy, TLS, and HTTP or a WebSocket inside |
 //! | [`wire`] | protocols alone, without the relay's part in them |
-//! | [`memory`] | how much memory there is, and who has taken how much of it |
-//! | [`timestamp`] | a time to show and a time to measure by |
-//! | [`shutdown`] | the stages of the end |
+//! | [`memory`] | the memory budget, and the share that each user has acquired |
+//! | [`timestamp`] | a time to show and a time to measure with |
+//! | [`shutdown`] | the stages of the shutdown |
 //! | [`fault`] | panics on demand, in builds for tests |
-//! | [`key_mode`] | who may read a file with a key |
+//! | [`key_mode`] | access by other users to files with keys |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![allow(

@@ -1,4 +1,4 @@
-//! How the daemon ends: SIGTERM or Ctrl-C drains, a second one aborts.
+//! Shutdown of the daemon: SIGTERM or Ctrl-C drains, a second one aborts.
 
 use std::time::Duration;
 
@@ -6,30 +6,30 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long nothing may be done in a session while the relay drains: it is in the middle of something as long as its
-/// client has said something within that time.
+/// How long a session must be quiet to count as idle while the relay drains: it is busy if its client has sent a
+/// message within that time.
 pub const QUIET: Duration = Duration::from_secs(3);
 
-/// What a client is told that comes while the relay drains.
+/// The message for clients that connect while the relay drains.
 pub const DRAINING: &str = "the relay is being shut down; try again in a moment";
 
-/// The stages of the end, and the tasks that have to see them. Cheap to clone.
+/// The stages of the shutdown, and the tasks that observe them. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
-    /// No new sessions, and those that are there end as soon as they are idle. A new client is told so, lists are
+    /// No new sessions; existing ones end as soon as they are idle. New clients get an error, lists are still
     /// answered, and requests served.
     pub drain: CancellationToken,
-    /// Nothing is in progress any more: listeners close, and so do connections that wait for nothing.
+    /// Nothing is in progress any more: listeners close, and so do idle connections.
     pub closed: CancellationToken,
     /// The deadline has passed: everything ends now.
     pub abort: CancellationToken,
     /// Every task of the daemon.
     pub tasks: TaskTracker,
-    /// A token for each session, which draining waits for.
+    /// A token for each session, for which draining waits.
     pub busy: TaskTracker,
 }
 
-/// SIGTERM and SIGINT, from the moment this is made: none is lost between two waits.
+/// SIGTERM and SIGINT, from construction on: no signal is lost between two waits.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
@@ -37,10 +37,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Takes the signals over from their default, which is to end the process.
+    /// Replaces the default action of the signals, which is to end the process.
     ///
     /// # Errors
-    /// Where the system refuses a signal handler.
+    /// If the system refuses a signal handler.
     pub fn new() -> std::io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -48,7 +48,7 @@ impl Signals {
         })
     }
 
-    /// The next one. Cancel safe.
+    /// Waits for the next signal. Cancel safe.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

@@ -1,14 +1,14 @@
-//! A moment as both clocks tell it: the one that is shown, and the one that is measured by.
+//! A moment on both clocks: the wall clock to show, and the monotonic clock to measure.
 //!
-//! The wall clock can be set, by an hour at a time. So every duration of the relay's own is taken from the steady clock,
-//! and the wall clock is for showing, for records, and for times from elsewhere (`exp` of a token).
+//! The wall clock can be set, by an hour at a time. So every duration of the relay's own is measured with the
+//! monotonic clock. The wall clock is for display, for records, and for times from outside (`exp` of a token).
 
 use std::time::{Duration, SystemTime};
 
 use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 
-/// See the module. Ordered by the steady clock.
+/// A moment on both clocks. Ordered by the monotonic one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp {
     /// The monotonic time, to measure by.
@@ -26,12 +26,12 @@ impl Timestamp {
         }
     }
 
-    /// A `time` that another process wrote down, as long ago as the wall clock says now; the future is now.
+    /// A past `time` that another process wrote down, placed by the wall clock; a time in the future becomes now.
     pub fn written(time: SystemTime) -> Self {
         let now = Self::now();
         match now.time.duration_since(time) {
             Ok(ago) => Self {
-                // As early as the steady clock can say.
+                // As early as the monotonic clock can represent.
                 instant: now.instant.checked_sub(ago).unwrap_or(now.instant),
                 time,
             },
@@ -39,7 +39,7 @@ impl Timestamp {
         }
     }
 
-    /// A `time` to come that another process wrote down, as far ahead as the wall clock says now; the past is now.
+    /// A future `time` that another process wrote down, placed by the wall clock; a time in the past becomes now.
     pub fn announced(time: SystemTime) -> Self {
         let now = Self::now();
         let ahead = time.duration_since(now.time).unwrap_or_default();
@@ -49,7 +49,7 @@ impl Timestamp {
         }
     }
 
-    /// So long after it.
+    /// The moment `span` later.
     pub fn after(self, span: Duration) -> Self {
         Self {
             instant: self.instant + span,
@@ -57,19 +57,19 @@ impl Timestamp {
         }
     }
 
-    /// How long from then to `later`; nothing where that was before.
+    /// The time from `self` to `later`; zero if `later` is earlier.
     pub fn until(self, later: Self) -> Duration {
         later.instant.saturating_duration_since(self.instant)
     }
 }
 
-/// `time` in milliseconds since 1970; what was before is then.
+/// `time` in milliseconds since 1970; earlier times count as 1970.
 pub fn unix_ms(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Serialised as every time in the relay's JSON: seconds since 1970 with milliseconds.
+/// Serialised like every time in the relay's JSON: seconds since 1970 with milliseconds.
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let since = self.time.duration_since(SystemTime::UNIX_EPOCH);
@@ -85,7 +85,7 @@ pub mod testing {
 
     static BEGAN: LazyLock<Timestamp> = LazyLock::new(Timestamp::now);
 
-    /// `seconds` after 1970 by the wall clock, and as far from each other by the steady one.
+    /// `seconds` after 1970 on the wall clock, and equally spaced on the monotonic one.
     pub fn at(seconds: u64) -> Timestamp {
         let after = Duration::from_secs(seconds);
         Timestamp {
@@ -94,7 +94,7 @@ pub mod testing {
         }
     }
 
-    /// So long before now, as both clocks agree.
+    /// `by` before now, on both clocks.
     pub fn ago(by: Duration) -> Timestamp {
         let now = Timestamp::now();
         Timestamp {

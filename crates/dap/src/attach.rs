@@ -58,7 +58,7 @@ fn map_files(
     breakpoint: &Breakpoint,
     local_root: Option<&str>,
 ) {
-    if mappings::given(arguments) {
+    if mappings::has_mappings(arguments) {
         return;
     }
     let unpacked = breakpoint.names.unpacked_working_dir;

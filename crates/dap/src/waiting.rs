@@ -65,7 +65,7 @@ where
                 let leaving = request.leaves();
                 let answer = match request.known() {
                     _ if leaving => request.success(Value::Null),
-                    Some(Command::SetExceptionBreakpoints) => request.breakpoints_taken(),
+                    Some(Command::SetExceptionBreakpoints) => request.breakpoints_accepted(),
                     _ if request.command.starts_with("set") => request.breakpoints_pending(),
                     Some(Command::Threads) => request.success(serde_json::json!({"threads": []})),
                     _ => request.failure("this session still waits for a task to stop at a breakpoint"),

@@ -48,7 +48,7 @@ use ray_relay_base::wire::dap::codec::frame;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::with_bare_failure;
 use ray_relay_base::wire::dap::splice::{Side, Splice};
-use ray_relay_base::wire::dap::stands::Stands;
+use ray_relay_base::wire::dap::stopped_threads::StoppedThreads;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_debugger::debugger::Worker;
 use ray_relay_session::context::Context;
@@ -157,7 +157,7 @@ pub(super) struct ActiveSession<'a, S> {
     /// The client has set exception filters.
     filters_set: bool,
     /// The threads that stand, as the client saw them stop.
-    stands: Stands,
+    stands: StoppedThreads,
     /// Answers that are looked through still for where the program stands.
     standing: standing::Looks,
     /// What the cluster session has asked of the task.
@@ -214,7 +214,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             unexplained: None,
             task_end_told: false,
             filters_set: false,
-            stands: Stands::attached(&opening.attach.arguments),
+            stands: StoppedThreads::attached(&opening.attach.arguments),
             standing: standing::Looks::default(),
             questions: Box::default(),
             memory,

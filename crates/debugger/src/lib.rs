@@ -1,12 +1,13 @@
-//! One worker's debugger: the connection to it and how that is led to its end, a pdb prompt spoken as DAP, and the keeper whose
-//! connections outlive the process that made them.
+//! One worker's debugger: the connection to it and its end in order, a pdb prompt that speaks DAP, and the keeper of
+//! connections that outlive their process.
 //!
-//! For sessions and agents, which have leave to reach a worker. It must not know sessions, people, or which workers there are.
+//! For sessions and agents, which are allowed to reach a worker. It must not know sessions, users, or the list of
+//! workers.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`debugger`] | the connection to a worker's debugger, and how it is led to its end |
-//! | [`pdb`] | a pdb prompt, spoken to a worker's debugger as DAP |
+//! | [`debugger`] | the connection to a worker's debugger, and its end in order |
+//! | [`pdb`] | a pdb prompt, which talks DAP to a worker's debugger |
 //! | [`keeper`] | connections to debuggers that outlive the process that made them |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]

@@ -31,7 +31,7 @@ use super::cluster::{LOGIN, late};
 use super::error::{KubeError, MAX_NAME_CHARS};
 use super::kubeconfig::{bound_output, command};
 use ray_relay_base::dial::http::{self, HttpClient};
-use ray_relay_base::dial::{Connector, Proxies, STEP};
+use ray_relay_base::dial::{Connector, DIAL_STEP_TIMEOUT, Proxies};
 use ray_relay_base::wire::text::shortened;
 
 /// How long a connection is kept for the next question.
@@ -110,7 +110,7 @@ impl ApiServer {
         let prepared = timeout(LOGIN, prepared).await.map_err(|_| late())?;
         let prepared = prepared.map_err(|error| KubeError::Credential(error.to_string()))?;
         let (shown, tls) = prepared.map_err(|error| of_credential(&error))?;
-        let mut connector = Connector::new(tls, STEP, proxies);
+        let mut connector = Connector::new(tls, DIAL_STEP_TIMEOUT, proxies);
         if let Some(name) = &config.tls_server_name {
             let name = ServerName::try_from(name.clone());
             connector = connector.named(name.map_err(|_| {

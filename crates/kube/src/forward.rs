@@ -17,7 +17,7 @@ use super::answer::KubeAnswer;
 use super::cluster::KubeCluster;
 use super::error::{KubeError, MAX_NAME_CHARS};
 use super::service::{self, RelayPod, asked};
-use ray_relay_base::dial::{Forward, Forwarding, STEP};
+use ray_relay_base::dial::{DIAL_STEP_TIMEOUT, Forward, Forwarding};
 use ray_relay_base::wire::text::shortened;
 use ray_relay_base::wire::write_through;
 
@@ -213,7 +213,7 @@ impl Drop for Forwarded {
     fn drop(&mut self) {
         if let (Some(forwarder), Ok(runtime)) = (self.forwarder.take(), Handle::try_current()) {
             runtime.spawn(async move {
-                sleep(STEP).await;
+                sleep(DIAL_STEP_TIMEOUT).await;
                 forwarder.abort();
             });
         }

@@ -97,7 +97,7 @@ pub async fn found(choice: &KubeconfigChoice) -> Result<ReadKubeconfig, KubeErro
         config,
         context: shortened(&context, MAX_NAME_CHARS),
         proxies: match proxy {
-            Some(proxy) => Proxies::given("proxy-url of the kubeconfig", &proxy),
+            Some(proxy) => Proxies::from_text("proxy-url of the kubeconfig", &proxy),
             None => Proxies::from_env(),
         },
     })

@@ -85,7 +85,7 @@ async fn a_proxy_is_not_quoted() {
         ("ftp", "proxy-url names no http proxy but ftp://"),
     ] {
         let proxy = format!("{scheme}://me:{SECRET}@127.0.0.1:1");
-        let proxies = Proxies::given("proxy-url", &proxy);
+        let proxies = Proxies::from_text("proxy-url", &proxy);
         let told = asked("127.0.0.1:2", proxies).await.unwrap_err();
         assert!(!format!("{told:?}").contains(SECRET), "{told:?}");
         let Unread::Unreachable(told) = told else {

@@ -11,7 +11,9 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use super::settings::RelayAccess;
 use ray_relay_base::dial::http::{Roots, trusting};
 use ray_relay_base::dial::websocket::{self, NotOpened, Socket};
-use ray_relay_base::dial::{Connector, DialError, DialRoute, Proxies, ProxyError, STEP, tls_error};
+use ray_relay_base::dial::{
+    Connector, DIAL_STEP_TIMEOUT, DialError, DialRoute, Proxies, ProxyError, tls_error,
+};
 use ray_relay_base::wire::relay_url::RelayUrl;
 use ray_relay_base::wire::tcp;
 use ray_relay_base::wire::text::innermost_cause;
@@ -35,7 +37,7 @@ pub(super) enum RelayDialError {
     Unreachable(String),
     #[error("cannot reach the relay: {0}; {hint}", hint = .0.hint())]
     Proxy(ProxyError),
-    #[error("no answer from the relay within {} s", STEP.as_secs())]
+    #[error("no answer from the relay within {} s", DIAL_STEP_TIMEOUT.as_secs())]
     TimedOut,
     #[error(
         "cannot trust the relay: {0}; give its authority with --ca-file, or the SHA-256 of its public key with --pin"
@@ -73,7 +75,7 @@ impl Dialler {
         let tls = read.map_err(RelayDialError::Access)?;
         let to = relay.url.uri("/");
         Ok(Self {
-            connector: Connector::new(tls, STEP, relay.proxies.clone()),
+            connector: Connector::new(tls, DIAL_STEP_TIMEOUT, relay.proxies.clone()),
             to: to.ok_or_else(|| no_url(&relay.url))?,
             relay,
         })

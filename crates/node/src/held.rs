@@ -11,7 +11,7 @@ use super::keeping::ParkedDebugger;
 use super::look::Refused;
 use ray_relay_base::timestamp::unix_ms;
 use ray_relay_base::wire::tunnel::messages::{HoldRow, LetRun, Open, ParkTerms, Refusal, Replica};
-use ray_relay_ray::hold::{HoldId, NoPlace, NodeHolds};
+use ray_relay_ray::hold::{HoldId, NoSlot, NodeHolds};
 
 /// The table. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -149,13 +149,13 @@ impl WorkerHold {
     /// Shows the worker as kept by `keep` for so long from now, and whether it `evaluates`; gives what is asked of its keeper.
     ///
     /// # Errors
-    /// [`NoPlace`]: that one, or all together, have as many as may be.
+    /// [`NoSlot`]: that one, or all together, have as many as may be.
     pub(super) fn park(
         &self,
         keep: &ParkTerms,
         left: Duration,
         evaluates: bool,
-    ) -> Result<mpsc::Receiver<HeldRequest>, NoPlace> {
+    ) -> Result<mpsc::Receiver<HeldRequest>, NoSlot> {
         let (ask, asks) = mpsc::channel(1);
         let until = unix_ms(SystemTime::now() + left);
         self.table
@@ -193,7 +193,7 @@ mod tests {
     use ray_relay_base::wire::tunnel::messages::{
         FromAgent, Hex, Kind, MAX_KEPT_WORKERS, MAX_MESSAGE_BYTES, MAX_ROWS, WorkerTaker, written,
     };
-    use ray_relay_ray::hold::{EACH, FAMILY};
+    use ray_relay_ray::hold::{SESSIONS_PER_SLOT, SLOTS_PER_USER};
 
     fn open(worker: &str, session: Option<&str>) -> Open {
         Open {
@@ -359,7 +359,7 @@ mod tests {
         let mut kept = Vec::new();
         for n in 0..MAX_KEPT_WORKERS {
             let hold = take(&n.to_string());
-            let asks = hold.park(&keep(&(n / EACH).to_string()), LEFT, false);
+            let asks = hold.park(&keep(&(n / SLOTS_PER_USER).to_string()), LEFT, false);
             kept.push((hold, asks.unwrap()));
         }
         let more = take("more");
@@ -385,10 +385,10 @@ mod tests {
             kept.push((hold, asks));
             is_kept
         };
-        for _ in 0..FAMILY {
+        for _ in 0..SESSIONS_PER_SLOT {
             assert!(park("ada", Some(1)));
         }
-        for _ in 0..EACH - 2 {
+        for _ in 0..SLOTS_PER_USER - 2 {
             assert!(park("ada", None));
         }
         // The last place, by what one place is not enough for.
@@ -397,7 +397,7 @@ mod tests {
         assert!(park("ada", Some(1)));
         // Others have theirs, and where authentication is off there are no shares.
         assert!(park("bob", Some(1)));
-        for _ in 0..=EACH {
+        for _ in 0..=SLOTS_PER_USER {
             assert!(park("", None));
         }
     }

@@ -90,7 +90,7 @@ impl ParkedDebugger {
             Ok(asks) => asks,
             Err(most) => {
                 info!(%most, "a worker whose relay is lost is not kept, and its task runs on");
-                let (debugger, _) = Attended::again(debugger);
+                let (debugger, _) = Attended::for_next_client(debugger);
                 return Err(left_over(debugger, hold, leaving));
             }
         };
@@ -122,7 +122,7 @@ impl ParkedDebugger {
                 () = self.hold.left_by_its_task(), if self.subprocess => "its task is kept no longer",
                 Some(ask) = self.asks.recv() => match ask {
                     HeldRequest::HandOver(answer) => {
-                        if let Err(answer) = self.waiting.want(Taker::Relay, answer) {
+                        if let Err(answer) = self.waiting.register(Taker::Relay, answer) {
                             _ = answer.send(Err(busy()));
                         }
                         continue;
@@ -143,13 +143,13 @@ impl ParkedDebugger {
                         _ = answer.send(Err(busy()));
                         continue;
                     }
-                    AfterWaiting::Heard(UnattendedEvent::Gone | UnattendedEvent::Closed) => "the debugger is gone",
-                    AfterWaiting::Heard(UnattendedEvent::Garbled) => "the debugger is not understood",
+                    AfterWaiting::Event(UnattendedEvent::Gone | UnattendedEvent::Closed) => "the debugger is gone",
+                    AfterWaiting::Event(UnattendedEvent::Garbled) => "the debugger is not understood",
                     AfterWaiting::Evaluates => {
                         self.waiting.debugger.interrupt().await;
                         continue;
                     }
-                    AfterWaiting::Heard(_) => continue,
+                    AfterWaiting::Event(_) => continue,
                     AfterWaiting::Expired => match self.hold.kept_with_its_task() {
                         Some(left) if self.subprocess => {
                             self.waiting.until = Instant::now() + left.min(MAX_KEEP_PERIOD);
@@ -183,7 +183,7 @@ impl ParkedDebugger {
             leaving,
             ..
         } = self;
-        let (debugger, missed) = Attended::again(waiting.debugger);
+        let (debugger, missed) = Attended::for_next_client(waiting.debugger);
         let tenure = WorkerHandle {
             debugger,
             hold,

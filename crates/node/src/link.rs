@@ -23,7 +23,7 @@ use super::gossip::{self, ProcessLink};
 use super::reverse::Reverse;
 use super::{Agent, machine};
 use ray_relay_base::dial::Stream;
-use ray_relay_base::wire::link::{CloseReason, ControlLink, LinkError, SILENCE};
+use ray_relay_base::wire::link::{CloseReason, ControlLink, LinkError, SILENCE_TIMEOUT};
 use ray_relay_base::wire::text::shortened;
 use ray_relay_base::wire::tunnel::messages::{
     Announce, FromAgent, FromRelay, Hex, HoldRow, MAX_ROWS, Node, PROTOCOL, Replica, Revocations,
@@ -51,7 +51,7 @@ pub(super) enum LinkEnded {
     Connect(#[from] RelayDialError),
     #[error("{0}")]
     Lost(String),
-    #[error("the relay was silent for {} s", SILENCE.as_secs())]
+    #[error("the relay was silent for {} s", SILENCE_TIMEOUT.as_secs())]
     Silent,
     #[error("the relay refuses this agent: {0}")]
     Refused(String),
@@ -240,7 +240,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
                 talked = self.talk(&mut news, false) => match talked {
                     Err(ended) if !matches!(ended, LinkEnded::Ending) => {
                         // The relay ends this one before it makes the agent welcome on the other.
-                        let made = timeout(SILENCE, newer).await;
+                        let made = timeout(SILENCE_TIMEOUT, newer).await;
                         Ok(made.ok().and_then(Result::ok).ok_or(ended)?)
                     }
                     talked => talked.and(Err(LinkEnded::Ending)),

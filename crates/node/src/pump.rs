@@ -14,11 +14,11 @@ use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_util::io::poll_read_buf;
 
 use ray_relay_base::wire::tunnel::ByteStream;
-use ray_relay_base::wire::turn::{SEALED_TURN, yield_turn};
+use ray_relay_base::wire::turn::{MAX_SEALED_TURN_BYTES, yield_turn};
 use ray_relay_debugger::debugger::at_node::Attended;
 
 /// Less room than this is not read into.
-const ROOM: usize = SEALED_TURN / 4;
+const ROOM: usize = MAX_SEALED_TURN_BYTES / 4;
 
 /// A connection to a debugger.
 pub(super) trait DebuggerStream: AsyncRead + Unpin {
@@ -141,11 +141,11 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
                 let said = Pin::new(&mut self.relay).poll_shutdown(cx);
                 return said.map(|said| said.map_or(PumpEnd::Relay, |()| PumpEnd::Debugger));
             }
-            if moved >= SEALED_TURN {
+            if moved >= MAX_SEALED_TURN_BYTES {
                 return yield_turn(cx);
             }
             if self.room.capacity() - self.room.len() < ROOM {
-                self.room.reserve(SEALED_TURN);
+                self.room.reserve(MAX_SEALED_TURN_BYTES);
             }
             match poll_read_buf(Pin::new(&mut self.debugger), cx, &mut self.room) {
                 Poll::Ready(Ok(read @ 1..)) => {
@@ -178,7 +178,7 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
             if self.relay_ended {
                 return self.relay.poll_gone(cx).map(|()| PumpEnd::Relay);
             }
-            if moved >= SEALED_TURN {
+            if moved >= MAX_SEALED_TURN_BYTES {
                 return yield_turn(cx);
             }
             match self.relay.poll_bytes(cx) {

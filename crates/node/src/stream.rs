@@ -111,7 +111,7 @@ pub(super) async fn stream_for(
     let opened = dialler.open(
         &path,
         tunnel::STREAM_PROTOCOL,
-        handshake::shown(secret),
+        handshake::secret_header(secret),
         tunnel::stream_config(),
     );
     opened
@@ -244,7 +244,7 @@ impl WorkerHandle {
             let stays = pump.is_lost() && !agent.ending.is_cancelled();
             keeps = newer
                 .or(said)
-                .filter(|_| stays && pump.debugger.can_be_kept());
+                .filter(|_| stays && pump.debugger.is_resumable());
         }
         let (debugger, _) = pump.into_parts();
         let tenure = Self {

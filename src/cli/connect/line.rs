@@ -17,8 +17,8 @@ use ray_relay_base::dial::websocket::Socket;
 use ray_relay_base::wire::backoff::Backoff;
 use ray_relay_base::wire::resumed::messages::{LinkId, LinkSecret, Opener, ResumeMessage};
 use ray_relay_base::wire::resumed::{
-    CONNECT_PATH, CONNECT_PROTOCOL, Cut, DOWN, LinkHandle, LinkedStream, OPENER_HEADER,
-    RECEIVED_HEADER, SILENCE, UP, carry,
+    CONNECT_PATH, CONNECT_PROTOCOL, Cut, DOWN_WINDOW_BYTES, LinkHandle, LinkedStream,
+    OPENER_HEADER, RECEIVED_HEADER, SILENCE_TIMEOUT, UP_WINDOW_BYTES, carry,
 };
 use ray_relay_base::wire::tunnel::messages::{Replica, read};
 use ray_relay_base::wire::tunnel::{handshake, stream_config};
@@ -74,7 +74,7 @@ pub(super) async fn begin(
             replica,
             held,
         } => {
-            let (link, stream) = LinkHandle::new(UP, DOWN);
+            let (link, stream) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
             let line = RelayLink {
                 link,
                 id,
@@ -178,7 +178,7 @@ impl RelayLink {
             let failed = match Box::pin(self.again(args, &path)).await {
                 Ok(again) => {
                     // A quiet link hears its heartbeats: after a longer silence the other side may have noticed.
-                    if is_lost || since.elapsed().unwrap_or_default() > SILENCE {
+                    if is_lost || since.elapsed().unwrap_or_default() > SILENCE_TIMEOUT {
                         watcher.resumed(since);
                     }
                     return Ok(again);
@@ -219,7 +219,7 @@ impl RelayLink {
         args: &RelayArgs,
         path: &str,
     ) -> Result<(Socket, u64), NoRelayConnection> {
-        let mut headers: HeaderMap = handshake::shown(&self.secret);
+        let mut headers: HeaderMap = handshake::secret_header(&self.secret);
         let received = HeaderValue::from(self.link.received());
         headers.insert(RECEIVED_HEADER, received);
         let mut socket = open(args, path, CONNECT_PROTOCOL, headers, stream_config()).await?;

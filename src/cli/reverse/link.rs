@@ -174,7 +174,7 @@ async fn passed_on(
             return drop(failing.send(failed(why)).await);
         }
     };
-    let headers = handshake::shown(&arrived.secret);
+    let headers = handshake::secret_header(&arrived.secret);
     let opened = open(
         &relay,
         &path,

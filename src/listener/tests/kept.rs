@@ -14,7 +14,7 @@ use ray_relay_base::wire::dap::message::event;
 use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::tunnel::messages::{FromAgent, FromRelay, Hex, HoldRow, Kind, Parked};
 use ray_relay_http::http::testing::Scene;
-use ray_relay_ray::hold::EACH;
+use ray_relay_ray::hold::SLOTS_PER_USER;
 use ray_relay_ray::ray::registry::Breakpoint;
 
 /// What `who` is answered who looks at the breakpoint of that id.
@@ -144,7 +144,7 @@ async fn its_owner_sees_it_and_it_is_parked_for_as_long_as_before() {
     // Who could not leave it here does not take it up.
     let person = principal(&scene.context.auth, "person").await;
     let share = || scene.context.sessions.parks.share(&person, None).unwrap();
-    let taken: Vec<_> = std::iter::repeat_with(share).take(EACH).collect();
+    let taken: Vec<_> = std::iter::repeat_with(share).take(SLOTS_PER_USER).collect();
     let (head, refusal) = looked(scene.address, "person", &id_text).await;
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");
     assert_has(&refusal.to_string(), "you have 8 parked sessions");

@@ -15,7 +15,7 @@ use super::problem::Wrong;
 /// Port of Ray's dashboard.
 const DASHBOARD_PORT: u16 = 8265;
 
-/// Where a cluster's GCS is.
+/// The address of a cluster's GCS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gcs {
     /// Port 6379 of the head's host, where `ray_address` is `http`; its failures are not worth a warning.
@@ -145,7 +145,7 @@ pub(super) fn split_cluster(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// What `gcs_address` may be.
+/// Expected form of `gcs_address`, for messages.
 pub(super) const GCS: &str = "\"auto\", \"off\" or a host and a port, such as \"10.0.0.2:6379\"";
 
 /// `auto`, `off` or `host:port`.
@@ -255,12 +255,12 @@ mod tests {
 
     #[test]
     fn credentials_are_not_shown() {
-        for (text, shown) in [
+        for (text, printable) in [
             ("http://u:p@h@head:1/x?token=t#f", "http://***@head:1/x"),
             ("u:p@head", "***@head"),
             ("http://head:1/x", "http://head:1/x"),
         ] {
-            assert_eq!(redacted(text), shown);
+            assert_eq!(redacted(text), printable);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What each key of the configuration means, taken from `config/example.toml`, which a test holds against the tables.
+//! The meaning of each configuration key, read from `config/example.toml`, which a test checks against the tables.
 
 use super::problem::nearest;
 use super::resolver::Section;
@@ -14,11 +14,11 @@ pub struct Explained {
     pub key: String,
     /// Its default as TOML; `None` where it has none.
     pub default: Option<&'static str>,
-    /// A value that it may have, where it has no default.
+    /// A valid value, for a key without a default.
     pub example: Option<&'static str>,
     /// The variable that sets it; `None` for keys of `[[cluster]]`.
     pub environment: Option<String>,
-    /// What it means, on lines of at most 100 columns.
+    /// Its description, on lines of at most 100 columns.
     pub text: String,
 }
 
@@ -50,7 +50,7 @@ pub fn explained() -> Vec<Explained> {
             text.clear();
         } else if let Some((key, value, is_default)) = assignment(section, line) {
             let text = match (std::mem::take(&mut text), all.last()) {
-                // Keys that stand together are explained together.
+                // Adjacent keys share one description.
                 (none, Some(before)) if none.is_empty() => before.text.clone(),
                 (lines, _) => lines.join("\n"),
             };
@@ -71,10 +71,10 @@ pub fn explained() -> Vec<Explained> {
 /// The key of that name, or every key of that section.
 ///
 /// # Errors
-/// [`UnknownKey`], with what may have been meant.
+/// [`UnknownKey`], with the nearest known name.
 pub fn explain(name: &str) -> Result<Vec<Explained>, UnknownKey> {
     let mut all = explained();
-    // A variable stands for its key, and a key that only one section has needs no section.
+    // A variable means its key, and a key that only one section has needs no section.
     let is_meant = |one: &Explained| {
         let (section, _) = one.key.split_once('.').unwrap_or_default();
         one.key == name || section == name || one.environment.as_deref() == Some(name)
@@ -94,7 +94,7 @@ pub fn explain(name: &str) -> Result<Vec<Explained>, UnknownKey> {
     Ok(all)
 }
 
-/// Key and value of a line, which is a comment where the key has no default; and whether it has one.
+/// Parses a line into key, value and whether the key has a default; the line of a key without one is commented out.
 fn assignment<'a>(section: &str, line: &'a str) -> Option<(&'a str, &'a str, bool)> {
     let (line, is_default) = match line.strip_prefix("# ") {
         Some(comment) => (comment, false),

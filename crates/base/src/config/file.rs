@@ -1,16 +1,16 @@
-//! The TOML file: what it gives for which key, and the keys in it that are not known.
+//! The TOML file: its value for each key, and the keys in it that are not known.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Problem, nearest, shown};
+use super::problem::{Problem, nearest, printable};
 use super::raw::{ConfigText, RawEntry, raw_value};
 use super::resolver::Section;
 use super::settings::{Cluster, SECTIONS};
 
-/// Keys that there were, and what holds without each.
+/// Removed keys, each with the fixed behavior that replaced it.
 #[rustfmt::skip]
-const GONE: &[(&str, &str, &str)] = &[
+const REMOVED_KEYS: &[(&str, &str, &str)] = &[
     ("listen", "silence", "a connection that says nothing is waited for until listen.handshake_timeout, and a terminal shows itself by Enter"),
     ("auth", "max_token", "a token may have 16KiB"),
     ("auth", "throttle_after", "10 refused credentials of one address cost nothing"),
@@ -33,26 +33,27 @@ const GONE: &[(&str, &str, &str)] = &[
     ("audit", "timeout", "a line may take 2s"),
 ];
 
-/// The hint for a key that there was and whose name, made of section and key, is the one that `is_meant`.
+/// The hint for a removed key: the first whose section and key `is_meant` accepts.
 pub(super) fn gone(is_meant: impl Fn(&str, &str) -> bool) -> Option<String> {
-    GONE.iter()
+    REMOVED_KEYS
+        .iter()
         .find(|(section, key, _)| is_meant(section, key))
         .map(|(_, _, now)| format!("the key is gone: {now}; remove it"))
 }
 
-/// Known keys with what stands there.
+/// Known keys with their values.
 pub(super) type FileEntries = Vec<(&'static str, RawEntry)>;
 
 /// One `[[cluster]]` of the file.
 #[derive(Debug)]
 pub(super) struct RawCluster {
-    /// The keys that are given in the table, with their values.
+    /// The keys that the table sets, with their values.
     pub(super) entries: FileEntries,
-    /// Where the table begins, for messages: `relay.toml line 12`.
+    /// Location of the table's first line, for messages: `relay.toml line 12`.
     pub(super) place: String,
 }
 
-/// What a TOML file says.
+/// The contents of a TOML file.
 #[derive(Debug, Default)]
 pub(super) struct RawFile {
     /// The entries of each of [`SECTIONS`] that the file has.
@@ -75,7 +76,7 @@ pub(super) fn parse_file(file: &str, text: &str, problems: &mut Vec<Problem>) ->
             expected: "a TOML document".to_owned(),
             hint: None,
         }));
-        // What could be read of a broken document would only give misleading further problems.
+        // A broken document would only produce misleading further problems.
         return RawFile::default();
     }
     let mut raw = RawFile::default();
@@ -149,7 +150,7 @@ fn table<'i>(
     }
 }
 
-/// What `table` gives for the `keys` of `section`; every other key is a problem.
+/// Collects the entries of `table` for the `keys` of `section`; every other key is a problem.
 fn entries(
     lines: &ConfigText<'_>,
     section: &str,
@@ -179,14 +180,14 @@ fn entries(
 }
 
 fn unknown_key(label: &str, place: String, key: &str, section: &str, keys: &[&str]) -> Problem {
-    // Perhaps the key is right and only stands in the wrong section.
+    // The key may be right and in the wrong section.
     let elsewhere = SECTIONS
         .iter()
         .filter(|(name, _)| *name != section)
         .find(|(_, keys)| keys.contains(&key))
         .map(|(name, _)| format!("`{key}` belongs in [{name}]"));
     Problem {
-        key: shown(label),
+        key: printable(label),
         place,
         found: "a key that is not known".to_owned(),
         expected: format!("in [{section}]: {}", keys.join(", ")),
@@ -206,7 +207,7 @@ fn unknown_section(section: &str, place: String) -> Problem {
         .collect();
     let home = SECTIONS.iter().find(|(_, keys)| keys.contains(&section));
     Problem {
-        key: shown(section),
+        key: printable(section),
         place,
         found: "a section or key that is not known".to_owned(),
         expected: format!("[[cluster]] or one of {}", sections.join(", ")),

@@ -8,7 +8,8 @@ use clap::{Args, ValueEnum};
 use super::raw::{RawEntry, RawValue};
 use super::settings::{AdvertiseMode, LogFormat};
 
-/// The flags by which a command finds its configuration, as typed: they come before the environment, and that before the file.
+/// The flags by which a command finds its configuration, as typed. Flags override the environment, which overrides the
+/// file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct Flags {
     /// TOML file to read; without it the defaults apply [env: RAY_RELAY_CONFIG]
@@ -54,14 +55,15 @@ pub struct Flags {
     pub log_format: Option<String>,
 }
 
-/// The words of `T` for a flag whose value is read where all values of the configuration are.
+/// The values of `T` that clap lists for a flag; the flag's value is parsed later, together with all other
+/// configuration.
 pub fn words_of<T: ValueEnum>() -> PossibleValuesParser {
     let values = T::value_variants().iter();
     values.filter_map(T::to_possible_value).into()
 }
 
 impl Flags {
-    /// What they say of keys: section, key and value.
+    /// The flags as entries: section, key and value.
     pub(super) fn entries(&self) -> Vec<(&'static str, &'static str, RawEntry)> {
         let entry = |label: &str, value: RawValue| RawEntry {
             label: label.to_owned(),

@@ -1,7 +1,7 @@
-//! Kinds of value that keys have: how one is read and shown, and how much of a wrong one may be told.
+//! Kinds of value that keys have: how a value is read and shown, and how much of a wrong one messages may quote.
 //!
-//! A row of a table ends in one of these; see [`settings!`](super::settings). A kind that one section
-//! alone has stands there, made with [`ValueKind::new`].
+//! A row of a table ends in one of these; see [`settings!`](super::settings). A kind that only one section uses is
+//! defined there, with [`ValueKind::new`].
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -9,18 +9,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::address::redacted;
-use super::problem::shown;
+use super::problem::printable;
 use super::raw::RawValue;
 use super::read::{self, Read};
 use super::units::{format_duration, format_size};
 
-/// Shortest duration that is accepted anywhere but where a row says otherwise.
+/// Shortest accepted duration, unless a row says otherwise.
 pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 
-/// How a value is read from what stands in a source.
+/// Reads a value from the raw value of a source.
 type Reading<T> = Box<dyn Fn(&RawValue) -> Read<T>>;
 
-/// How a value is shown, as TOML; `None`: it is not there.
+/// Formats a value as TOML; `None` if there is nothing to show.
 type Showing<T> = Box<dyn Fn(&T) -> Option<String>>;
 
 /// The kind of a key's value.
@@ -28,7 +28,7 @@ pub(super) struct ValueKind<T> {
     read: Reading<T>,
     show: Showing<T>,
     shape: Shape,
-    /// Whether there is something to show where the key is not given.
+    /// Whether the default is shown when no source sets the key.
     has_default: bool,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Shape {
     Open,
     /// The value may be shown without credentials: an address can carry a password.
     Address,
-    /// The value is not shown: people paste the secret where its file is wanted.
+    /// The value is not shown: people paste the secret where the path of its file is expected.
     Path,
 }
 
@@ -57,12 +57,12 @@ impl<T: 'static> ValueKind<T> {
         }
     }
 
-    /// A wrong value is told as `shape` allows.
+    /// Limits how much of a wrong value messages quote.
     pub(super) fn shaped(self, shape: Shape) -> Self {
         Self { shape, ..self }
     }
 
-    /// The default stands for nothing, and is not shown.
+    /// The default means "unset", and is not shown.
     pub(super) fn without_default(self) -> Self {
         Self {
             has_default: false,
@@ -85,16 +85,16 @@ impl<T: 'static> ValueKind<T> {
         (self.read)(value)
     }
 
-    /// The value for `check-config`, where there is one. `given`: it is not the default.
-    pub(super) fn shown(&self, value: &T, given: bool) -> Option<String> {
-        (self.show)(value).filter(|_| given || self.has_default)
+    /// The value for `check-config`, if there is one. `is_set`: it is not the default.
+    pub(super) fn display(&self, value: &T, is_set: bool) -> Option<String> {
+        (self.show)(value).filter(|_| is_set || self.has_default)
     }
 
-    /// What may be told of a wrong value.
+    /// The text that stands for a wrong value in messages.
     pub(super) fn found(&self, value: &RawValue) -> String {
         match (self.shape, value) {
             (Shape::Address, RawValue::Text(text) | RawValue::Word(text)) => {
-                format!("\"{}\"", shown(&redacted(text)))
+                format!("\"{}\"", printable(&redacted(text)))
             }
             (Shape::Open | Shape::Address, value) => value.to_string(),
             (Shape::Path, RawValue::Text(_) | RawValue::Word(_)) => "a text (not shown)".to_owned(),
@@ -103,7 +103,7 @@ impl<T: 'static> ValueKind<T> {
     }
 }
 
-/// The words that a key takes, each with its meaning. Declared with `words!`.
+/// The words that a key accepts, each with its meaning. Declared with `words!`.
 pub(super) trait Keyword: Copy + PartialEq + 'static {
     /// The words and their variants, in the order in which messages name them.
     const WORDS: &'static [(&'static str, Self)];
@@ -137,7 +137,7 @@ pub(super) fn duration(bounds: RangeInclusive<Duration>) -> ValueKind<Duration> 
     ValueKind::new(read, |duration| quoted(&format_duration(*duration)))
 }
 
-/// Any text; `expected` says what it stands for.
+/// Any text; `expected` describes it.
 pub(super) fn text(expected: &'static str) -> ValueKind<String> {
     ValueKind::new(move |value| read::text(value, expected), quoted)
 }
@@ -147,13 +147,13 @@ pub(super) fn texts(most: usize, expected: &'static str) -> ValueKind<Vec<String
     ValueKind::new(move |value| read::texts(value, most, expected), listed)
 }
 
-/// The path of a file or folder; `expected` says of what.
+/// The path of a file or folder; `expected` describes its contents.
 pub(super) fn path(expected: &'static str) -> ValueKind<Option<PathBuf>> {
     let read = move |value: &RawValue| read::text(value, expected).map(PathBuf::from);
     file_path(read)
 }
 
-/// The path that `read` takes.
+/// A path parsed by `read`.
 pub(super) fn file_path(
     read: impl Fn(&RawValue) -> Read<PathBuf> + 'static,
 ) -> ValueKind<Option<PathBuf>> {
@@ -161,7 +161,7 @@ pub(super) fn file_path(
     ValueKind::new(read, show).shaped(Shape::Path).optional()
 }
 
-/// A list of at most `most` paths; empty where no source gives it.
+/// A list of at most `most` paths; empty if no source sets it.
 pub(super) fn paths(most: usize, expected: &'static str) -> ValueKind<Vec<PathBuf>> {
     let read = move |value: &RawValue| {
         let paths = read::texts(value, most, expected)?;
@@ -176,7 +176,7 @@ pub(super) fn paths(most: usize, expected: &'static str) -> ValueKind<Vec<PathBu
         .without_default()
 }
 
-/// An address of which what it serves is trusted: `https://…`, or `http://` to this machine.
+/// An address whose responses are trusted: `https://…`, or `http://` to this machine.
 pub(super) fn web_address() -> ValueKind<Option<String>> {
     ValueKind::new(read::web_address, quoted)
         .shaped(Shape::Address)

@@ -1,18 +1,18 @@
-//! The memory that a configuration may need, and what there is.
+//! The memory that a configuration may need, and the memory available.
 
 use super::resolver::Resolver;
 use super::settings::Config;
 use super::units::format_size;
 use crate::memory::{self, Needed};
 
-/// How much memory the relay divides, and where that is from.
+/// The memory that the relay divides, and its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryBudget {
-    /// What the process may have, in bytes.
+    /// Memory available to the process, in bytes.
     pub there: usize,
-    /// Where the figure comes from: `listen.memory`, or the system.
+    /// Whether the figure is known, from `listen.memory` or from the system; otherwise it is a default.
     pub is_known: bool,
-    /// What of it may be taken while no client does anything.
+    /// Memory that idle connections may use.
     needed: Needed,
 }
 
@@ -27,7 +27,7 @@ impl Config {
         ];
         let places = places.into_iter().fold(0, usize::saturating_add);
         MemoryBudget {
-            there: known.unwrap_or(memory::USUAL),
+            there: known.unwrap_or(memory::DEFAULT_MEMORY_BYTES),
             is_known: known.is_some(),
             needed: memory::needed(places),
         }
@@ -35,12 +35,12 @@ impl Config {
 }
 
 impl MemoryBudget {
-    /// What there is to divide among those who use the relay, in bytes.
+    /// Memory to divide among the users of the relay, in bytes.
     pub fn divided(&self) -> usize {
-        self.needed.left_of(self.there)
+        self.needed.shared_part(self.there)
     }
 
-    /// What is said of it, in one sentence.
+    /// The budget in one sentence, for the log.
     pub fn sentence(&self) -> String {
         let Self { there, needed, .. } = self;
         let whose = match self.is_known {
@@ -50,20 +50,20 @@ impl MemoryBudget {
         let whole = memory::Memory::new(self.divided());
         format!(
             "of the {} that the relay {whose}, idle connections may take up to {}; one person may use up to {} at a time, which bounds every message and list",
-            shown(*there),
-            shown(needed.idle),
-            shown(whole.of_one()),
+            in_whole_mib(*there),
+            in_whole_mib(needed.idle),
+            in_whole_mib(whole.of_one()),
         )
     }
 }
 
-/// In whole MiB.
-fn shown(bytes: usize) -> String {
+/// Formats `bytes` as whole MiB.
+fn in_whole_mib(bytes: usize) -> String {
     format_size(bytes >> 20 << 20)
 }
 
 impl Resolver {
-    /// What there is is enough.
+    /// Checks that the available memory is enough.
     pub(super) fn check_memory(&mut self, config: &Config) {
         let memory = config.memory();
         let least = memory.needed.least();
@@ -74,8 +74,8 @@ impl Resolver {
             };
             self.problem(
                 key,
-                &shown(memory.there),
-                &format!("at least {}", shown(least + (1 << 20))),
+                &in_whole_mib(memory.there),
+                &format!("at least {}", in_whole_mib(least + (1 << 20))),
                 "more, or fewer places: listen.max_connections, connect.max_links and upstream.max_agents",
             );
         }

@@ -1,9 +1,9 @@
 //! Configuration: what the relay runs with, resolved and checked.
 //!
 //! Defaults < file < `RAY_RELAY_*` environment < flags. [`resolve()`] looks at all of them, and
-//! reports every problem at once; `ray-relay serve` and `ray-relay check-config` call it through
-//! `app/validate.rs`, which brings along what other parts of the relay have to say.
-//! Each key is a row of a table in `settings/`; `config/example.toml` explains it, and [`explain`] says so.
+//! reports every problem at once. `ray-relay serve` and `ray-relay check-config` call it through
+//! `app/validate.rs`, which adds the checks of other parts of the relay.
+//! Each key is a row of a table in `settings/`; `config/example.toml` describes it, and [`explain`] prints that.
 
 mod address;
 pub mod explain;
@@ -38,7 +38,7 @@ pub use settings::{
 };
 pub use sources::Sources;
 
-// For the policy file, which is read with the same care.
-pub use problem::{Wrong, nearest, shown};
+// For the policy file, which is parsed with the same rules.
+pub use problem::{Wrong, nearest, printable};
 pub use raw::{ConfigText, RawValue, raw_value, read_text};
 pub use read::{duration, flag, web_address};

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, in the words that the user sees.
+//! Problems of a configuration, as shown to the user.
 //!
 //! Built by [`mod@super::resolve`]; rendered on standard error by the commands, or as JSON by
 //! `check-config --json`. A value that may hold a secret is never in here.
@@ -12,27 +12,27 @@ use serde::Serialize;
 pub struct Problem {
     /// `registry.poll_interval`, `RAY_RELAY_LOG_LEVEL`, `--listen`: the name under which it was given.
     pub key: String,
-    /// Where: `relay.toml line 12`, `the environment`, `the command line`.
+    /// Location: `relay.toml line 12`, `the environment`, `the command line`.
     pub place: String,
-    /// What stands there; a stand-in where it may hold a secret.
+    /// The value found; a placeholder if it may hold a secret.
     pub found: String,
-    /// What would be right.
+    /// The value expected.
     pub expected: String,
     /// Next step or reason, as a sentence.
     pub hint: Option<String>,
 }
 
-/// What is wrong with a value, by itself: what would be right, and perhaps the next step.
+/// A rejected value: what was expected, and perhaps the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong {
-    /// What would be right.
+    /// The value expected.
     pub expected: String,
-    /// The next step, where more can be said than what is expected.
+    /// The next step, if there is more to say than what was expected.
     pub hint: Option<String>,
 }
 
 impl Wrong {
-    /// Something other than `expected`, and no more to say about it.
+    /// A value other than `expected`, without a hint.
     pub fn expected(expected: impl Into<String>) -> Self {
         Self {
             expected: expected.into(),
@@ -78,7 +78,7 @@ impl fmt::Display for Problems {
 
 /// `text` broken into lines that are indented like the first.
 fn wrapped(text: &str) -> String {
-    /// Makes 100 with the indent.
+    /// Makes 100 columns with the indent.
     const MAX_LINE_COLUMNS: usize = 86;
     let (mut wrapped, mut column) = (String::new(), 0);
     for word in text.split(' ') {
@@ -96,7 +96,7 @@ fn wrapped(text: &str) -> String {
     wrapped
 }
 
-/// The known name nearest to `name`, where it is near enough to be what was meant.
+/// The known name most similar to `name`, if it is similar enough.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
@@ -111,17 +111,16 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// `text` on one line without control characters, cut after 120 characters: what was found may be
-/// anything.
-pub fn shown(text: &str) -> String {
+/// `text` on one line without control characters, cut after 120 characters: user input may contain anything.
+pub fn printable(text: &str) -> String {
     const MAX_SHOWN_CHARS: usize = 120;
-    let mut shown: String = text
+    let mut printable: String = text
         .chars()
         .take(MAX_SHOWN_CHARS)
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect();
     if text.chars().nth(MAX_SHOWN_CHARS).is_some() {
-        shown.push('…');
+        printable.push('…');
     }
-    shown
+    printable
 }

@@ -9,11 +9,11 @@ use std::{fmt, io};
 
 use toml::de::DeValue;
 
-use super::problem::shown;
+use super::problem::printable;
 
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// A value that is not understood yet.
+/// A value before it is interpreted.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RawValue {
     /// A TOML string.
@@ -47,8 +47,8 @@ impl RawValue {
 impl fmt::Display for RawValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text(text) => write!(f, "\"{}\"", shown(text)),
-            Self::Word(word) => f.write_str(&shown(word)),
+            Self::Text(text) => write!(f, "\"{}\"", printable(text)),
+            Self::Word(word) => f.write_str(&printable(word)),
             Self::Integer(number) => write!(f, "{number}"),
             Self::Bool(truth) => write!(f, "{truth}"),
             Self::List(items) => write!(f, "an array of {}", items.len()),
@@ -57,18 +57,18 @@ impl fmt::Display for RawValue {
     }
 }
 
-/// A value, the name under which it was given, and where.
+/// A value, the name under which it was given, and its location.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RawEntry {
     /// `listen.address`, `RAY_RELAY_LISTEN_ADDRESS` or `--listen`.
     pub(super) label: String,
-    /// Where the value stands, in a form for people: `relay.toml line 12`.
+    /// Location of the value, for messages: `relay.toml line 12`.
     pub(super) place: String,
     /// The value as it was written.
     pub(super) value: RawValue,
 }
 
-/// What `value` is, as far as any key takes it.
+/// Converts a TOML value to the types that keys accept.
 pub fn raw_value(value: DeValue<'_>) -> RawValue {
     match value {
         DeValue::String(text) => RawValue::Text(text.into_owned()),

@@ -1,6 +1,6 @@
-//! From a written value to a checked one.
+//! Parses raw values into checked ones.
 //!
-//! Each function takes what stands there and gives the value, or what should stand there.
+//! Each function takes the raw value, and returns the parsed value or what was expected.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -149,8 +149,8 @@ pub(super) fn label(value: &RawValue, expected: &str) -> Read<String> {
     }
 }
 
-/// An address of the web without anything in it that could be a secret, and without a slash at its end. `below` says what
-/// is put behind it.
+/// Reads a web address that contains nothing secret, and drops a slash at its end. `below` is the hint: what is
+/// appended to the address.
 pub(super) fn plain_address(value: &RawValue, expected: &str, below: &str) -> Read<String> {
     let text = text(value, expected)?;
     let uri: Uri = text.parse().map_err(|_| Wrong::expected(expected))?;
@@ -164,7 +164,7 @@ pub(super) fn plain_address(value: &RawValue, expected: &str, below: &str) -> Re
     }
 }
 
-/// `https://…`, or `http://` to this machine: what is fetched there is trusted.
+/// `https://…`, or `http://` to this machine, because its responses are trusted.
 pub fn web_address(value: &RawValue) -> Read<String> {
     const EXPECTED: &str = "an https address, such as \"https://login.example.com/keys\"";
     let wrong = || Wrong::expected(EXPECTED);

@@ -1,4 +1,4 @@
-//! Puts the sources together: defaults < file < environment < flags.
+//! Combines the sources: defaults < file < environment < flags.
 //!
 //! Every value of every source is checked, also one that another source overrides, and every
 //! problem is kept: a configuration is corrected in one go, not mistake by mistake.
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::file::{RawFile, parse_file};
-use super::problem::{Problem, Problems, shown};
+use super::problem::{Problem, Problems, printable};
 use super::raw::{RawEntry, read_text};
 use super::resolver::{Resolver, Setting};
 use super::settings::{Config, Notice, Tls};
@@ -18,7 +18,7 @@ mod clusters;
 #[cfg(test)]
 mod tests;
 
-/// A configuration and where each of its values came from.
+/// A configuration with the origin of each value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {
     /// The configuration that the values make up.
@@ -27,25 +27,26 @@ pub struct Resolved {
     pub settings: Vec<Setting>,
 }
 
-/// What only other parts of the relay can tell about a configuration. They know this one, so it is
-/// they who bring this along.
+/// Checks that belong to other parts of the relay. Those parts depend on this crate, so the caller passes their checks
+/// in.
 #[derive(Clone, Copy)]
 pub struct Checks {
-    /// Everything that stands against serving with the files of `[tls]`, which is on and complete.
+    /// Returns everything that prevents serving with the files of `[tls]`, which is on and complete.
     pub tls_files: fn(&Tls) -> Vec<Fault>,
-    /// Everything that stands against posting with the files of `[notice]`, which has the address of a webhook.
+    /// Returns everything that prevents sending notices with the files of `[notice]`, which has the address of a
+    /// webhook.
     pub notice_files: fn(&Notice) -> Vec<Fault>,
 }
 
-/// What is wrong with a value that names something unusable. `Display` is a sentence for the operator.
+/// A value that names something unusable. `Display` is a sentence for the operator.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {found}; {hint}")]
 pub struct Fault {
-    /// The key that names it, with its section: `tls.cert_file`.
+    /// The key, with its section: `tls.cert_file`.
     pub key: &'static str,
-    /// What stands there, or is found there.
+    /// The value, or what was found there.
     pub found: String,
-    /// What would be right.
+    /// The value expected.
     pub expected: &'static str,
     /// The next step.
     pub hint: String,
@@ -102,7 +103,7 @@ pub fn resolve(sources: &Sources, checks: Checks) -> Result<Resolved, Problems> 
 }
 
 fn read_file(key: &str, place: &str, path: &Path, problems: &mut Vec<Problem>) -> RawFile {
-    let name = shown(&path.display().to_string());
+    let name = printable(&path.display().to_string());
     match read_text(path) {
         Ok(text) => parse_file(&name, &text, problems),
         Err(error) => {

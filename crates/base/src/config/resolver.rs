@@ -1,4 +1,4 @@
-//! Reads the sections of the configuration, key by key, from what the sources give.
+//! Reads the sections of the configuration, key by key, from the entries of the sources.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::kind::ValueKind;
 use super::problem::{Problem, Wrong};
 use super::raw::RawEntry;
 
-/// A key as it is in the file: one that is a word of Rust's is declared as `r#for`.
+/// The key as written in the file: a key that is a Rust keyword is declared as `r#for`.
 pub(super) const fn key(declared: &'static str) -> &'static str {
     match declared.as_bytes() {
         [b'r', b'#', ..] => declared.split_at(2).1,
@@ -21,7 +21,7 @@ pub(super) trait Section {
     /// Known keys, in the order of the table.
     const KEYS: &'static [&'static str];
 
-    /// Takes every key from the sources that give it, and keeps the others as they are.
+    /// Sets every key that a source gives, and leaves the others unchanged.
     fn read(&mut self, resolver: &mut Resolver);
 }
 
@@ -34,20 +34,20 @@ pub struct Setting {
     pub key: &'static str,
     /// The value in TOML's notation.
     pub value: String,
-    /// `default`, or where it was given.
+    /// `default`, or the source of the value.
     pub origin: String,
 }
 
 /// Reads the tables from the sources, and keeps every problem.
 pub(super) struct Resolver {
-    /// What the sources give for each key, the source that counts most last.
+    /// The entries for each key, that of the highest precedence last.
     pub(super) entries: HashMap<(&'static str, &'static str), Vec<RawEntry>>,
     pub(super) problems: Vec<Problem>,
     pub(super) settings: Vec<Setting>,
 }
 
 impl Resolver {
-    /// Reads `section.key` from every source that gives it, the last one counts.
+    /// Reads `section.key` from every source that sets it; the last one wins.
     pub(super) fn key<T: 'static>(
         &mut self,
         section: &'static str,
@@ -75,7 +75,7 @@ impl Resolver {
                 }),
             }
         }
-        if let Some(value) = kind.shown(slot, origin.is_some()) {
+        if let Some(value) = kind.display(slot, origin.is_some()) {
             self.settings.push(Setting {
                 section,
                 key,
@@ -85,20 +85,20 @@ impl Resolver {
         }
     }
 
-    /// Whether any source gives the key, rightly or wrongly.
+    /// Whether any source sets the key, valid or not.
     pub(super) fn is_given(&self, section: &'static str, key: &'static str) -> bool {
         self.entries.contains_key(&(section, key))
     }
 
-    /// What is shown for a key that was read.
+    /// The shown setting of a key that was read.
     pub(super) fn setting(&mut self, section: &str, key: &str) -> Option<&mut Setting> {
         self.settings
             .iter_mut()
             .find(|setting| setting.section == section && setting.key == key)
     }
 
-    /// A problem of `section.key` beside others, shown where the value was given, or as a default that
-    /// does not fit.
+    /// Adds a problem of `section.key` in relation to other keys, located where the value was given, or as a default
+    /// that does not fit.
     pub(super) fn problem(&mut self, key: &str, found: &str, expected: &str, hint: &str) {
         let (section, name) = key.split_once('.').unwrap_or_default();
         let setting = self.setting(section, name);

@@ -18,23 +18,22 @@ pub(super) use super::resolver::Section;
 /// }
 /// ```
 ///
-/// From this row come
+/// This row generates
 ///
 /// - the field `Listen::max_connections`, documented by the comment and the default;
 /// - its value in `Listen::default()`;
-/// - the known key `listen.max_connections`, and that misspelt ones are told of it;
+/// - the known key `listen.max_connections`, which is suggested for misspelt ones;
 /// - the variable `RAY_RELAY_LISTEN_MAX_CONNECTIONS`;
-/// - the bounds: anything but a whole number from 1 to 1,000,000 is a problem that names the place,
-///   wherever it was given;
-/// - the row of `check-config`, with where the value came from.
+/// - the bounds: anything but a whole number from 1 to 1,000,000 is a problem with its location, whatever the source;
+/// - the row of `check-config`, with the origin of the value.
 ///
-/// What remains to be done by hand is to use the value, and to explain it in `config/example.toml`,
-/// which a test compares with the tables. A new section joins the list at [`Config`].
+/// Still to do by hand: use the value, and describe it in `config/example.toml`, which a test compares with the
+/// tables. A new section joins the list at [`Config`].
 ///
-/// Where a section has more to say than its keys do one by one, `= "tls", then follow_files {` names a
-/// method of the struct, `fn(&mut self, &mut Resolver)`, that is called after the last key was read.
+/// If a section has checks across its keys, `= "tls", then follow_files {` names a method of the struct, `fn(&mut
+/// self, &mut Resolver)`, that is called after the last key was read.
 ///
-/// A second block, `} constants {`, has fields without a key: no operator sets them, and a test may.
+/// A second block, `} constants {`, has fields without a key: operators cannot set them, tests can.
 ///
 /// [`ValueKind`]: super::kind::ValueKind
 macro_rules! settings {
@@ -83,7 +82,7 @@ macro_rules! settings {
     };
 }
 
-/// Declares the words that a key takes, and the enum of what they mean.
+/// Declares the words that a key accepts, and the enum of their meanings.
 macro_rules! words {
     (
         $(#[$doc:meta])*
@@ -154,7 +153,7 @@ macro_rules! sections {
         /// Everything, resolved. Built by [`resolve`](super::resolve()) from defaults, file, environment and flags.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct Config {
-            /// The clusters, at least one unless others are found; the first is the default cluster.
+            /// The clusters, at least one unless discovery is on; the first is the default cluster.
             pub clusters: Vec<Cluster>,
             $($(#[$doc])* pub $field: $type,)+
         }
@@ -177,7 +176,7 @@ macro_rules! sections {
             }
         }
 
-        /// Sections of the file with their keys; `[[cluster]]` stands apart.
+        /// Sections of the file with their keys, without `[[cluster]]`.
         pub(super) const SECTIONS: &[(&str, &[&str])] =
             &[$(($type::NAME, $type::KEYS)),+];
     };
@@ -196,11 +195,11 @@ sections! {
     upstream: Upstream,
     /// Limits and timeouts of debug sessions.
     dap: Dap,
-    /// How long a session whose client is lost keeps its worker.
+    /// How long a session without its client keeps its worker.
     park: Park,
     /// How the hook gets into workers.
     hook: Hook,
-    /// What is kept of tasks that fail.
+    /// Storage of failed tasks.
     post_mortem: PostMortem,
     /// The relay's API and the dashboard.
     http: Http,
@@ -210,22 +209,21 @@ sections! {
     jwks: Jwks,
     /// Kubernetes as an identity provider.
     kubernetes: Kubernetes,
-    /// Clusters that are found by asking.
+    /// Clusters found by discovery.
     discovery: ClusterDiscovery,
     /// How breakpoints are told apart in rewritten dashboard answers.
     advertise: Advertise,
-    /// What is hidden of values.
     /// When tasks that wait too long are released.
     release: Release,
-    /// Who is told of breakpoints that wait too long.
+    /// Notifications about breakpoints that wait too long.
     notice: Notice,
-    /// The record of what was decided and done.
+    /// The record of decisions and actions.
     audit: Audit,
-    /// Where recordings of sessions are kept, and in how many bytes.
+    /// Folder of the session recordings, and their size limits.
     recording: Recording,
     /// Level and form of the relay's logs.
     log: Log,
-    /// Where traces go.
+    /// Destination of traces.
     telemetry: Telemetry,
 }
 

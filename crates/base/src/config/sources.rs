@@ -1,4 +1,4 @@
-//! Where a configuration comes from: the file, the environment and the flags of one command.
+//! The sources of a configuration: the file, the environment and the flags of one command.
 //!
 //! Collected by the CLI and handed to [`super::resolve()`]; tests build it by hand, so nothing
 //! here reads the process's own environment except [`Sources::from_process`].
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use super::file::gone;
 use super::flags::Flags;
-use super::problem::{Problem, nearest, shown};
+use super::problem::{Problem, nearest, printable};
 use super::raw::{RawEntry, RawValue};
 use super::settings::SECTIONS;
 
@@ -18,8 +18,8 @@ pub(super) const PREFIX: &str = "RAY_RELAY_";
 pub(super) const CLUSTERS_VARIABLE: &str = "RAY_RELAY_RAY_ADDRESS";
 /// Variable with the path of the file.
 pub(super) const FILE_VARIABLE: &str = "RAY_RELAY_CONFIG";
-/// Known variables that hold no key of the configuration: the file itself, and what the client
-/// commands (`list`, `launch-config`) read.
+/// Known variables that hold no key of the configuration: the path of the file, and the variables of the client
+/// commands (`list`, `launch-config`).
 const OTHER_VARIABLES: [&str; 7] = [
     FILE_VARIABLE,
     CLUSTERS_VARIABLE,
@@ -31,7 +31,7 @@ const OTHER_VARIABLES: [&str; 7] = [
 ];
 
 /// Prefixes of the variables that mark the processes of the demo and of the tests, and of those that an agent reads.
-const MARKS: [&str; 3] = ["RAY_RELAY_DEMO_", "RAY_RELAY_TEST_", "RAY_RELAY_NODE_"];
+const MARKER_PREFIXES: [&str; 3] = ["RAY_RELAY_DEMO_", "RAY_RELAY_TEST_", "RAY_RELAY_NODE_"];
 
 /// Everything that [`super::resolve()`] reads.
 #[derive(Debug, Clone, Default)]
@@ -52,7 +52,7 @@ impl Sources {
     }
 }
 
-/// What the environment says.
+/// The settings of the environment.
 #[derive(Debug, Default)]
 pub(super) struct RawEnvironment {
     /// The path in `RAY_RELAY_CONFIG`.
@@ -103,7 +103,7 @@ pub(super) fn parse_environment(
             };
             raw.entries.push((section, key, entry));
         } else if !OTHER_VARIABLES.contains(&name)
-            && !MARKS.iter().any(|mark| name.starts_with(mark))
+            && !MARKER_PREFIXES.iter().any(|mark| name.starts_with(mark))
             && !is_service_variable(name, value)
         {
             problems.push(unknown(name));
@@ -149,7 +149,7 @@ fn unknown(name: &str) -> Problem {
         .map(|(section, key)| variable(section, key))
         .chain(OTHER_VARIABLES.map(str::to_owned))
         .collect();
-    // Compared without the prefix, which all share and which would make everything look alike.
+    // Compared without the prefix, which all share and which would make all names look similar.
     let bare = |name| str::trim_start_matches(name, PREFIX);
     let near = nearest(bare(name), candidates.iter().map(|name| bare(name)));
     let gone = gone(|section, key| variable(section, key) == name);
@@ -170,7 +170,7 @@ fn unknown(name: &str) -> Problem {
 
 fn problem(name: &str, found: &str, expected: &str, hint: Option<String>) -> Problem {
     Problem {
-        key: shown(name),
+        key: printable(name),
         place: "the environment".to_owned(),
         found: found.to_owned(),
         expected: expected.to_owned(),

@@ -37,7 +37,7 @@ const SIZE_UNITS: [(&str, u64); 7] = [
     ("B", 1),
 ];
 
-/// Why a text is no duration or size.
+/// The reason why a text is not a duration or size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// The text is digits only.

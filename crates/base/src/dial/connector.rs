@@ -1,4 +1,4 @@
-//! Goes the way to a server, step by step.
+//! Connects to a server, step by step.
 
 use std::io;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
 use super::forward::Forward;
-use super::limits::STEP;
+use super::limits::DIAL_STEP_TIMEOUT;
 use super::proxy::{DialRoute, Proxies, Proxy, host};
 use super::stream::Carrier;
 use super::{DialError, ProxyError, Stream};
@@ -27,33 +27,32 @@ use crate::wire::prefixed::Prefixed;
 use crate::wire::tcp::tune;
 use crate::wire::text::innermost_cause;
 
-/// A peer that is gone without a word is noticed after twice as long, also while its answer is waited for.
+/// A peer that vanishes silently is noticed after twice this time, also while its answer is pending.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// Makes connections to servers, with TLS where their scheme is `https`. Cheap to clone; what was made with one clone is
-/// resumed by another.
+/// Connects to servers, with TLS if their scheme is `https`. Cheap to clone; clones share TLS session resumption.
 #[derive(Clone)]
 pub struct Connector {
     tcp: HttpConnector,
-    /// The deadline of TCP, with the look-up of the name.
+    /// The deadline of the TCP connect, including the DNS lookup.
     patience: Duration,
     tls: TlsConnector,
     proxies: Proxies,
-    /// The way to all of them, where it is not by the network from here.
+    /// Carries all connections, if the network from here does not lead to the server.
     forward: Option<Arc<dyn Forward>>,
-    /// What their certificates are for, where that is not the name by which they are reached.
+    /// The name in the server's certificate, if it differs from the name in the address.
     name: Option<ServerName<'static>>,
 }
 
 impl Connector {
-    /// One that waits for TCP for at most `connect`, of each family of addresses that a name has.
+    /// Creates a connector that waits for TCP for at most `connect`, for each address family of a name.
     pub fn new(tls: ClientConfig, connect: Duration, proxies: Proxies) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_connect_timeout(Some(connect));
         Self {
             tcp,
-            patience: connect.max(STEP),
+            patience: connect.max(DIAL_STEP_TIMEOUT),
             tls: TlsConnector::from(Arc::new(tls)),
             proxies,
             forward: None,
@@ -61,13 +60,13 @@ impl Connector {
         }
     }
 
-    /// The same by what `forward` makes, to the one server that it leads to.
+    /// Connects through `forward`, which leads to a single server.
     pub fn by(mut self, forward: Arc<dyn Forward>) -> Self {
         self.forward = Some(forward);
         self
     }
 
-    /// The same to servers whose certificates are for `name`.
+    /// Expects `name` in the servers' certificates.
     pub fn named(mut self, name: ServerName<'static>) -> Self {
         self.name = Some(name);
         self
@@ -94,7 +93,7 @@ impl Connector {
         self.secured(uri, carrier).await
     }
 
-    /// The same by this way to it.
+    /// Connects by `route`.
     ///
     /// # Errors
     /// As [`Self::connect`].
@@ -115,7 +114,7 @@ impl Connector {
         self.secured(uri, Carrier::Tcp(stream)).await
     }
 
-    /// Through `proxy` to the server of `uri`.
+    /// Opens a tunnel through `proxy` to the server of `uri`.
     ///
     /// # Errors
     /// [`ProxyError`], at the deadline at the latest.
@@ -158,11 +157,11 @@ impl Connector {
                 name.map_err(|_| DialError::Unnamed(host))?
             }
         };
-        match timeout(STEP, Box::pin(self.tls.connect(name, carrier))).await {
+        match timeout(DIAL_STEP_TIMEOUT, Box::pin(self.tls.connect(name, carrier))).await {
             Ok(Ok(stream)) => Ok(Stream::Tls(Box::new(stream))),
             Ok(Err(error)) => Err(DialError::Tls(error)),
             Err(_) => {
-                let late = format!("no TLS handshake within {} s", STEP.as_secs());
+                let late = format!("no TLS handshake within {} s", DIAL_STEP_TIMEOUT.as_secs());
                 Err(DialError::Tls(io::Error::new(
                     io::ErrorKind::TimedOut,
                     late,
@@ -172,7 +171,7 @@ impl Connector {
     }
 }
 
-/// As hyper's clients want it.
+/// The interface that hyper's clients need.
 impl Service<Uri> for Connector {
     type Response = TokioIo<Stream>;
     type Error = DialError;

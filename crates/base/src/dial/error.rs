@@ -1,31 +1,31 @@
-//! Why a server is not reached.
+//! Errors of connecting to a server.
 
 use std::error::Error;
 use std::io;
 
 use super::proxy::ProxyError;
 
-/// Why a server is not reached. `Display` is the cause alone.
+/// The reason why a server cannot be reached. `Display` is the cause alone.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// Nothing takes connections there, or its name has no address.
+    /// Nothing listens there, or the name has no address.
     #[error("{0}")]
     Unreachable(String),
-    /// What is on the way does not lead there.
+    /// The proxy on the way does not lead there.
     #[error("{0}")]
     Proxy(#[from] ProxyError),
-    /// A [`Forward`](super::Forward) does not lead there, and why.
+    /// A [`Forward`](super::Forward) failed, with its cause.
     #[error("{0}")]
     Forward(#[source] Box<dyn Error + Send + Sync>),
-    /// No TLS came about.
+    /// The TLS handshake failed.
     #[error("{0}")]
     Tls(#[source] io::Error),
-    /// That is no name that a certificate can be for.
+    /// No certificate can be issued for this name.
     #[error("{0} is no name that a certificate can be for")]
     Unnamed(String),
 }
 
-/// The [`DialError`] behind `error`, where it is one of dialling.
+/// The [`DialError`] in the chain of `error`, if there is one.
 pub fn behind<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e DialError> {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -37,7 +37,7 @@ pub fn behind<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Di
     None
 }
 
-/// What went wrong in TLS, where that is behind `error`.
+/// The TLS error in the chain of `error`, if there is one.
 pub fn tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
     let mut cause = Some(error);
     while let Some(error) = cause {

@@ -1,4 +1,4 @@
-//! A way to a server that is not the network from here, such as a port-forward through an API server.
+//! A path to a server other than the network from here, such as a port-forward through an API server.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -7,11 +7,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Makes connections to one server.
 pub trait Forward: Send + Sync {
-    /// A connection, at a deadline of its own at the latest.
+    /// Opens a connection, within a deadline of its own.
     fn forward(&self) -> Forwarding<'_>;
 }
 
-/// What [`Forward::forward`] returns: why there is no connection is known to who made the [`Forward`].
+/// The future of [`Forward::forward`]. Only the implementation knows the type of its error.
 pub type Forwarding<'f> = Pin<
     Box<dyn Future<Output = Result<Box<dyn Forwarded>, Box<dyn Error + Send + Sync>>> + Send + 'f>,
 >;

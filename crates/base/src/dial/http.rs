@@ -1,7 +1,7 @@
-//! HTTP/1.1 as a client: whom to trust, how connections are kept, and how much of an answer is held.
+//! HTTP/1.1 as a client: trusted authorities, the connection pool, and the limit of a response's size.
 //!
-//! Deadlines of whole requests are the callers', each of whom waits for something else. No redirect is followed: the
-//! address that is configured is the one that is trusted.
+//! Deadlines of whole requests belong to the callers, each of which waits for something else. Redirects are not
+//! followed: only the configured address is trusted.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use super::Connector;
 pub use super::limits::{MAX_BUFFER, USER_AGENT};
 use crate::wire::text::innermost_cause;
 
-/// Connections to one server that are kept for the next request.
-const KEPT: usize = 16;
+/// Idle connections to one server that are pooled.
+const MAX_IDLE_CONNECTIONS: usize = 16;
 
 /// A client for `http` and `https` with request bodies `B`. Cheap to clone.
 pub type HttpClient<B> = Client<Connector, B>;
@@ -30,16 +30,16 @@ pub type HttpClient<B> = Client<Connector, B>;
 pub enum Roots {
     /// The given authorities.
     Given(RootCertStore),
-    /// Those of the system: milliseconds to read, and none in a minimal image.
+    /// The system's authorities: reading takes milliseconds, and a minimal image has none.
     System,
     /// None: for servers that are reached without TLS.
     None,
 }
 
-/// The beginning of a TLS configuration that trusts `roots`.
+/// Begins a TLS configuration that trusts `roots`.
 ///
 /// # Errors
-/// The cause, where the system's cannot be read.
+/// The cause, if the system's authorities cannot be read.
 pub fn trusting(roots: Roots) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
@@ -54,8 +54,8 @@ pub fn trusting(roots: Roots) -> Result<ConfigBuilder<ClientConfig, WantsClientC
     })
 }
 
-/// A client whose connections `connector` makes, and that keeps those that nothing goes over for `idle`; with zero each
-/// request has one of its own.
+/// Creates a client that connects with `connector` and pools connections for `idle`; with zero, each request has a
+/// connection of its own.
 pub fn client<B>(connector: Connector, idle: Duration) -> HttpClient<B>
 where
     B: Body + Send,
@@ -64,23 +64,27 @@ where
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(idle)
-        .pool_max_idle_per_host(if idle.is_zero() { 0 } else { KEPT })
+        .pool_max_idle_per_host(if idle.is_zero() {
+            0
+        } else {
+            MAX_IDLE_CONNECTIONS
+        })
         .http1_max_buf_size(MAX_BUFFER)
         .build(connector)
 }
 
-/// Why a body was not read to its end.
+/// The reason why a body was not read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadBodyError {
-    /// The body is longer than that.
+    /// The body is longer than this many bytes.
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
-    /// The connection broke, or what came is no HTTP: the innermost cause.
+    /// The connection broke, or the response is not HTTP: the innermost cause.
     #[error("{0}")]
     Broken(String),
 }
 
-/// All of `body`, at most `limit` bytes.
+/// Reads all of `body`, at most `limit` bytes.
 ///
 /// # Errors
 /// [`ReadBodyError`].

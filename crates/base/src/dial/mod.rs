@@ -1,9 +1,9 @@
-//! How this process reaches a server: TCP, through a proxy where the environment names one, TLS, and HTTP or a WebSocket
-//! inside.
+//! Connections from this process to a server: TCP, through a proxy if the environment names one, TLS, and HTTP or a
+//! WebSocket inside.
 //!
-//! [`Proxies`] says by which way a server is reached, a [`Connector`] goes it, with a deadline for each step, or has a [`Forward`]
-//! go it. [`http`] keeps its connections for the next request, [`websocket`] opens one at a relay. Whom to trust, and what to
-//! show, is the callers'.
+//! [`Proxies`] chooses the route to a server. A [`Connector`] connects along it, with a deadline for each step, or
+//! through a [`Forward`]. [`http`] pools its connections, [`websocket`] opens one at a relay. Trust and credentials
+//! are up to the callers.
 
 mod connector;
 mod error;
@@ -22,7 +22,7 @@ pub mod websocket;
 pub use self::connector::Connector;
 pub use self::error::{DialError, behind, tls_error};
 pub use self::forward::{Forward, Forwarded, Forwarding};
-pub use self::limits::STEP;
+pub use self::limits::DIAL_STEP_TIMEOUT;
 
 pub use self::proxy::{DialRoute, Proxies, ProxyError};
 pub use self::stream::Stream;

@@ -1,10 +1,10 @@
-//! What `NO_PROXY` excepts: hosts, domains with everything below them, addresses, networks, and `*`. Pure.
+//! Exceptions of `NO_PROXY`: hosts, domains with everything below them, addresses, networks, and `*`. Pure.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// The entries of a `NO_PROXY`. What is none of the forms excepts nothing.
+/// The entries of a `NO_PROXY`. An entry of an unknown form excepts nothing.
 #[derive(Debug, Default)]
 pub(super) struct Exceptions {
     all: bool,
@@ -26,7 +26,7 @@ enum ExemptHosts {
 }
 
 impl Exceptions {
-    /// Entries stand between commas, as everywhere, or spaces.
+    /// Entries are separated by commas, as everywhere, or spaces.
     pub(super) fn read(text: &str) -> Self {
         let mut read = Self::default();
         let entries = text.split([',', ' ', '\t']);
@@ -65,8 +65,8 @@ impl Exceptions {
             })
     }
 
-    /// Whether the address of a name may be excepted where the name is not. Not by what is this machine's: that never goes
-    /// by a proxy, and almost every `NO_PROXY` names it.
+    /// Whether the address of a name may be excepted although the name is not. Loopback networks do not count: they
+    /// never go through a proxy, and almost every `NO_PROXY` names them.
     pub(super) fn names_networks(&self) -> bool {
         self.rules.iter().any(
             |rule| matches!(rule.what, ExemptHosts::Network(network) if !network.addr().is_loopback()),

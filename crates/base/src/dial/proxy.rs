@@ -1,7 +1,7 @@
-//! The HTTP proxy on the way to a server, as the environment names it: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, and what
-//! `NO_PROXY` excepts. Whatever goes to the server goes through it as through a tunnel (CONNECT), also without TLS.
+//! The HTTP proxy in front of a server, as the environment names it: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, and the
+//! exceptions of `NO_PROXY`. All traffic to the server goes through a CONNECT tunnel, also without TLS.
 //!
-//! The user name and password of a proxy are in nothing that is shown.
+//! The user name and password of a proxy are never shown.
 
 use std::env::{self, VarError};
 use std::fmt;
@@ -20,35 +20,36 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-use super::limits::{self, STEP};
+use super::limits::{self, DIAL_STEP_TIMEOUT};
 use super::no_proxy::Exceptions;
 use crate::wire::prefixed::Prefixed;
 use crate::wire::relay_url::is_this_machine;
 use crate::wire::text::{innermost_cause, shortened};
 
-/// The deadline of the look-up of a name that may be excepted by its address.
-const LOOKUP: Duration = Duration::from_secs(2);
+/// The deadline of the DNS lookup of a name whose address may be excepted.
+const DNS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Longest scheme from a variable that is shown, in characters.
 const MAX_SCHEME_CHARS: usize = 20;
 
-/// Where the proxy for a server stands, by its scheme; the first that is not empty holds.
-const FOR_HTTPS: [&str; 4] = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
-const FOR_HTTP: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
-const EXCEPTED: [&str; 2] = ["NO_PROXY", "no_proxy"];
+/// Variables that may name the proxy, by the server's scheme; the first that is not empty counts.
+const HTTPS_VARIABLES: [&str; 4] = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+const HTTP_VARIABLES: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+const EXCEPTION_VARIABLES: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
-/// Why a server is not reached through the proxy before it. `Display` says so; [`Self::hint`] is the next step.
+/// The reason why a server cannot be reached through its proxy. `Display` describes it; [`Self::hint`] is the next
+/// step.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ProxyError {
-    /// What the variable holds is no such proxy.
+    /// The variable does not name an HTTP proxy.
     #[error("{variable} names no http proxy{found}")]
     Unusable {
         /// The variable of the environment.
         variable: &'static str,
-        /// The scheme of what it names, where that has one; nothing else of it.
+        /// The scheme in the variable, if there is one; nothing else of its value.
         found: String,
     },
-    /// It takes no connections.
+    /// The proxy accepts no connections.
     #[error("cannot reach the proxy {proxy}: {cause}")]
     Unreachable {
         /// Its host and port.
@@ -58,17 +59,17 @@ pub enum ProxyError {
         /// The operating system's error message.
         cause: String,
     },
-    /// What answers speaks no HTTP, or too late, or not to its end.
+    /// The response is not HTTP, too late or incomplete.
     #[error("the proxy {proxy} opens no tunnel: {cause}")]
     Broken {
         /// Its host and port.
         proxy: String,
         /// The variable of the environment.
         variable: &'static str,
-        /// What came in place of an answer.
+        /// The cause, such as a malformed response or a timeout.
         cause: String,
     },
-    /// It says no, or does not reach the server either.
+    /// The proxy refuses, or cannot reach the server either.
     #[error("the proxy {proxy} answers {status} when asked for {target}")]
     Refused {
         /// Its host and port.
@@ -83,13 +84,13 @@ pub enum ProxyError {
 }
 
 impl ProxyError {
-    /// Whether the proxy has tried to reach the server and does not: it is not the proxy that is in the way.
+    /// Whether the proxy tried to reach the server and failed, so that the proxy is not to blame.
     pub fn is_behind(&self) -> bool {
-        // 500 to 504: RFC 9110 section 15.6; proxies give each of them for a server that they do not reach.
+        // 500 to 504: RFC 9110 section 15.6; proxies use any of them for a server that they cannot reach.
         matches!(self, Self::Refused { status, .. } if status.is_server_error())
     }
 
-    /// Whether it may be otherwise in a moment, with nothing done about it here.
+    /// Whether a retry may succeed without a change here.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Unusable { .. } => false,
@@ -125,7 +126,7 @@ impl ProxyError {
 #[derive(Clone)]
 pub struct Proxy {
     variable: &'static str,
-    /// With nothing but its address.
+    /// The proxy's address alone.
     uri: Uri,
     authorization: Option<HeaderValue>,
 }
@@ -136,7 +137,7 @@ impl fmt::Display for Proxy {
     }
 }
 
-/// By which proxies servers are reached. Cheap to clone.
+/// The proxies for servers. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Proxies(Arc<ProxyVariables>);
 
@@ -145,16 +146,16 @@ struct ProxyVariables {
     for_https: Option<Result<Proxy, ProxyError>>,
     for_http: Option<Result<Proxy, ProxyError>>,
     except: Exceptions,
-    /// Of all servers, this machine too.
+    /// Whether the proxy is used for all servers, including this machine.
     always: bool,
 }
 
-/// One way to a server of a name.
+/// One route to a server with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DialRoute {
-    /// To this address of it.
+    /// To this address of the server.
     Direct(SocketAddr),
-    /// Through the proxy, which looks the name up.
+    /// Through the proxy, which resolves the name.
     Proxy,
 }
 
@@ -168,13 +169,13 @@ impl fmt::Display for DialRoute {
 }
 
 impl Proxies {
-    /// None at all.
+    /// No proxies.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The one that `text` is, for every server; `place`: where that stands, for messages.
-    pub fn given(place: &'static str, text: &str) -> Self {
+    /// Uses the proxy in `text` for every server; `place`: where the text was given, for messages.
+    pub fn from_text(place: &'static str, text: &str) -> Self {
         let proxy = Proxy::read(place, text);
         Self(Arc::new(ProxyVariables {
             for_https: Some(proxy.clone()),
@@ -184,17 +185,17 @@ impl Proxies {
         }))
     }
 
-    /// As the environment says now.
+    /// Reads the environment's current variables.
     pub fn from_env() -> Self {
         Self::of(|name| match env::var(name) {
             Ok(text) => Some(text),
             Err(VarError::NotPresent) => None,
-            // No URL looks like that, and no exception.
+            // This is no valid URL, and no exception.
             Err(VarError::NotUnicode(_)) => Some("?".to_owned()),
         })
     }
 
-    /// As `variable` says of each name.
+    /// Reads the variables through `variable`.
     pub(super) fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
         let first = |names: &[&'static str]| {
             names.iter().find_map(|name| {
@@ -205,16 +206,16 @@ impl Proxies {
         };
         let proxy = |names| first(names).map(|(variable, text)| Proxy::read(variable, &text));
         Self(Arc::new(ProxyVariables {
-            for_https: proxy(&FOR_HTTPS),
-            for_http: proxy(&FOR_HTTP),
-            except: first(&EXCEPTED)
+            for_https: proxy(&HTTPS_VARIABLES),
+            for_http: proxy(&HTTP_VARIABLES),
+            except: first(&EXCEPTION_VARIABLES)
                 .map_or_else(Exceptions::default, |(_, list)| Exceptions::read(&list)),
             always: false,
         }))
     }
 
-    /// The proxy on the way to the server of `uri`; `None`: it is reached directly, as this machine always is. A name that is
-    /// not excepted itself is looked up where one of its addresses may be.
+    /// The proxy in front of the server of `uri`; `None`: it is reached directly, as this machine always is. A name
+    /// that is not excepted is resolved if one of its addresses may be.
     ///
     /// # Errors
     /// [`ProxyError::Unusable`].
@@ -234,7 +235,7 @@ impl Proxies {
             return Ok(None);
         }
         if self.0.except.names_networks()
-            && let Ok(Ok(mut addresses)) = timeout(LOOKUP, lookup_host((host, port))).await
+            && let Ok(Ok(mut addresses)) = timeout(DNS_TIMEOUT, lookup_host((host, port))).await
             && addresses.any(|address| self.0.except.has_address(address.ip(), port))
         {
             return Ok(None);
@@ -242,10 +243,10 @@ impl Proxies {
         proxy.clone().map(Some)
     }
 
-    /// All ways to the server of `uri`: to each of its addresses, or the one by the proxy.
+    /// All routes to the server of `uri`: one to each of its addresses, or the one through the proxy.
     ///
     /// # Errors
-    /// Its name cannot be looked up, or the proxy is none.
+    /// The name cannot be resolved, or the proxy is unusable.
     pub async fn routes(&self, uri: &Uri) -> io::Result<Vec<DialRoute>> {
         match self.towards(uri).await {
             Ok(None) => {
@@ -259,7 +260,7 @@ impl Proxies {
 }
 
 impl Proxy {
-    /// What the variable of that name says.
+    /// Parses the value of the variable.
     fn read(variable: &'static str, text: &str) -> Result<Self, ProxyError> {
         let unusable = |found: String| ProxyError::Unusable { variable, found };
         let scheme = text.split_once("://").map(|(scheme, _)| scheme);
@@ -270,7 +271,7 @@ impl Proxy {
             )));
         }
         let read = Matcher::builder().http(text.to_owned()).build();
-        // Any address will do: nothing is excepted.
+        // Any address will do, since there are no exceptions.
         let read = read.intercept(&Uri::from_static("http://relay/"));
         let read = read.ok_or_else(|| unusable(String::new()))?;
         if host(read.uri()).is_empty() {
@@ -283,7 +284,7 @@ impl Proxy {
         })
     }
 
-    /// The variable of the environment that names it.
+    /// The environment variable that names it.
     pub fn variable(&self) -> &'static str {
         self.variable
     }
@@ -293,7 +294,7 @@ impl Proxy {
         self.uri.clone()
     }
 
-    /// That it takes no connections.
+    /// The error for a proxy that accepts no connections.
     pub(super) fn unreachable(&self, cause: String) -> ProxyError {
         ProxyError::Unreachable {
             proxy: self.to_string(),
@@ -302,7 +303,7 @@ impl Proxy {
         }
     }
 
-    /// Has the proxy at the other end of `stream` connect to the server of `uri`.
+    /// Requests a tunnel to the server of `uri` from the proxy at the other end of `stream`.
     ///
     /// # Errors
     /// [`ProxyError`], at the deadline at the latest.
@@ -317,8 +318,12 @@ impl Proxy {
             variable: self.variable,
             cause,
         };
-        let asked = timeout(STEP, Box::pin(self.asked(stream, &target))).await;
-        match asked {
+        let answer = timeout(
+            DIAL_STEP_TIMEOUT,
+            Box::pin(self.open_tunnel(stream, &target)),
+        )
+        .await;
+        match answer {
             Ok(Ok(Ok(tunnel))) => Ok(tunnel),
             Ok(Ok(Err(status))) => Err(ProxyError::Refused {
                 proxy: self.to_string(),
@@ -327,12 +332,15 @@ impl Proxy {
                 target,
             }),
             Ok(Err(error)) => Err(broken(innermost_cause(&*error))),
-            Err(_) => Err(broken(format!("no answer within {} s", STEP.as_secs()))),
+            Err(_) => Err(broken(format!(
+                "no answer within {} s",
+                DIAL_STEP_TIMEOUT.as_secs()
+            ))),
         }
     }
 
-    /// The tunnel to `target`, or the status in place of one.
-    async fn asked(
+    /// Returns the tunnel to `target`, or the status of a refusal.
+    async fn open_tunnel(
         &self,
         stream: TcpStream,
         target: &str,
@@ -349,7 +357,7 @@ impl Proxy {
         let mut builder = http1::Builder::new();
         builder.max_buf_size(limits::MAX_BUFFER);
         let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-        let asked = async move {
+        let answer = async move {
             let response = sender.send_request(request).await?;
             match response.status() {
                 status if status.is_success() => hyper::upgrade::on(response).await.map(Ok),
@@ -357,8 +365,8 @@ impl Proxy {
             }
         };
         // The connection ends with the upgrade, or with its sender.
-        let (asked, _) = tokio::join!(asked, connection.with_upgrades());
-        Ok(match asked? {
+        let (answer, _) = tokio::join!(answer, connection.with_upgrades());
+        Ok(match answer? {
             Ok(upgraded) => {
                 let parts = upgraded.downcast::<TokioIo<TcpStream>>();
                 let parts = parts.map_err(|_| "the connection is another one")?;
@@ -375,7 +383,7 @@ pub(super) fn host(uri: &Uri) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// The port of `uri`, or that of its scheme.
+/// The port of `uri`, or the default of its scheme.
 pub(super) fn port(uri: &Uri) -> u16 {
     let of_scheme = match uri.scheme_str() {
         Some("https") => 443,

@@ -8,22 +8,22 @@ use super::forward::Forwarded;
 use crate::wire::prefixed::Prefixed;
 use crate::wire::{read_through, write_through};
 
-/// See the module.
+/// A connection to a server.
 pub enum Stream {
     Plain(Carrier),
     Tls(Box<TlsStream<Carrier>>),
 }
 
-/// What the bytes go over.
+/// The transport of a connection.
 pub enum Carrier {
     /// A connection, directly or through a proxy.
     Tcp(Prefixed<TcpStream>),
-    /// Another way than the network from here.
+    /// A path other than the network from here.
     Forwarded(Box<dyn Forwarded>),
 }
 
 impl Stream {
-    /// The connection that it goes over, where that is its own.
+    /// The TCP connection below, if it is one of this process.
     pub fn tcp(&self) -> Option<&TcpStream> {
         let carrier = match self {
             Self::Plain(carrier) => carrier,
@@ -42,7 +42,7 @@ write_through!([] Carrier { Self::Tcp(stream) => stream, Self::Forwarded(stream)
 read_through!([] Stream { Self::Plain(stream) => stream, Self::Tls(stream) => stream });
 write_through!([] Stream { Self::Plain(stream) => stream, Self::Tls(stream) => stream });
 
-/// To hyper: one like any other.
+/// hyper treats it like any other connection.
 impl Connection for Stream {
     fn connected(&self) -> Connected {
         Connected::new()

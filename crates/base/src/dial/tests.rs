@@ -283,7 +283,7 @@ async fn a_server_that_is_gone_without_a_word_is_noticed_within_half_a_minute() 
 /// As a kubeconfig names one: client-go looks at nothing else then.
 #[tokio::test]
 async fn a_proxy_that_is_given_is_for_every_server() {
-    let given = Proxies::given("proxy-url", "http://ada:secret@proxy:3128");
+    let given = Proxies::from_text("proxy-url", "http://ada:secret@proxy:3128");
     for uri in [
         "https://api.example.com",
         "http://localhost:1",
@@ -295,7 +295,7 @@ async fn a_proxy_that_is_given_is_for_every_server() {
             ("proxy:3128", "proxy-url")
         );
     }
-    let other = Proxies::given("proxy-url", "socks5://ada:secret@proxy");
+    let other = Proxies::from_text("proxy-url", "socks5://ada:secret@proxy");
     let refused = other.towards(&"https://api".parse().unwrap()).await.err();
     assert_eq!(
         refused.unwrap().to_string(),

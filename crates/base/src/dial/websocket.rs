@@ -1,4 +1,4 @@
-//! A WebSocket at a relay: what is asked, and what a refusal says.
+//! A WebSocket to a relay: the request, and the text of a refusal.
 
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue};
 use hyper::header::{SEC_WEBSOCKET_PROTOCOL, USER_AGENT};
@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
-use super::{STEP, Stream, http};
+use super::{DIAL_STEP_TIMEOUT, Stream, http};
 use crate::wire::relay_url::RelayUrl;
 use crate::wire::text::one_line;
 
@@ -20,25 +20,25 @@ pub type Socket = WebSocketStream<Stream>;
 
 const MAX_REFUSAL_BYTES: usize = 4096;
 
-/// Why a connection has become no WebSocket.
+/// The reason why a WebSocket was not opened.
 #[derive(Debug)]
 pub enum NotOpened {
-    /// Another answer than to a WebSocket, with the words of a relay in it, if any.
+    /// An HTTP response other than the upgrade, with the relay's error text, if any.
     Refused {
         status: StatusCode,
         words: String,
         headers: HeaderMap,
     },
-    /// The connection is gone, by the system's words.
+    /// The connection broke, with the system's error message.
     Broken(String),
-    /// Nothing came within [`STEP`].
+    /// Nothing came within [`DIAL_STEP_TIMEOUT`].
     Silent,
-    /// What came is no answer of a relay's, and why.
+    /// The response is not a relay's, with the reason.
     Strange(String),
 }
 
-/// The request for a WebSocket at `path` of `relay`, which speaks `protocol`. Without the relay's address in it, which may be
-/// one of many: `Host` is what the URL says. `None`: that cannot be asked.
+/// Builds the request for a WebSocket at `path` of `relay` with `protocol`. It contains no resolved address, since the
+/// relay may have several: `Host` comes from the URL. `None`: the URL, or its host, is not valid in a request.
 pub fn request(
     relay: &RelayUrl,
     path: &str,
@@ -63,7 +63,7 @@ pub fn request(
     Some(request)
 }
 
-/// Has the relay at the other end of `stream` make a WebSocket of it.
+/// Upgrades `stream` to a WebSocket at the relay.
 ///
 /// # Errors
 /// [`NotOpened`], at the deadline at the latest.
@@ -73,7 +73,7 @@ pub async fn open(
     config: WebSocketConfig,
 ) -> Result<Socket, NotOpened> {
     let opening = Box::pin(client_async_with_config(request, stream, Some(config)));
-    match timeout(STEP, opening).await {
+    match timeout(DIAL_STEP_TIMEOUT, opening).await {
         Ok(Ok((socket, _))) => Ok(socket),
         Ok(Err(error)) => Err(NotOpened::of(error)),
         Err(_) => Err(NotOpened::Silent),
@@ -100,7 +100,7 @@ impl NotOpened {
     }
 }
 
-/// The relay's own words in the body of a refusal: `{"error": …}`, or a text.
+/// The relay's error text in the body of a refusal: `{"error": …}`, or plain text.
 fn words_of(body: &[u8]) -> String {
     #[derive(serde::Deserialize)]
     struct Answer {

@@ -1,59 +1,60 @@
-//! How much memory this process may have, and what a configuration may need of it before any client takes from the budget.
+//! The memory available to this process, and the memory that a configuration may need before any client draws on the
+//! budget.
 
 use std::fs;
 use std::path::Path;
 
 pub(super) const MIB: usize = 1 << 20;
 
-/// The program, its threads, the registry of a usual cluster and the allocator's stock.
-const ALWAYS: usize = 40 * MIB;
+/// The program, its threads, the registry of a usual cluster and the allocator's reserve.
+const BASE_BYTES: usize = 40 * MIB;
 
-/// An idle connection of a recognised client, a link of `ray-relay connect` or of an agent, with its task.
-const IDLE: usize = 12 * 1024;
+/// An idle connection of an authenticated client, a link of `ray-relay connect` or of an agent, with its task.
+const IDLE_CONNECTION_BYTES: usize = 12 * 1024;
 
-/// The least that is worth dividing.
-const LEAST: usize = 32 * MIB;
+/// The least amount worth dividing.
+const MIN_SHARED_BYTES: usize = 32 * MIB;
 
-/// What a configuration may need, in bytes.
+/// The memory that a configuration may need, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needed {
-    /// What is there whatever clients do.
+    /// Memory in use whatever the clients do.
     pub idle: usize,
 }
 
-/// What so many `places`, connections and links that do nothing, may need.
+/// Computes the need of `places` idle connections and links.
 pub fn needed(places: usize) -> Needed {
     Needed {
-        idle: ALWAYS.saturating_add(places.saturating_mul(IDLE)),
+        idle: BASE_BYTES.saturating_add(places.saturating_mul(IDLE_CONNECTION_BYTES)),
     }
 }
 
 impl Needed {
     /// The least memory with which the relay starts, in bytes.
     pub fn least(self) -> usize {
-        self.idle.saturating_add(LEAST)
+        self.idle.saturating_add(MIN_SHARED_BYTES)
     }
 
-    /// What there is to divide of `memory`. A fifth is left: an allocator holds more than it has given out.
-    pub(crate) fn left_of(self, memory: usize) -> usize {
-        let left = memory.saturating_sub(self.idle).max(LEAST);
-        left - left / 5
+    /// The part of `memory` to divide. A fifth is reserved, because an allocator holds more than it has handed out.
+    pub(crate) fn shared_part(self, memory: usize) -> usize {
+        let shared = memory.saturating_sub(self.idle).max(MIN_SHARED_BYTES);
+        shared - shared / 5
     }
 }
 
-/// What the system lets this process have, in bytes: the least limit of the cgroups that it is in. `None`: none is set, or this
-/// is no Linux.
+/// The memory that the system allows this process, in bytes: the smallest limit of its cgroups. `None`: no limit is
+/// set, or this is not Linux.
 pub fn limit() -> Option<usize> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     limit_of(&groups, Path::new("/sys/fs/cgroup"))
 }
 
-/// The same of the cgroups in `groups`, as `/proc/self/cgroup` has them, below `root`.
+/// The same for the cgroups in `groups`, in the format of `/proc/self/cgroup`, below `root`.
 fn limit_of(groups: &str, root: &Path) -> Option<usize> {
     let read = |group: &Path, file: &str| -> Option<usize> {
-        let said = fs::read_to_string(group.join(file)).ok()?;
-        let bytes: usize = said.trim().parse().ok()?;
-        // Version 1 says "none" with a number that no machine has.
+        let text = fs::read_to_string(group.join(file)).ok()?;
+        let bytes: usize = text.trim().parse().ok()?;
+        // Version 1 expresses "none" as a number that no machine has.
         (bytes < 1 << 60).then_some(bytes)
     };
     let limits = groups.lines().filter_map(|line| {
@@ -66,7 +67,7 @@ fn limit_of(groups: &str, root: &Path) -> Option<usize> {
             }
             _ => return None,
         };
-        // Within a container the path may be that of the host, and what it is in the root.
+        // In a container the path may be that of the host, while the cgroup itself is mounted at the root.
         let own = root.join(path.trim_start_matches('/'));
         let groups = own.ancestors().take_while(|group| group.starts_with(&root));
         groups.filter_map(|group| read(group, file)).min()
@@ -109,6 +110,6 @@ mod tests {
     fn what_is_shipped_starts_where_it_is_shipped_to() {
         let needed = needed(1024 + 1024 + 4096);
         assert!(needed.least() < 256 * MIB, "{} MiB", needed.least() / MIB);
-        assert!(needed.left_of(256 * MIB) > 100 * MIB);
+        assert!(needed.shared_part(256 * MIB) > 100 * MIB);
     }
 }

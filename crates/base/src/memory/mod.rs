@@ -1,13 +1,14 @@
-//! How much memory there is, and who has taken how much of it: one budget for everything that a client, a worker or a head may
-//! make the relay hold.
+//! The memory budget: one for everything that a client, a worker or a head may make the relay hold.
 //!
-//! What a buffer is about to hold is taken from it first ([`Account::take`], [`Taken::resize`]), and is given back when it is
-//! dropped. None has all of it: one principal at most a quarter, and the last eighth is for those who hold little, so that an
-//! attach still gets what it needs while others have taken what they can. What the head of one cluster says takes a quarter at
-//! most too, whichever client asks it. Strangers have a part of their own, which admission control divides between them.
+//! A buffer acquires its memory before it grows ([`Account::take`], [`Reservation::resize`]), and releases it when
+//! dropped.
+//! One principal may use at most a quarter. The last eighth is reserved for those who hold little, so that an attach
+//! still succeeds while others have used up their share. The responses of one cluster's head may use a quarter at most
+//! too, across all clients. Unauthenticated connections have a part of their own, which admission control divides
+//! between them.
 //!
-//! What a thing costs while it does nothing (a connection, a link, a session) is bounded by how many of them there may be, and
-//! stands in [`needed`]. How large the whole is comes of what the system lets the process have ([`limit()`]).
+//! The cost of an idle object (a connection, a link, a session) is bounded by the number of such objects, and counted
+//! in [`needed`]. The size of the whole budget follows from the process's memory limit ([`limit()`]).
 
 mod limit;
 
@@ -24,29 +25,29 @@ use self::limit::MIB;
 pub use self::limit::{Needed, limit, needed};
 
 /// The memory of a process without a known limit.
-pub const USUAL: usize = 2048 * MIB;
+pub const DEFAULT_MEMORY_BYTES: usize = 2048 * MIB;
 
-/// What strangers may have at most, whatever there is.
+/// Largest part for unauthenticated connections.
 const MAX_STRANGERS_BYTES: usize = 32 * MIB;
 
-/// Who holds no more than this may have of what is left for such.
-const LITTLE: usize = MIB;
+/// Owners that hold at most this much may use the reserve.
+const MAX_RESERVE_USER_BYTES: usize = MIB;
 
-/// What memory is taken for: the label of the metric.
+/// The purpose of memory: the label of the metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryUse {
     /// Messages of debuggers and their clients.
     Messages,
-    /// WebSockets, of agents, of people and of dashboards.
+    /// WebSockets of agents, users and dashboards.
     Links,
     /// Requests of HTTP in progress.
     Requests,
-    /// Answers of heads that are read before they go out.
+    /// Responses of heads that are read completely before they are forwarded.
     Answers,
 }
 
 impl MemoryUse {
-    /// All of them.
+    /// All purposes.
     pub const ALL: [Self; 4] = [Self::Messages, Self::Links, Self::Requests, Self::Answers];
 
     /// The label.
@@ -60,26 +61,26 @@ impl MemoryUse {
     }
 }
 
-/// There is not enough. `Display` is a sentence for the client.
+/// The budget is exhausted. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Short {
-    /// One principal has what one may have.
+    /// One principal has used its share.
     #[error(
         "your requests would take more than the {} MiB of this relay's memory that one person may have: wait until some are done, or have `listen.memory` raised", .most / MIB
     )]
     Yours {
-        /// That, in bytes.
+        /// The share in bytes.
         most: usize,
     },
-    /// The answers of one head have what those may have.
+    /// The responses of one head have used their share.
     #[error(
         "the answers of this cluster's head would take more than the {} MiB of this relay's memory that one head may have: ask for less, wait until others are done, or have `listen.memory` raised", .most / MIB
     )]
     Cluster {
-        /// That, in bytes.
+        /// The share in bytes.
         most: usize,
     },
-    /// All together have what there is.
+    /// The whole budget is used.
     #[error(
         "this relay has no memory left for it at the moment: try again soon, or have `listen.memory` raised"
     )]
@@ -92,20 +93,20 @@ pub struct Memory(Arc<Whole>);
 
 #[derive(Debug)]
 struct Whole {
-    /// What the recognised have together, in bytes.
+    /// Limit of all authenticated owners together, in bytes.
     most: usize,
     strangers: usize,
     used: AtomicUsize,
     by_kind: [AtomicUsize; MemoryUse::ALL.len()],
-    owners: Mutex<HashMap<Whose, Weak<MemoryOwner>>>,
+    owners: Mutex<HashMap<OwnerKey, Weak<MemoryOwner>>>,
     freed: Notify,
-    /// How many wait for that.
+    /// Number of tasks that wait for `freed`.
     waiting: AtomicUsize,
 }
 
-/// Who takes memory, by name.
+/// The name of an owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Whose {
+enum OwnerKey {
     Principal(Arc<str>),
     Cluster(Arc<str>),
 }
@@ -114,27 +115,28 @@ enum Whose {
 struct MemoryOwner {
     whole: Arc<Whole>,
     /// `None`: authentication is off.
-    whose: Option<Whose>,
+    key: Option<OwnerKey>,
     most: usize,
     used: AtomicUsize,
-    /// Who takes it in truth, and the cluster whose answers it is taken for, which may have no more than their part.
+    /// The accounts that are charged instead: the owner's, and that of the cluster whose responses it holds, each
+    /// within its limit.
     of: Option<(Arc<Self>, Arc<Self>)>,
 }
 
-/// What one principal or cluster takes from. Cheap to clone; from the default one anything can be had, and it is not counted.
+/// The account of one principal or cluster. Cheap to clone; the default one is unlimited and not counted.
 #[derive(Debug, Clone, Default)]
 pub struct Account(Option<Arc<MemoryOwner>>);
 
-/// Memory that is taken, given back when dropped.
+/// Acquired memory, released when dropped.
 #[derive(Debug)]
-pub struct Taken {
+pub struct Reservation {
     account: Account,
     kind: MemoryUse,
     bytes: usize,
 }
 
 impl Memory {
-    /// Memory that is divided as `bytes` allow, once what is always there is taken off.
+    /// A budget of `bytes`, net of the memory that is always in use.
     pub fn new(bytes: usize) -> Self {
         let strangers = (bytes / 8).min(MAX_STRANGERS_BYTES);
         Self(Arc::new(Whole {
@@ -148,49 +150,49 @@ impl Memory {
         }))
     }
 
-    /// What all strangers may have together, in bytes.
+    /// Limit of all unauthenticated connections together, in bytes.
     pub fn of_strangers(&self) -> usize {
         self.0.strangers
     }
 
-    /// What one principal may have, and the answers of one cluster, in bytes.
+    /// Limit of one principal, and of one cluster's responses, in bytes.
     pub fn of_one(&self) -> usize {
         self.0.most / 4
     }
 
-    /// How much is taken for `kind` now, in bytes.
+    /// Memory in use for `kind` now, in bytes.
     pub fn taken(&self, kind: MemoryUse) -> usize {
         self.0.by_kind[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// The account of `subject`; `None`: of everybody, where authentication is off, who may have all that is not for those
-    /// with little.
+    /// The account of `subject`. `None`: authentication is off, and all clients share an account that may use
+    /// everything but the reserve.
     pub fn account(&self, subject: Option<&str>) -> Account {
         match subject {
-            Some(subject) => self.of(Whose::Principal(subject.into())),
+            Some(subject) => self.of(OwnerKey::Principal(subject.into())),
             None => Account(Some(self.owner(None, self.0.most))),
         }
     }
 
-    /// What the answers of the head of the cluster `name` are taken from.
+    /// The account of the responses of the cluster `name`'s head.
     pub fn cluster(&self, name: &str) -> Account {
-        self.of(Whose::Cluster(name.into()))
+        self.of(OwnerKey::Cluster(name.into()))
     }
 
-    fn of(&self, whose: Whose) -> Account {
+    fn of(&self, key: OwnerKey) -> Account {
         let mut owners = self.0.owners.lock();
-        if let Some(owner) = owners.get(&whose).and_then(Weak::upgrade) {
+        if let Some(owner) = owners.get(&key).and_then(Weak::upgrade) {
             return Account(Some(owner));
         }
-        let owner = self.owner(Some(whose.clone()), self.of_one());
-        owners.insert(whose, Arc::downgrade(&owner));
+        let owner = self.owner(Some(key.clone()), self.of_one());
+        owners.insert(key, Arc::downgrade(&owner));
         Account(Some(owner))
     }
 
-    fn owner(&self, whose: Option<Whose>, most: usize) -> Arc<MemoryOwner> {
+    fn owner(&self, key: Option<OwnerKey>, most: usize) -> Arc<MemoryOwner> {
         Arc::new(MemoryOwner {
             whole: Arc::clone(&self.0),
-            whose,
+            key,
             most,
             used: AtomicUsize::new(0),
             of: None,
@@ -200,20 +202,20 @@ impl Memory {
 
 impl Drop for MemoryOwner {
     fn drop(&mut self) {
-        let Some(whose) = &self.whose else { return };
+        let Some(key) = &self.key else { return };
         let mut owners = self.whole.owners.lock();
-        // Another one may stand there by now.
+        // Another owner may have been inserted by now.
         if owners
-            .get(whose)
+            .get(key)
             .is_some_and(|there| there.strong_count() == 0)
         {
-            owners.remove(whose);
+            owners.remove(key);
         }
     }
 }
 
 impl MemoryOwner {
-    /// Has `bytes` of its own part: how much that is then.
+    /// Charges `bytes` to its own limit, and returns the new total.
     fn reserve(&self, bytes: usize) -> Result<usize, Short> {
         let mine = self.used.fetch_add(bytes, Ordering::SeqCst) + bytes;
         if mine <= self.most {
@@ -221,9 +223,9 @@ impl MemoryOwner {
         }
         self.used.fetch_sub(bytes, Ordering::Relaxed);
         let most = self.most;
-        Err(match self.whose {
-            Some(Whose::Cluster(_)) => Short::Cluster { most },
-            Some(Whose::Principal(_)) | None => Short::Yours { most },
+        Err(match self.key {
+            Some(OwnerKey::Cluster(_)) => Short::Cluster { most },
+            Some(OwnerKey::Principal(_)) | None => Short::Yours { most },
         })
     }
 
@@ -236,7 +238,7 @@ impl MemoryOwner {
         }
         let whole = &self.whole;
         let mine = self.reserve(bytes)?;
-        let most = match mine <= LITTLE {
+        let most = match mine <= MAX_RESERVE_USER_BYTES {
             true => whole.most,
             false => whole.most - whole.most / 8,
         };
@@ -248,7 +250,7 @@ impl MemoryOwner {
         Ok(())
     }
 
-    /// The same, whether or not there is so much.
+    /// The same, ignoring the limits.
     fn insist(&self, bytes: usize) {
         if let Some((owner, cluster)) = &self.of {
             cluster.used.fetch_add(bytes, Ordering::Relaxed);
@@ -265,7 +267,7 @@ impl MemoryOwner {
         }
         self.used.fetch_sub(bytes, Ordering::SeqCst);
         self.whole.used.fetch_sub(bytes, Ordering::SeqCst);
-        // Who waits has said so before it looked.
+        // A waiting task increments the counter before it checks.
         if self.whole.waiting.load(Ordering::SeqCst) > 0 {
             self.whole.freed.notify_waiters();
         }
@@ -273,7 +275,7 @@ impl MemoryOwner {
 }
 
 impl Account {
-    /// The same, for answers of the head whose account is `cluster`, which are counted there as well.
+    /// The same account for responses of the head behind `cluster`, which is charged as well.
     #[must_use]
     pub fn for_answers_of(self, cluster: &Self) -> Self {
         let (Some(owner), Some(cluster)) = (&self.0, &cluster.0) else {
@@ -281,26 +283,26 @@ impl Account {
         };
         Self(Some(Arc::new(MemoryOwner {
             whole: Arc::clone(&owner.whole),
-            whose: None,
+            key: None,
             most: usize::MAX,
             used: AtomicUsize::new(0),
             of: Some((Arc::clone(owner), Arc::clone(cluster))),
         })))
     }
 
-    /// So many bytes.
+    /// Acquires this many bytes.
     ///
     /// # Errors
     /// [`Short`].
-    pub fn take(&self, kind: MemoryUse, bytes: usize) -> Result<Taken, Short> {
-        let mut taken = self.nothing(kind);
-        taken.resize(bytes)?;
-        Ok(taken)
+    pub fn take(&self, kind: MemoryUse, bytes: usize) -> Result<Reservation, Short> {
+        let mut reservation = self.nothing(kind);
+        reservation.resize(bytes)?;
+        Ok(reservation)
     }
 
-    /// Nothing yet, for what grows.
-    pub fn nothing(&self, kind: MemoryUse) -> Taken {
-        Taken {
+    /// An empty acquisition, to be resized.
+    pub fn nothing(&self, kind: MemoryUse) -> Reservation {
+        Reservation {
             account: self.clone(),
             kind,
             bytes: 0,
@@ -308,11 +310,11 @@ impl Account {
     }
 }
 
-impl Taken {
-    /// From now on it is so much. What is less than before can always be had.
+impl Reservation {
+    /// Changes the amount to `bytes`. A decrease always succeeds.
     ///
     /// # Errors
-    /// [`Short`]: it is as much as before.
+    /// [`Short`]: the amount is unchanged.
     pub fn resize(&mut self, bytes: usize) -> Result<(), Short> {
         let Some(owner) = self.account.0.as_ref().filter(|_| bytes != self.bytes) else {
             return Ok(());
@@ -329,7 +331,7 @@ impl Taken {
         Ok(())
     }
 
-    /// The same, whether or not there is so much: for what is small, and has to be.
+    /// The same, ignoring the limits: for small amounts that must succeed.
     pub fn insist(&mut self, bytes: usize) {
         if self.resize(bytes).is_ok() {
             return;
@@ -342,10 +344,10 @@ impl Taken {
         }
     }
 
-    /// The same as [`resize`](Self::resize), but up to `little` can always be had.
+    /// The same as [`resize`](Self::resize), but up to `little` always succeeds.
     ///
     /// # Errors
-    /// [`Short`]: it is as much as before.
+    /// [`Short`]: the amount is unchanged.
     pub fn resize_beyond(&mut self, little: usize, bytes: usize) -> Result<(), Short> {
         if bytes <= little {
             self.insist(bytes);
@@ -354,10 +356,10 @@ impl Taken {
         self.resize(bytes)
     }
 
-    /// The same as [`resize`](Self::resize), once there is so much, within `patience`. Cancel safe.
+    /// The same as [`resize`](Self::resize), waiting up to `patience` for memory. Cancel safe.
     ///
     /// # Errors
-    /// [`Short`]: there was not until then.
+    /// [`Short`]: no memory was released in time.
     pub async fn resize_within(&mut self, bytes: usize, patience: Duration) -> Result<(), Short> {
         let Err(mut short) = self.resize(bytes) else {
             return Ok(());
@@ -385,13 +387,13 @@ impl Taken {
         got.map_err(|_| short)
     }
 
-    /// How much it is, in bytes.
+    /// The acquired amount, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// A task waits for memory, until this is dropped.
+/// Counts a task as waiting for memory, until dropped.
 struct Waits<'a>(&'a Whole);
 
 impl<'a> Waits<'a> {
@@ -407,9 +409,9 @@ impl Drop for Waits<'_> {
     }
 }
 
-impl Drop for Taken {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        // What is less can always be had.
+        // A decrease always succeeds.
         let _ = self.resize(0);
     }
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 const MAX_DOUBLINGS: u32 = 16;
 
-/// A pause that doubles with each failure up to the longest, spread by chance between half of it and all of it: those that
-/// have lost the same thing do not come back to it in step.
+/// A pause that doubles with each failure up to the longest, with jitter between half of it and all of it: clients
+/// that lost the same server do not reconnect in step.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
     longest: Duration,
-    /// Since it last worked.
+    /// Failures since the last success.
     failures: u32,
 }
 
@@ -35,17 +35,17 @@ impl Backoff {
             .mul_f64(rand::random_range(0.5..=1.0))
     }
 
-    /// It has worked: the next failure is the first one.
+    /// Resets after a success: the next failure is the first one.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// The next pause is one of the longest: there is nothing to hurry for.
+    /// Makes the next pause one of the longest, when there is no hurry.
     pub fn slow_down(&mut self) {
         self.failures = u32::MAX;
     }
 
-    /// Nothing has failed since it last worked.
+    /// Whether nothing has failed since the last success.
     pub fn is_fresh(&self) -> bool {
         self.failures == 0
     }

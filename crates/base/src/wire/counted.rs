@@ -1,8 +1,8 @@
-//! The stream below a WebSocket, which takes from an account's memory what the WebSocket has to hold: the message that has begun,
-//! and what the other side does not take.
+//! The stream below a WebSocket. It charges to an account the memory that the WebSocket has to hold: the message in
+//! progress, and what the peer has not accepted yet.
 //!
-//! It follows the frames by their heads alone (RFC 6455 section 5.2) and leaves every byte as it is. Where there is no memory,
-//! reading fails with the [`Short`](crate::memory::Short) that says so.
+//! It follows the frames by their headers alone (RFC 6455 section 5.2) and leaves every byte unchanged. Without
+//! memory, reading fails with the [`Short`](crate::memory::Short) that describes it.
 
 use std::io;
 use std::pin::Pin;
@@ -10,75 +10,76 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::memory::{Account, MemoryUse, Taken};
+use crate::memory::{Account, MemoryUse, Reservation};
 
-/// What always passes: a WebSocket may say that it is alive whatever its owner holds elsewhere.
-const LITTLE: usize = 4 * 1024;
+/// Always available, in bytes: a WebSocket can answer pings whatever its owner holds elsewhere.
+const UNCOUNTED_BYTES: usize = 4 * 1024;
 
-/// The longest head of a frame.
-const HEAD: usize = 14;
+/// The longest header of a frame.
+const MAX_FRAME_HEADER_BYTES: usize = 14;
 
-/// See the module.
+/// The stream below a WebSocket.
 #[derive(Debug)]
 pub struct Counted<S> {
     inner: S,
     frames: CountedFrames,
-    /// What could not be written.
+    /// Bytes that could not be written.
     unwritten: usize,
-    taken: Taken,
-    /// What always passes, in bytes.
+    reserved: Reservation,
+    /// Always available, in bytes.
     little: usize,
 }
 
-/// How far the frames were followed.
+/// The position in the frames.
 #[derive(Debug, Default)]
 struct CountedFrames {
-    head: [u8; HEAD],
-    /// How much of the head is there.
+    head: [u8; MAX_FRAME_HEADER_BYTES],
+    /// Bytes of the header received.
     got: usize,
-    /// What is still to come of the frame whose head is there.
-    left: u64,
-    /// What has come of the message that has begun.
+    /// Bytes remaining of the frame whose header is complete.
+    remaining: u64,
+    /// Bytes received of the message in progress.
     message: usize,
 }
 
 impl<S> Counted<S> {
-    /// `inner`, for what is held of it taken from `account`.
+    /// Wraps `inner`, and charges the memory that it needs to `account`.
     pub fn new(inner: S, account: &Account) -> Self {
         Self {
             inner,
             frames: CountedFrames::default(),
             unwritten: 0,
-            taken: account.nothing(MemoryUse::Links),
-            little: LITTLE,
+            reserved: account.nothing(MemoryUse::Links),
+            little: UNCOUNTED_BYTES,
         }
     }
 
-    /// The same, of which messages of at most `little` bytes always pass, for what is not to break by what others hold.
+    /// The same, but messages of at most `little` bytes always pass, for links that must not break because of other
+    /// memory use.
     #[must_use]
     pub fn always(self, little: usize) -> Self {
-        let little = little.max(LITTLE);
+        let little = little.max(UNCOUNTED_BYTES);
         Self { little, ..self }
     }
 
     fn count(&mut self) -> io::Result<()> {
         let held = self.frames.message + self.unwritten;
-        if held <= self.little.max(self.taken.bytes()) {
-            self.taken.insist(held);
+        if held <= self.little.max(self.reserved.bytes()) {
+            self.reserved.insist(held);
             return Ok(());
         }
-        self.taken.resize(held).map_err(io::Error::other)
+        self.reserved.resize(held).map_err(io::Error::other)
     }
 }
 
 impl CountedFrames {
     fn follow(&mut self, mut bytes: &[u8]) {
         while let Some((first, rest)) = bytes.split_first() {
-            if self.left > 0 {
-                let now =
-                    usize::try_from(self.left).map_or(bytes.len(), |left| left.min(bytes.len()));
+            if self.remaining > 0 {
+                let now = usize::try_from(self.remaining)
+                    .map_or(bytes.len(), |remaining| remaining.min(bytes.len()));
                 bytes = &bytes[now..];
-                self.left -= now as u64;
+                self.remaining -= now as u64;
                 if self.is_data() {
                     self.message += now;
                 }
@@ -89,9 +90,9 @@ impl CountedFrames {
                 let Some(length) = self.length() else {
                     continue;
                 };
-                self.left = length;
+                self.remaining = length;
             }
-            if self.left == 0 {
+            if self.remaining == 0 {
                 if self.is_data() && self.head[0] & 0x80 != 0 {
                     self.message = 0;
                 }
@@ -100,12 +101,12 @@ impl CountedFrames {
         }
     }
 
-    /// Of a message of bytes or text, and not about the WebSocket itself.
+    /// Whether the frame is data (text or binary) rather than a control frame.
     fn is_data(&self) -> bool {
         self.head[0] & 0x08 == 0
     }
 
-    /// The length of the frame, once its head is there.
+    /// The length of the frame, once its header is complete.
     fn length(&self) -> Option<u64> {
         let second = *self.head[..self.got].get(1)?;
         let (wide, short) = match second & 0x7f {
@@ -147,9 +148,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
             Poll::Ready(Err(_)) => 0,
             Poll::Pending => buf.len(),
         };
-        // It is there already, and bounded by what one message may be.
+        // The data exists already, and its size is bounded by the message limit.
         let held = self.frames.message + self.unwritten;
-        self.taken.insist(held);
+        self.reserved.insist(held);
         wrote
     }
 
@@ -263,7 +264,7 @@ mod tests {
             for piece in wire.chunks(cut) {
                 frames.follow(piece);
             }
-            prop_assert_eq!((frames.message, frames.got, frames.left), (message, 0, 0));
+            prop_assert_eq!((frames.message, frames.got, frames.remaining), (message, 0, 0));
         }
     }
 }

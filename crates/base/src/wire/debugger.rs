@@ -1,25 +1,26 @@
-//! The debuggers that a worker may have, and what tells them apart.
+//! The debuggers that a worker may have, and their properties.
 //!
-//! No code compares a [`Kind`] with another that is written down: what is asked of one is asked here, and what is done for
-//! one is a `match` that names all. A further kind does not compile until each place has said what it does with it.
+//! No code compares a [`Kind`] with a literal: properties are methods here, and actions are a `match` that names all
+//! kinds. A new kind does not compile until each of these handles it.
 
 use serde::de::IntoDeserializer as _;
 use serde::de::value::{Error, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
-/// Which of Ray's two debuggers listens on a port of a worker.
+/// The one of Ray's two debuggers that listens on a port of a worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// The Ray Distributed Debugger: a debugpy adapter on a port of the node.
     #[default]
     Debugpy,
-    /// The legacy debugger (`RAY_DEBUG=legacy`): a pdb prompt on a port of the node, which any one connection consumes.
+    /// The legacy debugger (`RAY_DEBUG=legacy`): a pdb prompt on a port of the node, which accepts a single
+    /// connection.
     Pdb,
 }
 
 impl Kind {
-    /// The word in the API and between relays and agents, and the label in metrics.
+    /// The name in the API and between relays and agents, and the label in metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Debugpy => "debugpy",
@@ -27,13 +28,13 @@ impl Kind {
         }
     }
 
-    /// The one that the API calls `word`; `None`: one of a newer relay's.
+    /// The kind that the API calls `word`; `None`: one of a newer relay.
     pub fn named(word: &str) -> Option<Self> {
         let word: StrDeserializer<'_, Error> = word.into_deserializer();
         Self::deserialize(word).ok()
     }
 
-    /// Whether editors can speak with it. What does not has a prompt of its own, for a person.
+    /// Whether editors can talk to it. A debugger without DAP has a prompt for people.
     pub fn speaks_dap(self) -> bool {
         match self {
             Self::Debugpy => true,
@@ -41,8 +42,8 @@ impl Kind {
         }
     }
 
-    /// Whether Ray lists it by an entry of its own in the GCS, which has all that there is to know of the stop and goes when
-    /// a client enters it; otherwise it is in the row of its worker for as long as that lives.
+    /// Whether Ray lists it in an entry of its own in the GCS, which describes the stop completely and disappears when
+    /// a client enters it. Otherwise it is in the row of its worker for the worker's lifetime.
     pub fn is_registered(self) -> bool {
         match self {
             Self::Debugpy => false,

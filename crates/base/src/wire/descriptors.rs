@@ -1,7 +1,7 @@
-//! Messages between two processes of one machine over a Unix socket, some of them with a descriptor.
+//! Messages between two processes of one machine over a Unix socket, some with a file descriptor.
 //!
-//! A frame is four bytes, big endian, and a message as JSON: the highest bit says that a descriptor comes with it, the
-//! others how long the message is. Bounds: [`MAX_MESSAGE_BYTES`], and the descriptors that one read can bring.
+//! A frame is a four-byte header, big endian, and a message as JSON. The header's highest bit marks a message with a
+//! descriptor, the others are the message's length. Bounds: [`MAX_MESSAGE_BYTES`], and the descriptors of one read.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -22,25 +22,25 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// Bytes of one message.
+/// Largest message, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
-/// Descriptors that have come and whose message is not whole yet.
+/// Received descriptors whose messages are incomplete.
 const MAX_PENDING_DESCRIPTORS: usize = 4;
 
-/// Descriptors that are sent at once.
+/// Descriptors per send.
 const MAX_SENT_DESCRIPTORS: usize = 2;
 
-/// Bytes that are read at once.
-const CHUNK: usize = 16 * 1024;
+/// Bytes per read.
+const READ_BYTES: usize = 16 * 1024;
 
-/// How long the other side may take to take a message in.
-const TAKEN: Duration = Duration::from_secs(10);
+/// Timeout of the peer accepting a message.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Says that a descriptor comes with a message.
-const WITH_DESCRIPTOR: u32 = 1 << 31;
+/// Header bit of a message with a descriptor.
+const DESCRIPTOR_BIT: u32 = 1 << 31;
 
-/// Both directions of a channel, on which messages `M` come.
+/// Both directions of a channel that receives messages `M`.
 pub fn channel<M>(socket: UnixStream) -> (MessageReader<M>, MessageWriter) {
     let socket = Arc::new(socket);
     let reader = MessageReader {
@@ -52,7 +52,7 @@ pub fn channel<M>(socket: UnixStream) -> (MessageReader<M>, MessageWriter) {
     (reader, MessageWriter { socket })
 }
 
-/// The direction in which messages come.
+/// The receiving direction.
 #[derive(Debug)]
 pub struct MessageReader<M> {
     socket: Arc<UnixStream>,
@@ -61,17 +61,17 @@ pub struct MessageReader<M> {
     _messages: PhantomData<fn() -> M>,
 }
 
-/// The direction in which messages go.
+/// The sending direction.
 #[derive(Debug)]
 pub struct MessageWriter {
     socket: Arc<UnixStream>,
 }
 
 impl<M: DeserializeOwned> MessageReader<M> {
-    /// The next message. Cancel safe: what has come stays here.
+    /// Receives the next message. Cancel safe: received bytes stay here.
     ///
     /// # Errors
-    /// Where the connection ends or breaks, and where what comes is no message.
+    /// If the connection ends or breaks, or the bytes are not a valid message.
     pub async fn read(&mut self) -> io::Result<(M, Option<OwnedFd>)> {
         loop {
             if let Some(read) = self.whole()? {
@@ -92,13 +92,13 @@ impl<M: DeserializeOwned> MessageReader<M> {
         }
     }
 
-    /// The message at the beginning of what has come, if it is there whole.
+    /// Removes the message at the start of the received bytes, if it is complete.
     fn whole(&mut self) -> io::Result<Option<(M, Option<OwnedFd>)>> {
         let Some((head, _)) = self.bytes.split_first_chunk::<4>() else {
             return Ok(None);
         };
         let head = u32::from_be_bytes(*head);
-        let length = (head & !WITH_DESCRIPTOR) as usize;
+        let length = (head & !DESCRIPTOR_BIT) as usize;
         if length > MAX_MESSAGE_BYTES {
             return Err(garbage("a message that is too long"));
         }
@@ -108,7 +108,7 @@ impl<M: DeserializeOwned> MessageReader<M> {
         self.bytes.advance(4);
         let message = serde_json::from_slice(&self.bytes.split_to(length))
             .map_err(|why| garbage(&why.to_string()))?;
-        let descriptor = match head & WITH_DESCRIPTOR {
+        let descriptor = match head & DESCRIPTOR_BIT {
             0 => None,
             _ => Some(
                 self.descriptors
@@ -121,11 +121,11 @@ impl<M: DeserializeOwned> MessageReader<M> {
 }
 
 impl MessageWriter {
-    /// Writes `message`, with `descriptor`, of which the other side gets a duplicate. Not cancel safe: a message that is cut
-    /// ends the channel.
+    /// Writes `message`, with a duplicate of `descriptor` for the peer. Not cancel safe: a partial message ends the
+    /// channel.
     ///
     /// # Errors
-    /// Where the connection breaks, or the other side does not take it in for [`TAKEN`].
+    /// If the connection breaks, or the peer does not accept the message within [`SEND_TIMEOUT`].
     pub async fn write(
         &self,
         message: &impl Serialize,
@@ -137,20 +137,20 @@ impl MessageWriter {
             return Err(garbage("a message that is too long to be written"));
         };
         let mark = if descriptor.is_some() {
-            WITH_DESCRIPTOR
+            DESCRIPTOR_BIT
         } else {
             0
         };
         let mut frame = (length | mark).to_be_bytes().to_vec();
         frame.extend_from_slice(&body);
-        let written = timeout(TAKEN, self.send(&frame, descriptor)).await;
+        let written = timeout(SEND_TIMEOUT, self.send(&frame, descriptor)).await;
         written.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
     }
 
     async fn send(&self, frame: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let mut sent = 0;
         while sent < frame.len() {
-            // With the first bytes alone.
+            // Only the first bytes carry it.
             let descriptor = descriptor.filter(|_| sent == 0);
             sent += self
                 .socket
@@ -167,11 +167,10 @@ fn garbage(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
-/// Sends `bytes` with duplicates of `descriptors`, of which there may be [`MAX_SENT_DESCRIPTORS`]; gives how many
-/// bytes went.
+/// Sends `bytes` with duplicates of `descriptors`, at most [`MAX_SENT_DESCRIPTORS`]; returns the number of bytes sent.
 ///
 /// # Errors
-/// Of the system.
+/// Errors of the system.
 pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SENT_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -188,7 +187,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> 
 }
 
 fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
-    let mut bytes = vec![0; CHUNK];
+    let mut bytes = vec![0; READ_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut into = [IoSliceMut::new(&mut bytes)];
@@ -196,7 +195,7 @@ fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     let mut descriptor = None;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            // There was room for one.
+            // There was space for one.
             descriptor = descriptors.last();
         }
     }

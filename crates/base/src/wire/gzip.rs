@@ -1,4 +1,5 @@
-//! gzip (RFC 1952) of texts that share a long beginning: it is compressed once, and each text's own end is put behind it.
+//! gzip (RFC 1952) of texts that share a long prefix: the prefix is compressed once, and each text's suffix is
+//! appended.
 
 use std::io::Write;
 
@@ -6,19 +7,19 @@ use bytes::Bytes;
 use flate2::write::DeflateEncoder;
 use flate2::{Compression, Crc};
 
-/// Deflate, no name, no time, compressed fast, of no system in particular.
+/// Deflate, no name, no time, fast compression, unknown system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
 
-/// A compressed text without its end.
+/// A compressed text without its suffix.
 #[derive(Debug)]
 pub struct GzipPrefix {
-    /// Header and blocks, the last of which ends at a byte and is not marked as the last.
+    /// Header and blocks; the last block ends at a byte boundary and is not marked as final.
     compressed: Bytes,
     crc: Crc,
 }
 
 impl GzipPrefix {
-    /// The beginning `text`. Takes some milliseconds for each MiB.
+    /// Compresses the prefix `text`. Takes some milliseconds for each MiB.
     pub fn of(text: &[u8]) -> std::io::Result<Self> {
         let mut crc = Crc::new();
         crc.update(text);
@@ -29,7 +30,7 @@ impl GzipPrefix {
         Ok(Self { compressed, crc })
     }
 
-    /// The whole of the text that ends with `end`, in two pieces, of which the first is shared.
+    /// The complete gzip of prefix and `end`, in two pieces, of which the first is shared.
     pub fn ended_with(&self, end: &[u8]) -> std::io::Result<[Bytes; 2]> {
         let mut crc = Crc::new();
         crc.combine(&self.crc);
@@ -42,7 +43,7 @@ impl GzipPrefix {
         Ok([self.compressed.clone(), last.into()])
     }
 
-    /// The bytes that are kept.
+    /// The size of the compressed prefix in bytes.
     pub fn size(&self) -> usize {
         self.compressed.len()
     }

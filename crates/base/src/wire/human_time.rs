@@ -1,12 +1,12 @@
 //! Times for people: `2m 14s`, and `2026-11-21 12:00:00 UTC, in 55m 00s`. Pure.
 //!
-//! Durations that are configured have a notation of their own ([`crate::config::units`]), which is read back.
+//! Configured durations have a notation of their own ([`crate::config::units`]), which can be parsed.
 
 use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Utc};
 
-/// `duration` in its two largest units, cut off below them: `14s`, `2m 14s`, `3h 02m`, `2d 4h`.
+/// `duration` in its two largest units, truncated: `14s`, `2m 14s`, `3h 02m`, `2d 4h`.
 pub fn span(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match (
@@ -22,16 +22,16 @@ pub fn span(duration: Duration) -> String {
     }
 }
 
-/// `time` to the second, and how far it is from `now`.
+/// `time` to the second, and its distance from `now`.
 pub fn moment(time: SystemTime, now: SystemTime) -> String {
     let far = match time.duration_since(now) {
-        Ok(left) => format!("in {}", span(left)),
+        Ok(remaining) => format!("in {}", span(remaining)),
         Err(past) => format!("{} ago", span(past.duration())),
     };
     format!("{}, {far}", utc(time).format("%Y-%m-%d %H:%M:%S UTC"))
 }
 
-/// `time` in the Gregorian calendar. Before 1970 is 1970, and what the calendar does not reach is its last moment.
+/// `time` in the Gregorian calendar, clamped to the range from 1970 to the calendar's end.
 pub fn utc(time: SystemTime) -> DateTime<Utc> {
     let since = time
         .duration_since(SystemTime::UNIX_EPOCH)

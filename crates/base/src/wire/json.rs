@@ -1,38 +1,38 @@
-//! JSON that others have made: reading it into types, and changing it. `value["key"]` as a place panics where the value is no object:
-//! these do not.
+//! Helpers for JSON from outside: parsing into types, and editing. Assigning to `value["key"]` panics if the value is
+//! no object; these do not.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Reads `value`; nothing of it where it has another shape.
+/// Parses `value`; the default if it has another shape.
 pub fn typed<'a, T: Deserialize<'a> + Default>(value: &'a Value) -> T {
     T::deserialize(value).unwrap_or_default()
 }
 
-/// The same, where nothing else needs `value`: its texts are not copied.
+/// The same for an owned `value`: its texts are not copied.
 pub fn into_typed<T: DeserializeOwned + Default>(value: Value) -> T {
     serde_json::from_value(value).unwrap_or_default()
 }
 
-/// Reads what an object has at `key`; nothing where it has none, or one of another shape.
+/// Parses the value at `key` of an object; the default if there is none, or one of another shape.
 pub fn typed_at<'a, T: Deserialize<'a> + Default>(value: &'a Value, key: &str) -> T {
     value.get(key).map(typed).unwrap_or_default()
 }
 
-/// Takes what an object has at `key`, and leaves `null` there; `null` of anything else.
+/// Removes the value at `key` of an object, and leaves `null` there; `null` for anything else.
 pub fn take(value: &mut Value, key: &str) -> Value {
     value.get_mut(key).map(Value::take).unwrap_or_default()
 }
 
-/// Writes `new` at `key` of an object; anything else stays as it is.
+/// Sets `key` of an object to `new`; anything else stays unchanged.
 pub fn put(value: &mut Value, key: &str, new: impl Into<Value>) {
     if let Some(object) = value.as_object_mut() {
         object.insert(key.to_owned(), new.into());
     }
 }
 
-/// What an object has at `key`, where need be `null` from now on; anything else itself.
+/// The value at `key` of an object, inserted as `null` if missing; for anything else, the value itself.
 pub fn at<'a>(value: &'a mut Value, key: &str) -> &'a mut Value {
     match value {
         Value::Object(object) => object.entry(key).or_insert(Value::Null),
@@ -40,13 +40,13 @@ pub fn at<'a>(value: &'a mut Value, key: &str) -> &'a mut Value {
     }
 }
 
-/// The list that an object has at `key`; an empty one where it has none.
+/// The list at `key` of an object; an empty one if there is none.
 pub fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     let list = value.get(key).and_then(Value::as_array);
     list.map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Reads each of that list by [`typed`].
+/// Parses each element of that list with [`typed`].
 pub fn typed_list<'a, T: Deserialize<'a> + Default>(
     value: &'a Value,
     key: &str,
@@ -54,7 +54,7 @@ pub fn typed_list<'a, T: Deserialize<'a> + Default>(
     list(value, key).iter().map(typed)
 }
 
-/// The list, to be changed.
+/// The list, mutable.
 pub fn list_mut<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Vec<Value>> {
     value.get_mut(key)?.as_array_mut()
 }

@@ -1,7 +1,8 @@
-//! One end of a control link: a WebSocket on which both sides say messages, `In` towards here and `Out` from here.
+//! One end of a control link: a WebSocket with messages in both directions, incoming `In` and outgoing `Out`.
 //!
-//! A message is bounded in size, the time that it may take and how many may come in a second. The side that asks sends pings;
-//! either takes the other for gone when nothing has come for [`SILENCE`]. Why a side closes a link is a [`CloseReason`].
+//! A message is bounded in size and sending time, and the rate of messages is limited. One side sends pings; each side
+//! considers the other gone when nothing has arrived for [`SILENCE_TIMEOUT`]. A side closes a link with a
+//! [`CloseReason`].
 
 mod meter;
 
@@ -25,26 +26,26 @@ use super::tunnel::close_frame;
 use super::tunnel::messages::{MAX_MESSAGE_BYTES, read, written};
 use crate::memory::Short;
 
-/// A side that was silent for so long is gone.
-pub const SILENCE: Duration = Duration::from_secs(15);
+/// Silence after which the peer is considered gone.
+pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How often the side that asks wants to know whether the other is there.
-const PING: Duration = Duration::from_secs(5);
+/// Interval of pings.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long the other side may take to take a message in.
-const TAKEN: Duration = Duration::from_secs(10);
+/// Timeout of the peer accepting a message.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the closing handshake may take.
-const CLOSING: Duration = Duration::from_secs(2);
+/// Timeout of the closing handshake.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// One end of a control link.
 pub struct ControlLink<S, In, Out> {
     socket: WebSocketStream<S>,
     per_second: u32,
     meter: Meter,
-    /// The other side is gone then, if nothing comes.
+    /// When the peer is considered gone, if nothing arrives.
     silent_at: Instant,
-    /// When this side asks next, where it does.
+    /// When this side sends the next ping, if it does.
     ping_at: Option<Instant>,
     /// The number and the time of the last ping.
     pinged: (u64, Instant),
@@ -52,24 +53,25 @@ pub struct ControlLink<S, In, Out> {
     _messages: PhantomData<fn(Out) -> In>,
 }
 
-/// Why a side closes a link: the code of its close frame, on which the other side may rely. The sentence beside it is for people.
+/// The reason why a side closes a link: the code of its close frame, which the peer can rely on. The sentence with it
+/// is for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
-    /// It has no need of it any more.
+    /// The link is no longer needed.
     Left,
-    /// It ends.
+    /// The side is shutting down.
     Ending,
-    /// What the other side said is no message, or too much.
+    /// The peer sent an invalid message, or too many.
     Invalid,
-    /// It will not have the other side, whenever that asks.
+    /// The peer is refused, and a retry is pointless.
     Refused,
-    /// It may have it when it asks again.
+    /// The peer may retry later.
     Later,
-    /// Another link has taken the place of this one.
+    /// Another link has replaced this one.
     Replaced,
-    /// It hears nothing any more.
+    /// The peer is silent.
     Silent,
-    /// Something that this version does not know, or nothing.
+    /// A code that this version does not know, or none.
     Unknown,
 }
 
@@ -95,15 +97,15 @@ impl CloseReason {
     }
 }
 
-/// Why nothing comes over a link any more. `Display` goes on behind the name of the other side.
+/// The reason why a link has ended. `Display` continues a sentence that begins with the peer's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
-    /// With its sentence.
+    /// With the peer's sentence.
     #[error("has closed the link: {1}")]
     Closed(CloseReason, String),
     #[error("is gone")]
     Gone,
-    #[error("was silent for {} s", SILENCE.as_secs())]
+    #[error("was silent for {} s", SILENCE_TIMEOUT.as_secs())]
     Silent,
     #[error("takes no messages")]
     NotTaken,
@@ -111,7 +113,7 @@ pub enum LinkError {
     Flood(u32),
     #[error("has sent an invalid message: {0}")]
     Invalid(String),
-    /// There is no memory for what it says.
+    /// There is no memory for the peer's message.
     #[error("has sent more than can be held: {0}")]
     Short(String),
     #[error("cannot be read: {0}")]
@@ -124,7 +126,7 @@ where
     In: DeserializeOwned,
     Out: Serialize,
 {
-    /// The side that asks whether the other is there. So many messages may come at once, and `per_second` all the time.
+    /// The side that sends pings. Accepts a burst of `burst` messages, and a sustained rate of `per_second`.
     pub fn asking(socket: WebSocketStream<S>, burst: u32, per_second: u32) -> Self {
         Self {
             ping_at: Some(Instant::now()),
@@ -132,14 +134,14 @@ where
         }
     }
 
-    /// The side that is asked.
+    /// The side that answers pings.
     pub fn answering(socket: WebSocketStream<S>, burst: u32, per_second: u32) -> Self {
         let now = Instant::now();
         Self {
             socket,
             per_second,
             meter: Meter::new(burst, per_second, now),
-            silent_at: now + SILENCE,
+            silent_at: now + SILENCE_TIMEOUT,
             ping_at: None,
             pinged: (0, now),
             round_trip: None,
@@ -147,34 +149,34 @@ where
         }
     }
 
-    /// How long an answer to the last ping took.
+    /// Round-trip time of the last ping.
     pub fn round_trip(&self) -> Option<Duration> {
         self.round_trip
     }
 
-    /// The next message; `None`: the other side has shown that it is there. Cancel safe.
+    /// Waits for the next message; `None`: the peer has shown that it is alive. Cancel safe.
     ///
     /// # Errors
-    /// Nothing comes any more.
+    /// The link has ended.
     pub async fn next(&mut self) -> Result<Option<In>, LinkError> {
         loop {
             let ping_at = self.ping_at;
             tokio::select! {
-                // What has come counts before the time is over, and a ping is due however much comes.
+                // Received input takes precedence over a timeout, and a due ping over any input.
                 biased;
                 () = sleep_until(ping_at.unwrap_or(self.silent_at)), if ping_at.is_some() => {
                     self.ping().await?;
                 }
-                next = self.socket.next() => return self.heard(next),
+                next = self.socket.next() => return self.received(next),
                 () = sleep_until(self.silent_at) => return Err(LinkError::Silent),
             }
         }
     }
 
-    fn heard(&mut self, next: Option<Result<Message, Error>>) -> Result<Option<In>, LinkError> {
+    fn received(&mut self, next: Option<Result<Message, Error>>) -> Result<Option<In>, LinkError> {
         let message = next.ok_or(LinkError::Gone)??;
         let now = Instant::now();
-        self.silent_at = now + SILENCE;
+        self.silent_at = now + SILENCE_TIMEOUT;
         if !self.meter.takes(message.len(), now) {
             return Err(LinkError::Flood(self.per_second));
         }
@@ -208,32 +210,32 @@ where
         }
     }
 
-    /// Says `message`, within the time that the other side has for it.
+    /// Sends `message`, within the peer's deadline.
     ///
     /// # Errors
-    /// It does not take it in.
+    /// The peer does not accept it.
     pub async fn say(&mut self, message: &Out) -> Result<(), LinkError> {
-        let until = Instant::now() + TAKEN;
+        let until = Instant::now() + SEND_TIMEOUT;
         self.send(Message::text(written(message)), until).await
     }
 
-    /// Asks whether the other side is there now, whenever it was asked before.
+    /// Sends a ping now, whatever the schedule.
     ///
     /// # Errors
-    /// It does not take it in.
+    /// The peer does not accept it.
     pub async fn probe(&mut self) -> Result<(), LinkError> {
-        let until = Instant::now() + TAKEN;
+        let until = Instant::now() + SEND_TIMEOUT;
         self.send(Message::Ping(Bytes::new()), until).await
     }
 
-    /// Cancelled, it is made up for: what is due stays due.
+    /// Cancel safe: a due ping stays due.
     async fn ping(&mut self) -> Result<(), LinkError> {
         let now = Instant::now();
         self.pinged = (self.pinged.0 + 1, now);
         let payload = Bytes::copy_from_slice(&self.pinged.0.to_be_bytes());
-        let until = self.ping_at.unwrap_or(now) + TAKEN;
+        let until = self.ping_at.unwrap_or(now) + SEND_TIMEOUT;
         self.send(Message::Ping(payload), until).await?;
-        self.ping_at = Some(now + PING);
+        self.ping_at = Some(now + PING_INTERVAL);
         Ok(())
     }
 
@@ -244,8 +246,8 @@ where
         }
     }
 
-    /// Says `last` and closes the link, for a `reason` that is for the other side and a sentence that is for people, as far as the
-    /// other side plays along.
+    /// Sends `last` and closes the link, with a `reason` for the peer and a sentence for people, as far as the peer
+    /// cooperates.
     pub async fn close(&mut self, last: Option<Out>, reason: CloseReason, why: &str) {
         let closing = async {
             if let Some(last) = last {
@@ -253,12 +255,12 @@ where
             }
             let frame = close_frame(reason.code(), why);
             _ = self.socket.close(Some(frame)).await;
-            // Who is silent does not answer that either.
+            // A silent peer does not answer that either.
             while reason != CloseReason::Silent
                 && let Some(Ok(_)) = self.socket.next().await
             {}
         };
-        _ = timeout(CLOSING, closing).await;
+        _ = timeout(CLOSE_TIMEOUT, closing).await;
     }
 }
 

@@ -1,5 +1,5 @@
-//! What goes over a connection, and knows no person: protocols alone without the relay's part in them, and what everybody
-//! needs to speak them.
+//! Protocols alone, without the relay's part in them, and helpers that every speaker of them needs. Nothing here knows
+//! users.
 
 pub mod backoff;
 pub mod counted;

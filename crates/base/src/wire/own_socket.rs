@@ -1,8 +1,7 @@
 //! A Unix socket for processes of this user alone.
 //!
-//! A process that can speak there is given connections to debuggers, so the folder is the
-//! user's own and writable by no other user, the socket has mode 0600, and the user of the process at the other end is asked
-//! of the system, by both sides.
+//! A process that can connect receives connections to debuggers. So the folder belongs to the user and is writable by
+//! no other, the socket has mode 0600, and both sides ask the system for the user of the peer process.
 
 use std::fs;
 use std::io;
@@ -12,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::geteuid;
 use tokio::net::{UnixListener, UnixStream};
 
-/// The socket at its path. It stays where it is when this is dropped.
+/// The socket at its path. The path remains when this is dropped.
 #[derive(Debug)]
 pub struct OwnSocket {
     pub path: PathBuf,
@@ -20,10 +19,10 @@ pub struct OwnSocket {
 }
 
 impl OwnSocket {
-    /// Listens at `path`, where no process does.
+    /// Listens at `path`, where no process listens.
     ///
     /// # Errors
-    /// What is wrong with the path, as a clause.
+    /// The problem with the path, as a clause.
     pub fn bind(path: &Path) -> Result<Self, String> {
         let wrong = |why: io::Error| why.to_string();
         match fs::remove_file(path) {
@@ -38,10 +37,10 @@ impl OwnSocket {
         })
     }
 
-    /// The next process of this user that dials. Cancel safe.
+    /// Accepts the next connection from a process of this user. Cancel safe.
     ///
     /// # Errors
-    /// Where the system accepts none.
+    /// If the system accepts none.
     pub async fn accept(&self) -> io::Result<UnixStream> {
         loop {
             let (stream, _) = self.socket.accept().await?;
@@ -52,7 +51,7 @@ impl OwnSocket {
         }
     }
 
-    /// Takes it off the path.
+    /// Removes the socket's path.
     pub fn remove(self) {
         if let Err(why) = fs::remove_file(&self.path) {
             tracing::debug!(%why, path = %self.path.display(), "the socket was gone already");
@@ -60,11 +59,11 @@ impl OwnSocket {
     }
 }
 
-/// A connection to the process of this user that listens at `path`; `None`: no process listens. What is left there of a
-/// process that did is in the way.
+/// Connects to the process of this user that listens at `path`; `None`: no process listens. A stale socket does not
+/// count.
 ///
 /// # Errors
-/// The path, or who is there, is not to be trusted: why, as a clause.
+/// The path, or the peer, is not to be trusted: the reason, as a clause.
 pub async fn dial(path: &Path) -> Result<Option<UnixStream>, String> {
     check(path)?;
     match UnixStream::connect(path).await {
@@ -84,7 +83,7 @@ pub async fn dial(path: &Path) -> Result<Option<UnixStream>, String> {
     }
 }
 
-/// Whether `path` is one at which this user alone can listen.
+/// Checks that only this user can listen at `path`.
 fn check(path: &Path) -> Result<(), String> {
     let own = geteuid().as_raw();
     let folder = match path.parent() {
@@ -112,7 +111,7 @@ fn check(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Whether the process at the other end is of this user.
+/// Checks that the peer process belongs to this user.
 fn is_own(stream: &UnixStream) -> Result<(), String> {
     let own = geteuid().as_raw();
     match stream.peer_cred() {

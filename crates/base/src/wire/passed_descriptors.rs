@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use socket2::SockRef;
 use tracing::warn;
 
-/// The descriptors that have no owner yet. Dropped, it closes them.
+/// The descriptors without an owner yet. Dropping it closes them.
 #[derive(Debug, Default)]
 pub struct PassedDescriptors(Vec<(String, OwnedFd)>);
 
@@ -43,7 +43,7 @@ impl PassedDescriptors {
         Some(TcpListener::from(self.0.swap_remove(at).1))
     }
 
-    /// The address of a listening socket that no one has taken.
+    /// The address of a listening socket that is still unused.
     pub fn unused_listener(&self) -> Option<SocketAddr> {
         self.0
             .iter()

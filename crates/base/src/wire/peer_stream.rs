@@ -13,35 +13,36 @@ use super::tcp;
 
 /// A connection to a debugger's client or to a worker's debugger.
 pub trait PeerStream: AsyncRead + AsyncWrite + Unpin {
-    /// The socket whose next bytes are those that a read would give; `None` where they are changed or held on the way.
+    /// The socket whose next bytes are those that a read would return; `None` if they are transformed or buffered on
+    /// the way.
     fn source(&self) -> Option<&TcpStream> {
         None
     }
 
-    /// Whether the peer is still there is `doubted`, or no longer: what is sent to it fails within some seconds then where
-    /// it is not taken.
+    /// Sets whether the peer is `doubted` to be alive. Data for a doubted peer fails within some seconds if it is not
+    /// acknowledged.
     fn doubt(&self, doubted: bool) {
         let _ = doubted;
     }
 
-    /// Whether the peer has answered since it is doubted; `None` where nothing tells but what its system acknowledges.
+    /// Whether the peer has answered since it became doubted; `None` if only its system's acknowledgements can tell.
     fn has_answered(&self) -> Option<bool> {
         None
     }
 
-    /// Writes what can be written of `messages`, whole ones or the rest of one and what follows. The caller keeps what is left of
-    /// them and comes with it again; if it ends before, it [hands it over](Self::complete).
+    /// Writes as much as possible of `messages`: whole ones, or the rest of one and its successors. The caller
+    /// presents the remaining bytes again; if it ends before, it [hands them over](Self::complete).
     fn poll_pass(&mut self, cx: &mut Context<'_>, messages: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(self).poll_write(cx, messages)
     }
 
-    /// Takes over, from `rest`, what is left of a message that [`Self::poll_pass`] has written in part.
+    /// Takes over, from `rest`, the remainder of a message that [`Self::poll_pass`] has written in part.
     fn complete(&mut self, rest: &[u8]) {
         let _ = rest;
     }
 }
 
-/// Within this process: it is not known apart from the connection that it carries.
+/// A stream within this process: the state of the connection behind it is unknown.
 impl PeerStream for DuplexStream {
     fn has_answered(&self) -> Option<bool> {
         Some(false)
@@ -64,7 +65,7 @@ impl<L: PeerStream, R: PeerStream> PeerStream for Either<L, R> {
     }
 }
 
-/// Two ends of their own, as standard input and output are.
+/// A separate reader and writer, such as standard input and output.
 impl<R, W> PeerStream for Join<R, W>
 where
     R: AsyncRead + Unpin,

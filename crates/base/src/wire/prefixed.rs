@@ -1,4 +1,4 @@
-//! A stream whose first bytes have been read already and are replayed.
+//! A stream that replays bytes that have been read already.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::write_through;
 
-/// `inner`, with `prefix` before what it still has to give. Writes pass straight through.
+/// `inner`, preceded by `prefix`. Writes pass straight through.
 #[derive(Debug)]
 pub struct Prefixed<S> {
     prefix: Bytes,
@@ -29,7 +29,7 @@ impl<S> Prefixed<S> {
         &self.inner
     }
 
-    /// The same, to be changed.
+    /// The stream itself, mutable.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }

@@ -6,28 +6,28 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-/// Of IPv4 and of IPv6, below `/proc`.
+/// The tables of IPv4 and IPv6, below `/proc`.
 pub const TABLES: [&str; 2] = ["net/tcp", "net/tcp6"];
 
-/// Bytes of a table of sockets that are read: 400,000 sockets.
+/// Bytes of a table of sockets to read: 400,000 sockets.
 pub const MAX_TABLE_BYTES: u64 = 64 << 20;
 
 /// Bytes of about two lines.
-const LINES: usize = 256;
+const READ_RESERVE_BYTES: usize = 256;
 
-/// One socket. An IPv4 address that a socket of IPv6 has is written as one of IPv4.
+/// One socket. An IPv4 address of an IPv6 socket is shown as IPv4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelSocket {
     pub local: SocketAddr,
     pub remote: SocketAddr,
     pub state: SocketState,
-    /// Bytes that were written to it and that its peer has not acknowledged.
+    /// Bytes written to it that its peer has not acknowledged.
     pub(crate) unacknowledged: u64,
-    /// By which `/proc/PID/fd` names it; 0 where no process has it.
+    /// The inode by which `/proc/PID/fd` names it; 0 if no process has it.
     pub inode: u64,
 }
 
-/// What becomes of it.
+/// The state of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketState {
     Listening,
@@ -35,15 +35,15 @@ pub enum SocketState {
     Other,
 }
 
-/// The sockets in `text`; lines that are none are passed over.
+/// The sockets in `text`; lines of another form are skipped.
 pub fn sockets(text: &str) -> impl Iterator<Item = KernelSocket> {
     text.lines().filter_map(socket)
 }
 
-/// The sockets of `table` that listen: the kernel writes these first. It is read as few lines at a time, because the
-/// kernel looks for connected ones, in a large table of its own, as soon as there is room for them.
+/// The listening sockets of `table`, which the kernel writes first. It is read few lines at a time: with a larger
+/// buffer the kernel would search for connected sockets too, in a large table of its own.
 pub fn listeners(table: impl Read) -> impl Iterator<Item = KernelSocket> {
-    let lines = BufReader::with_capacity(LINES, table).lines();
+    let lines = BufReader::with_capacity(READ_RESERVE_BYTES, table).lines();
     let sockets = lines
         .map_while(Result::ok)
         .skip(1)
@@ -51,8 +51,8 @@ pub fn listeners(table: impl Read) -> impl Iterator<Item = KernelSocket> {
     sockets.take_while(|socket| socket.state == SocketState::Listening)
 }
 
-/// Those of `peers` that have acknowledged all that they were sent, as `/proc` below `root` shows the connections of this
-/// network. What it does blocks: the kernel takes about 10 ms for its table on a machine with 16 GiB.
+/// The `peers` that have acknowledged everything sent to them, according to the connection tables of this network in
+/// `/proc` below `root`. Blocks: the kernel takes about 10 ms for its table on a machine with 16 GiB.
 pub fn acknowledged(root: &Path, peers: &HashSet<SocketAddr>) -> HashSet<SocketAddr> {
     let tables = TABLES
         .iter()
@@ -74,7 +74,7 @@ pub fn acknowledged(root: &Path, peers: &HashSet<SocketAddr>) -> HashSet<SocketA
     all.difference(&behind).copied().collect()
 }
 
-/// `0: 0100007F:D5AF 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0  0 7632316 …`
+/// Parses `0: 0100007F:D5AF 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0  0 7632316 …`.
 fn socket(line: &str) -> Option<KernelSocket> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let (local, remote) = (address(words.next()?)?, address(words.next()?)?);
@@ -95,7 +95,7 @@ fn socket(line: &str) -> Option<KernelSocket> {
     })
 }
 
-/// `0100007F:D5AF`: words of 32 bits in the machine's own order, then the port.
+/// Parses `0100007F:D5AF`: words of 32 bits in the machine's own byte order, then the port.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;

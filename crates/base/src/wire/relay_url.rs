@@ -1,4 +1,4 @@
-//! The address of a relay, as client commands and agents take it.
+//! The address of a relay, as given to client commands and agents.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,14 +9,14 @@ use hyper::Uri;
 /// Port of a relay whose URL names none.
 const RELAY_PORT: u16 = 5678;
 
-/// `http` or `https`, host, port and perhaps a path under which the relay is published.
+/// `http` or `https`, host, port and perhaps a path prefix under which the relay is published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayUrl {
     https: bool,
     host: String,
     port: u16,
     prefix: String,
-    /// What it is called where its address says nothing to a person.
+    /// The name shown in place of the address, if the address means nothing to a person.
     called: Option<String>,
 }
 
@@ -31,16 +31,16 @@ impl RelayUrl {
         self.https
     }
 
-    /// The TCP port; where the URL names none, 443 for `https` and the relay's own, 5678, for `http`.
+    /// The TCP port. If the URL names none, it is 443 for `https` and the relay's own, 5678, for `http`.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// A relay at the end of a way of its own, as it is seen from there; `called`: what people call it.
+    /// A relay at the far end of a forwarded connection, as it is addressed there; `called`: its name for people.
     pub fn within(https: bool, port: u16, called: String) -> Self {
         Self {
             https,
-            // A name that every relay knows itself by.
+            // A host name that every relay accepts.
             host: "localhost".to_owned(),
             port,
             prefix: String::new(),
@@ -68,7 +68,7 @@ impl fmt::Display for RelayUrl {
     }
 }
 
-/// Why a text is no relay's address.
+/// The reason why a text is not a relay's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadRelayUrl {
     /// Not `http` or `https`, or no host.
@@ -123,7 +123,7 @@ impl FromStr for RelayUrl {
     }
 }
 
-/// Whether `host`, a name or an address without brackets, is this machine for everybody.
+/// Whether `host`, a name or an address without brackets, always means this machine.
 pub fn is_this_machine(host: &str) -> bool {
     let host = host.to_ascii_lowercase();
     // RFC 6761 section 6.3: these names are loopback for every resolver.

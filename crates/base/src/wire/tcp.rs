@@ -13,17 +13,17 @@ use tokio::net::TcpStream;
 /// How long data may go unacknowledged before a debugger's connection counts as dead.
 const DEAD_AFTER: Duration = Duration::from_secs(30);
 
-/// The same of a connection whose peer is doubted, because the same person has come by another one.
+/// The same for a doubted peer, because its user has connected in another way.
 const DEAD_AFTER_DOUBT: Duration = Duration::from_secs(4);
 
-/// Bytes of an answer that wait in the kernel to be sent.
+/// Bytes of a response that wait in the kernel to be sent.
 const MAX_UNSENT_BYTES: u32 = 64 * 1024;
 
-/// No delay for small messages; a peer that is gone without a word is noticed by probes, the first after `idle`, four
-/// more at a quarter of it each. What a listening socket accepts has all of it from that.
+/// Disables delays of small messages, and detects a vanished peer with keepalive probes: the first after `idle`, four
+/// more at a quarter of it each. Connections inherit these options from their listening socket.
 ///
 /// # Errors
-/// Where the system refuses an option.
+/// If the system refuses an option.
 pub fn tune(socket: &impl AsFd, idle: Duration) -> io::Result<()> {
     let socket = SockRef::from(socket);
     socket.set_tcp_nodelay(true)?;
@@ -36,11 +36,11 @@ pub fn tune(socket: &impl AsFd, idle: Duration) -> io::Result<()> {
     )
 }
 
-/// Bounds what the system holds for sending and has not sent yet: a client that does not read an answer is not to have
-/// megabytes of it wait in the kernel.
+/// Bounds the unsent bytes in the kernel: for a client that does not read a response, the kernel must not hold
+/// megabytes of it.
 ///
 /// # Errors
-/// Where the system refuses the option.
+/// If the system refuses the option.
 pub fn bound_unsent(stream: &TcpStream) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     SockRef::from(stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES)?;
@@ -49,21 +49,20 @@ pub fn bound_unsent(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends the connection when what was sent is not acknowledged, or not taken, for half a minute: probes say nothing while
-/// data is under way. For debuggers only; a person may well leave `curl | less` alone for longer.
+/// Ends the connection if sent data is not acknowledged or accepted for half a minute; keepalive probes do not run
+/// while data is in transit. For debuggers only: a person may well leave `curl | less` alone for longer.
 ///
 /// # Errors
-/// Where the system refuses the option.
+/// If the system refuses the option.
 pub fn bound_silence(stream: &TcpStream) -> io::Result<()> {
     dead_after(stream, DEAD_AFTER)
 }
 
-/// The same for a few seconds where the peer is `doubted`, and for half a minute again where it is no longer. It is data that
-/// shows whether the peer is there, which the system sends again and again: one probe that is lost is not to end a
-/// connection.
+/// Shortens that time to a few seconds while the peer is `doubted`, and restores it afterwards. It relies on data,
+/// which the system retransmits: one lost probe must not end a connection.
 ///
 /// # Errors
-/// Where the system refuses the option.
+/// If the system refuses the option.
 pub fn doubt(stream: &TcpStream, doubted: bool) -> io::Result<()> {
     dead_after(
         stream,
@@ -85,8 +84,8 @@ fn dead_after(stream: &TcpStream, after: Duration) -> io::Result<()> {
 /// Ports that the system does not hand out by itself on Linux (from 32768) or macOS (from 49152).
 pub const FREE_PORTS: Range<u16> = 20_000..32_000;
 
-/// A port without a listener, on any address. Another process may still take it before the caller does; the range is wide
-/// enough to make that unlikely. `None`: of 200 that were tried, none is free.
+/// A port without a listener, on any address. Another process may still use it before the caller does; the range is
+/// wide enough to make that unlikely. `None`: none of 200 candidates is free.
 pub fn free_port() -> Option<u16> {
     let mut rng = rand::rng();
     (0..200)

@@ -1,18 +1,18 @@
-//! Texts from elsewhere, made safe to show.
+//! Untrusted texts, made safe to show.
 //!
-//! Names of tasks, files and clients, and the words of heads and workers, come from programs on the cluster: an escape
-//! sequence in them could rewrite a screen, and a direction mark could make one name look like another. Nothing of them
-//! reaches a person before one of [`replaced`], [`one_line`], [`shortened`] and [`escaped`] has seen it. Pure.
+//! Names of tasks, files and clients, and messages of heads and workers, come from programs on the cluster: an escape
+//! sequence could rewrite a screen, and a direction mark could make one name look like another. Every such text passes
+//! one of [`replaced`], [`one_line`], [`shortened`] and [`escaped`] before a person sees it. Pure.
 
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt::Write;
 
-/// Longest text that [`one_line`] leaves, in characters.
+/// Longest result of [`one_line`], in characters.
 const MAX_LINE_CHARS: usize = 200;
 
-/// Controls, direction marks, line separators and what has no width: with them a text drives a terminal or looks like
-/// another one. The line feed and the tab are among them.
+/// Whether `c` is a control, a direction mark, a line separator or has no width: such characters control a terminal or
+/// make a text look like another one. They include the line feed and the tab.
 pub fn is_unseen(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -20,8 +20,8 @@ pub fn is_unseen(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// `text` for the terminal of a person who has to see that there was something: with `�` for each character that
-/// [`is_unseen`].
+/// `text` for a terminal, where a person has to see that something was there: each character that [`is_unseen`]
+/// becomes `�`.
 pub fn replaced(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unseen) {
         return Cow::Borrowed(text);
@@ -31,7 +31,7 @@ pub fn replaced(text: &str) -> Cow<'_, str> {
         .collect()
 }
 
-/// `text` for a log or a sentence: its words with one blank between them, at most 200 characters and then `…`.
+/// `text` for a log or a sentence: its words separated by single blanks, at most 200 characters and then `…`.
 pub fn one_line(text: &str) -> String {
     let mut line = String::new();
     for word in text.split(|c: char| c.is_whitespace() || is_unseen(c)) {
@@ -55,8 +55,8 @@ pub fn one_line(text: &str) -> String {
     }
 }
 
-/// `text` for a dialog of an editor: without what [`is_unseen`], at most `limit` characters, the last of them `…` where
-/// there were more.
+/// `text` for an editor's dialog: without characters that are [unseen](is_unseen), at most `limit` characters, the
+/// last one `…` if there were more.
 pub fn shortened(text: &str, limit: usize) -> String {
     let seen = || text.chars().filter(|c| !is_unseen(*c));
     match seen().nth(limit) {
@@ -65,8 +65,8 @@ pub fn shortened(text: &str, limit: usize) -> String {
     }
 }
 
-/// `text` for what an editor may show as a notification, in which VS Code makes a link of `[…](command:…)`: one that runs
-/// a command of the editor's. A blank in it, and it is text.
+/// `text` for an editor's notification, in which VS Code turns `[…](command:…)` into a link that runs a command of the
+/// editor. An inserted blank prevents that.
 pub fn unlinked(text: &str) -> Cow<'_, str> {
     match text.contains("](") {
         true => text.replace("](", "] (").into(),
@@ -74,8 +74,8 @@ pub fn unlinked(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// `text` for what a debugger prints: with what [`is_unseen`] as Python writes it in a string. Line feeds and tabs
-/// stay, a carriage return before a line feed goes.
+/// `text` for a debugger's output: characters that are [unseen](is_unseen) become Python escapes. Line feeds and tabs
+/// stay; a carriage return before a line feed is dropped.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -96,8 +96,8 @@ pub fn escaped(text: &str) -> String {
     escaped
 }
 
-/// What is at the bottom of `error`, as [`one_line`]: the layers around it say only "client error (Connect)" (hyper) or
-/// "transport error" (tonic).
+/// The innermost cause of `error`, as [`one_line`]: the layers around it only report "client error (Connect)" (hyper)
+/// or "transport error" (tonic).
 pub fn innermost_cause(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {

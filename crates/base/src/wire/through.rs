@@ -1,6 +1,6 @@
-//! Streams around streams whose reads, or writes, go to the inner one.
+//! Wrappers of streams whose reads, or writes, go to the inner stream.
 
-/// Implements `AsyncRead` for a type by the stream that it holds; as [`write_through`].
+/// Implements `AsyncRead` for a wrapper through its inner stream; the syntax is that of [`write_through`].
 #[macro_export]
 macro_rules! read_through {
     ([$($bounds:tt)*] $type:ty { $($held:pat => $inner:ident),+ $(,)? }) => {
@@ -18,14 +18,14 @@ macro_rules! read_through {
     };
 }
 
-/// Implements `AsyncWrite` for a type by the stream that it holds. Each variant names its own:
+/// Implements `AsyncWrite` for a wrapper through its inner stream. Each variant names its own:
 ///
 /// ```text
 /// write_through!([S: AsyncWrite + Unpin] Prefixed<S> { Self { inner, .. } => inner });
 /// ```
 ///
-/// Behind that may stand what is made of an attempt to write: `fn(&mut Self, &mut Context, Poll<io::Result<usize>>)`,
-/// which gives the result.
+/// An optional closure post-processes each attempt to write: `fn(&mut Self, &mut Context, Poll<io::Result<usize>>)`,
+/// which returns the result.
 #[macro_export]
 macro_rules! write_through {
     ([$($bounds:tt)*] $type:ty { $($held:pat => $inner:ident),+ $(,)? }) => {

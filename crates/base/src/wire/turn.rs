@@ -1,4 +1,4 @@
-//! How long one direction of a session may go on before everybody else's turn.
+//! Fairness: how long one direction of a session may run before the others.
 
 mod queue;
 
@@ -9,37 +9,37 @@ use std::time::{Duration, Instant};
 pub use self::queue::serve;
 use self::queue::{QUEUE, TurnNumber};
 
-/// What a direction works before other sessions get their turn, whatever its bytes cost.
-const TIME: Duration = Duration::from_micros(25);
+/// Working time of a turn, whatever its bytes cost.
+const TURN_TIME: Duration = Duration::from_micros(25);
 
-/// Bytes that are read of one direction before other sessions get their turn, at most.
-pub const TURN: usize = 128 * 1024;
+/// Most bytes read in a turn.
+pub const MAX_TURN_BYTES: usize = 128 * 1024;
 
-/// Bytes that a turn has at least: with fewer it would go by for the calls of the system alone.
-const LEAST: usize = 16 * 1024;
+/// Least bytes of a turn: with fewer, system calls would dominate it.
+const MIN_TURN_BYTES: usize = 16 * 1024;
 
-/// The same where they are encrypted or decrypted on the way, which takes several times as long.
-pub const SEALED_TURN: usize = TURN / 4;
+/// Most bytes of a turn if they are encrypted or decrypted on the way, which takes several times as long.
+pub const MAX_SEALED_TURN_BYTES: usize = MAX_TURN_BYTES / 4;
 
-/// How many bytes of a direction are read at once, so that what they cost is about a turn. One that transfers alone has long
-/// turns: who has little to say gets in between, and to give one up has another thread woken to look for work.
+/// The read size of a direction, adapted so that reading costs about a turn. A direction that transfers alone has long
+/// turns: small messages of others still get in between, and yielding makes another thread wake up to look for work.
 #[derive(Debug)]
 pub(crate) struct Pace {
     step: usize,
-    /// It has its turn: also while what was found in it is looked at.
+    /// It has its turn, also while a captured message is being inspected.
     has_turn: bool,
-    /// When that began; of a direction that is not busy it is not measured.
+    /// Start of the turn; not measured unless the direction is busy.
     began: Option<Instant>,
-    /// How many bytes were read in it.
+    /// Bytes read in the turn.
     moved: usize,
-    /// It moves as much in a turn as one has at least, and waits for each.
+    /// It moves at least the minimum of a turn, and waits for each turn.
     busy: bool,
-    /// Where it waits.
+    /// Its position in the queue while it waits.
     place: Option<TurnNumber>,
 }
 
 impl Pace {
-    /// A turn begins, or goes on: at once for a small message, and where the direction is busy, once it is its turn.
+    /// Begins or continues a turn: at once for a small message, and in order if the direction is busy.
     pub(crate) fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.has_turn {
             return Poll::Ready(());
@@ -60,23 +60,23 @@ impl Pace {
     /// Bytes to read at once.
     pub(crate) fn step(&self) -> usize {
         match QUEUE.is_empty() {
-            true => TURN,
+            true => MAX_TURN_BYTES,
             false => self.step,
         }
     }
 
-    /// So many were read.
+    /// Records that `bytes` were read.
     pub(crate) fn read(&mut self, bytes: usize) {
         self.moved += bytes;
-        self.busy |= self.moved >= LEAST;
+        self.busy |= self.moved >= MIN_TURN_BYTES;
     }
 
-    /// There is nothing more to read now.
+    /// Records that there is nothing more to read now.
     pub(crate) fn rest(&mut self) {
-        self.busy = self.moved >= LEAST;
+        self.busy = self.moved >= MIN_TURN_BYTES;
     }
 
-    /// The turn is over, as the direction has to wait.
+    /// Ends the turn, as the direction has to wait.
     pub(crate) fn pause(&mut self) {
         self.has_turn = false;
     }
@@ -86,7 +86,7 @@ impl Pace {
         self.place.is_some()
     }
 
-    /// Gives up the turn.
+    /// Yields the turn.
     pub(crate) fn end<T>(&mut self, cx: &mut Context<'_>) -> Poll<T> {
         self.pause();
         self.place = QUEUE.join(cx);
@@ -96,28 +96,30 @@ impl Pace {
         }
     }
 
-    /// Whether the turn is over; so many bytes end it in any case.
+    /// Whether the turn is over; `most` bytes end it in any case.
     pub(crate) fn is_over(&mut self, most: usize) -> bool {
         let moved = self.moved;
-        if moved < LEAST {
+        if moved < MIN_TURN_BYTES {
             return false;
         }
         let Some(began) = self.began else {
             return moved >= most;
         };
         let took = began.elapsed();
-        let wanted = moved as u128 * TIME.as_nanos() / took.as_nanos().max(1);
-        let wanted = usize::try_from(wanted).unwrap_or(TURN).clamp(LEAST, TURN);
-        // A single turn may have been broken in upon.
-        self.step = (3 * self.step + wanted) / 4;
-        moved >= most || took >= TIME && !QUEUE.is_empty()
+        let target = moved as u128 * TURN_TIME.as_nanos() / took.as_nanos().max(1);
+        let target = usize::try_from(target)
+            .unwrap_or(MAX_TURN_BYTES)
+            .clamp(MIN_TURN_BYTES, MAX_TURN_BYTES);
+        // A single turn may have been interrupted.
+        self.step = (3 * self.step + target) / 4;
+        moved >= most || took >= TURN_TIME && !QUEUE.is_empty()
     }
 }
 
 impl Default for Pace {
     fn default() -> Self {
         Self {
-            step: 2 * LEAST,
+            step: 2 * MIN_TURN_BYTES,
             has_turn: false,
             began: None,
             moved: 0,
@@ -127,8 +129,8 @@ impl Default for Pace {
     }
 }
 
-/// Goes on after everybody else who can, and after a look at who can: with a plain wake the runtime would look only
-/// at every 61st turn, and a small message would wait for all of those.
+/// Yields to all other tasks that are ready, after the runtime has polled for input. With a plain wake the runtime
+/// would poll only at every 61st turn, and a small message would wait for all of those.
 pub fn yield_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
     if pin!(tokio::task::yield_now()).poll(cx).is_ready() {
         cx.waker().wake_by_ref();

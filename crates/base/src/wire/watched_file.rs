@@ -1,7 +1,7 @@
-//! Small files that change under the relay: read when they are not what was read last.
+//! Small files that change while the relay runs: read when they differ from the last read.
 //!
-//! What a path leads to is looked at and not the path itself, so a symbolic link that is pointed elsewhere (which is how
-//! Kubernetes renews a mounted Secret) counts as a change.
+//! The target of a path is checked and not the path itself, so a retargeted symbolic link (which is how Kubernetes
+//! renews a mounted Secret) counts as a change.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -11,8 +11,8 @@ use std::time::SystemTime;
 
 use zeroize::Zeroizing;
 
-/// What tells one content of a file from the next without reading it. Any change of the content moves the time of the
-/// last change of status (ctime), which cannot be set back.
+/// Metadata to tell whether a file's content has changed without reading it. Any change of the content updates the
+/// status change time (ctime), which cannot be set back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileVersion {
     device: u64,
@@ -23,7 +23,7 @@ pub struct FileVersion {
 }
 
 impl FileVersion {
-    /// The version of the file at `path`; `None` where none can be seen. Blocks for as long as the file system does.
+    /// The version of the file at `path`; `None` if there is none. Blocks for as long as the file system does.
     pub fn at(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().as_ref().map(Self::of)
     }
@@ -39,7 +39,7 @@ impl FileVersion {
     }
 }
 
-/// A file, and which content of it was read last.
+/// A file, and the version that was read last.
 #[derive(Debug, Clone)]
 pub struct WatchedFile {
     path: PathBuf,
@@ -62,21 +62,21 @@ impl WatchedFile {
         &self.path
     }
 
-    /// Whether there was a file at the last look.
+    /// Whether there was a file at the last check.
     pub fn has_been_read(&self) -> bool {
         self.seen.is_some()
     }
 
-    /// The next look reads it, whether it has changed or not.
+    /// Forces the next check to read it.
     pub fn forget(&mut self) {
         self.seen = None;
     }
 
-    /// The text, if it is another than at the last call. A content that cannot be read is an error once. Blocks for as
-    /// long as the file system does.
+    /// The text, if it has changed since the last call. An unreadable content is an error once. Blocks for as long as
+    /// the file system does.
     ///
     /// # Errors
-    /// As those of reading; `InvalidData` where it is too long or no UTF-8. `NotFound` each time.
+    /// Errors of reading; `InvalidData` if it is too long or no UTF-8. `NotFound` is returned each time.
     pub fn read_if_changed(&mut self) -> io::Result<Option<Zeroizing<String>>> {
         let file = match File::open(&self.path) {
             Ok(file) => file,
@@ -93,11 +93,11 @@ impl WatchedFile {
         read_bounded(&file, self.longest).map(Some)
     }
 
-    /// The same on a thread where it may block, and of a copy: what was read counts as seen where the copy that comes
-    /// with the text takes this one's place. Cancel safe.
+    /// The same on a blocking thread, and on a copy: the read counts once the caller replaces this value by the
+    /// returned copy. Cancel safe.
     ///
     /// # Errors
-    /// Those of [`Self::read_if_changed`], each time.
+    /// The errors of [`Self::read_if_changed`], each time.
     pub async fn look(&self) -> io::Result<Option<(Self, Zeroizing<String>)>> {
         let mut copy = self.clone();
         let read = move || io::Result::Ok(copy.read_if_changed()?.map(|text| (copy, text)));
@@ -107,13 +107,13 @@ impl WatchedFile {
     }
 }
 
-/// All of `file`, which is at most `longest` bytes of UTF-8.
+/// Reads all of `file`, at most `longest` bytes of UTF-8.
 ///
 /// # Errors
-/// As those of reading; `InvalidData` where it is something else.
+/// Errors of reading; `InvalidData` if it is something else.
 pub fn read_bounded(file: &File, longest: u64) -> io::Result<Zeroizing<String>> {
     let mut bytes = read_bytes(file, longest)?;
-    // Takes the bytes as they lie: a copy of a secret would stay behind.
+    // Reuses the buffer: a copy of a secret would stay behind.
     String::from_utf8(std::mem::take(&mut *bytes))
         .map(Zeroizing::new)
         .map_err(|why| {
@@ -122,10 +122,10 @@ pub fn read_bounded(file: &File, longest: u64) -> io::Result<Zeroizing<String>> 
         })
 }
 
-/// All of `file`, which is at most `longest` bytes long.
+/// Reads all of `file`, at most `longest` bytes.
 ///
 /// # Errors
-/// As those of reading; `InvalidData` where it is longer or no regular file.
+/// Errors of reading; `InvalidData` if it is longer or no regular file.
 pub fn read_bytes(file: &File, longest: u64) -> io::Result<Zeroizing<Vec<u8>>> {
     let unfit = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
     let too_long = || unfit(format!("longer than {longest} bytes"));
@@ -134,7 +134,7 @@ pub fn read_bytes(file: &File, longest: u64) -> io::Result<Zeroizing<Vec<u8>>> {
         return Err(unfit("it is no regular file".to_owned()));
     }
     let length = usize::try_from(metadata.len().min(longest)).map_err(|_| too_long())?;
-    // At once as large as it gets: a buffer that grows leaves copies of a secret behind.
+    // Allocates the final size: a growing buffer leaves copies of a secret behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(length + 1));
     file.take(longest + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > longest {
@@ -149,7 +149,8 @@ pub mod testing {
     use super::*;
     use std::time::Instant;
 
-    /// Another text of the same length in the same file, which claims to be as old: only the change time tells.
+    /// Replaces the file's text by another of the same length, with the same modification time: only the change time
+    /// tells.
     pub fn swap(path: &Path, text: &str) {
         let before = std::fs::metadata(path).unwrap();
         assert_eq!(before.len(), text.len() as u64);

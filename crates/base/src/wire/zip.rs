@@ -12,26 +12,26 @@ use flate2::{Compression, Crc};
 pub struct ZipEntry<'a> {
     /// Its name, without a folder.
     pub name: &'a str,
-    /// All of it, less than 4 GiB.
+    /// The content, less than 4 GiB.
     pub content: &'a [u8],
-    /// Whether everybody may execute it, besides reading.
+    /// Whether everyone may execute it, besides reading.
     pub executable: bool,
 }
 
-/// What both headers of a file say of it: version 2.0, no flags, deflated, 1980-01-01 00:00.
-const SHARED: [u8; 10] = [20, 0, 0, 0, 8, 0, 0, 0, 0x21, 0];
+/// The fields that both headers of a file share: version 2.0, no flags, deflated, 1980-01-01 00:00.
+const COMMON_FIELDS: [u8; 10] = [20, 0, 0, 0, 8, 0, 0, 0, 0x21, 0];
 
 /// A ZIP archive of `entries` (APPNOTE.TXT 6.3, sections 4.3.7, 4.3.12 and 4.3.16).
 ///
 /// # Errors
-/// Where a file is larger than the format without its extensions holds.
+/// If a file is larger than the format without its extensions allows.
 pub fn archive(entries: &[ZipEntry<'_>]) -> io::Result<Bytes> {
     let (mut zip, mut directory) = (Vec::new(), Vec::new());
     for entry in entries {
         let deflated = deflated(entry.content)?;
         let mut crc = Crc::new();
         crc.update(entry.content);
-        let mut shared = SHARED.to_vec();
+        let mut shared = COMMON_FIELDS.to_vec();
         shared.extend(crc.sum().to_le_bytes());
         shared.extend(short(deflated.len())?);
         shared.extend(short(entry.content.len())?);

@@ -320,7 +320,7 @@ fn evaluated_folder(request: &Request) -> Option<Result<ClientFiles, &'static st
 
 pub(super) fn answer(request: &Request) -> Value {
     match request.known() {
-        Some(Command::SetExceptionBreakpoints) => request.breakpoints_taken(),
+        Some(Command::SetExceptionBreakpoints) => request.breakpoints_accepted(),
         Some(
             Command::SetBreakpoints
             | Command::SetFunctionBreakpoints

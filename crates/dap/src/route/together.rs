@@ -19,7 +19,9 @@ use crate::attach_selector::AttachSelector;
 use crate::cluster::{JobName, Joined, StopsTogether};
 use crate::selection::{AttachAnswer, ChildSessions, Hint};
 use ray_relay_access::policy::Scope;
-use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Running, RunningQuery, State, What};
+use ray_relay_ray::ray::registry::{
+    Breakpoint, BreakpointId, Running, RunningQuery, State, WorkKind,
+};
 use ray_relay_session::session::audit::SessionAudit;
 use ray_relay_view::listing::text::first_of;
 
@@ -140,7 +142,7 @@ impl<'a> AttachFlow<'a> {
         let mut processes: BTreeMap<String, RunningProcess> = BTreeMap::new();
         for one in found.into_iter().flat_map(|found| found.rows) {
             // A driver waits for its tasks, and a replica for requests.
-            let counts = !matches!(one.what, What::Driver | What::Replica);
+            let counts = !matches!(one.what, WorkKind::Driver | WorkKind::Replica);
             if counts && !stands(&one) {
                 let process = processes.entry(one.worker_id.clone()).or_default();
                 process.running.push(one);

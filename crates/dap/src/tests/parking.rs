@@ -15,7 +15,7 @@ use super::*;
 use ray_relay_access::audit::EntryKind;
 use ray_relay_access::audit::testing::{AuditSpy, spied};
 use ray_relay_access::identity::testing::{authenticator, token_of};
-use ray_relay_base::wire::dap::kept::MAX_KEPT_BYTES;
+use ray_relay_base::wire::dap::stored_messages::MAX_STORED_BYTES;
 use ray_relay_ray::ray::registry::{BreakpointId, Snapshot};
 use ray_relay_session::session::state::SessionState;
 
@@ -365,7 +365,7 @@ async fn what_is_kept_is_bounded_and_what_was_cut_is_said() {
         said[1]
     );
     assert!(said.last().unwrap().starts_with("299 "));
-    assert!(said[2..].iter().map(|text| text.len()).sum::<usize>() < MAX_KEPT_BYTES);
+    assert!(said[2..].iter().map(|text| text.len()).sum::<usize>() < MAX_STORED_BYTES);
 }
 
 #[tokio::test]

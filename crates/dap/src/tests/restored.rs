@@ -6,7 +6,7 @@ use ray_relay_access::audit::testing::spied;
 use ray_relay_access::identity::CarriedIdentity;
 use ray_relay_access::identity::testing::{authenticator, principal, token_of};
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
-use ray_relay_debugger::keeper::{LeftConnection, testing};
+use ray_relay_debugger::keeper::{UnclaimedConnection, testing};
 use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_session::upstream::park::restored;
 use ray_relay_session::upstream::restored::Restored;
@@ -65,12 +65,12 @@ async fn given(
     (context, breakpoint.id, Conversation::new(far, 1 << 20))
 }
 
-fn left(connection: TcpStream, stored: &Value) -> LeftConnection {
+fn left(connection: TcpStream, stored: &Value) -> UnclaimedConnection {
     testing::left(connection.into_std().unwrap().into(), stored)
 }
 
 /// Resumes `left` at `context`.
-fn take_up(context: &Arc<Context>, left: LeftConnection) {
+fn take_up(context: &Arc<Context>, left: UnclaimedConnection) {
     let relay = Arc::clone(context);
     tokio::spawn(async move {
         let restored = Restored::left(left).unwrap();

@@ -135,7 +135,7 @@ async fn continuing_what_has_not_stopped_is_answered_and_not_asked_of_the_worker
     }
 }
 
-/// What debugpy does in between is in [`ray_relay_base::wire::dap::stands`].
+/// What debugpy does in between is in [`ray_relay_base::wire::dap::stopped_threads`].
 #[tokio::test]
 async fn where_one_thread_steps_alone_the_others_are_continued() {
     for (of_attach, of_step) in [

@@ -15,11 +15,11 @@ use crate::rewrite::is_set;
 use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::conversation::Conversation;
-use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::dap::message::{Request, arguments_of, event, notice};
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::dap::reattach::{self, Before};
+use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_debugger::debugger::unattended::{self, KeptSplice, Unattended};
@@ -37,7 +37,7 @@ const REATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 /// What the client of a session that goes on is still to be told, when it has configured.
 pub(crate) struct Resumption {
     attach: Request,
-    kept: Kept,
+    kept: StoredMessages,
     /// How it was left; `None`: it is to be left anew.
     left: Option<ParkView>,
 }
@@ -115,7 +115,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             ..
         } = *self;
         // One that was not told of the stops yet was taken over a moment ago.
-        let kept = resumption.map_or_else(|| Kept::of(stands), |resumption| resumption.kept);
+        let kept =
+            resumption.map_or_else(|| StoredMessages::of(stands), |resumption| resumption.kept);
         let rules = unattended::rules(context.config.dap.max_frame);
         let mut debugger = Unattended::splice(splice.without_client(rules), kept);
         if let Some(keep) = memory.keep(&live, Some(keeps)) {
@@ -408,10 +409,10 @@ where
 /// # Errors
 /// [`ConnectError`]: it stays in the middle of a message.
 async fn reattached(
-    (splice, kept): (KeptSplice, Kept),
+    (splice, kept): (KeptSplice, StoredMessages),
     arguments: &Value,
     is_own: bool,
-) -> Result<(KeptSplice, Kept, bool), ConnectError> {
+) -> Result<(KeptSplice, StoredMessages, bool), ConnectError> {
     let before = match is_own {
         true => Before::Kept,
         false => Before::Forgotten,
@@ -421,7 +422,7 @@ async fn reattached(
     let answer = debugger.value_of(&expression, REATTACH_TIMEOUT).await;
     let unheard = ConnectError::TimedOut(REATTACH_TIMEOUT);
     let (mut splice, kept) = debugger.into_splice().ok_or(unheard)?;
-    if arguments.as_object().is_some_and(mappings::given) {
+    if arguments.as_object().is_some_and(mappings::has_mappings) {
         splice.worker_mut().maps();
     }
     Ok((splice, kept, matches!(answer, Some(Ok(_)))))

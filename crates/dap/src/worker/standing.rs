@@ -80,7 +80,7 @@ fn place_in(frames: &[StackFrame]) -> Option<Location> {
     let own = frames.iter().filter(|frame| frame.is_own());
     own.take(MAX_FRAMES).find_map(|frame| {
         let function = frame.name.as_deref().unwrap_or_default();
-        Location::told(frame.path(), frame.line?.into(), function)
+        Location::reported(frame.path(), frame.line?.into(), function)
     })
 }
 

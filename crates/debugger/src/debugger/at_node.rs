@@ -1,7 +1,7 @@
-//! The way of an agent to a worker of its own node: for what Ray attributes, where a relay needs a permit.
+//! An agent's connection to a worker of its own node: allowed by Ray's attribution, where a relay needs a permit.
 //!
-//! The session is the relay's. What the agent owes the debugger is the right end where the relay is lost on the way, so
-//! it follows what passes in a [`Worker`] of its own.
+//! The session belongs to the relay. The agent has to end the connection in order if the relay is lost, so it follows
+//! the traffic in a [`Worker`] of its own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,28 +20,29 @@ use super::worker::Worker;
 use super::{Direct, PROBE_AFTER, Stream};
 use ray_relay_base::memory::Account;
 use ray_relay_base::wire::dap::codec::{frame, put_frame};
-use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::dap::message::notice;
+use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 use ray_relay_base::wire::debugger::Kind;
 use ray_relay_base::wire::peer_stream::PeerStream as _;
 use ray_relay_base::wire::{read_through, tcp};
 
-/// Bytes of a message that is not heard any more that are read at once.
-const READ: usize = 16 * 1024;
+/// Bytes per read of a message that is discarded.
+const READ_BYTES: usize = 16 * 1024;
 
-/// Bytes of a message that waits for its end before any of it is written.
+/// Size in bytes up to which a message is written only when it is complete.
 const MAX_BUFFERED_BYTES: usize = 1 << 24;
 
-/// Bytes of one message of a debugger without a relay that is looked at.
+/// Largest message of a debugger without a relay that is parsed, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1 << 24;
 
-/// How long a debugger may take for the rest of a message that is not heard any more.
-const REST: Duration = Duration::from_secs(10);
+/// Timeout of the rest of a message that is discarded.
+const REST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Dials the first of `ways` that accepts, each within `patience`: another one is tried only where nothing listens.
+/// Connects to the first of `ways` that accepts, each within `patience`; the next one is tried only if nothing
+/// listens.
 ///
 /// # Errors
-/// Of the last one that was tried.
+/// The error of the last attempt.
 #[expect(
     clippy::disallowed_methods,
     reason = "here an agent dials workers, at the addresses that Ray attributes to them"
@@ -62,7 +63,7 @@ pub async fn dial(ways: &[SocketAddr], patience: Duration) -> io::Result<TcpStre
     Err(refused)
 }
 
-/// A debugger of the agent's node, as long as a relay has a session with it. Dropped, it is left in order.
+/// A debugger of the agent's node, while a relay has a session with it. Dropping it detaches in order.
 #[derive(Debug)]
 pub enum Attended {
     /// debugpy.
@@ -72,18 +73,18 @@ pub enum Attended {
 }
 
 impl Attended {
-    /// The debugger of this `kind` at the other end of `stream`, which was just made; what passes over it is followed. Its end
-    /// is said by a task of `tasks`.
+    /// Follows the debugger of this `kind` at the other end of `stream`, a new connection. A task of `tasks` runs the
+    /// detach sequence.
     ///
     /// # Errors
-    /// Where the system refuses an option of the socket.
+    /// If the system refuses an option of the socket.
     pub fn follow(kind: Kind, stream: TcpStream, tasks: TaskTracker) -> io::Result<Self> {
         match kind {
             Kind::Debugpy => {
                 tcp::bound_silence(&stream)?;
                 let mut worker = Worker::over(stream, tasks);
-                if let Some(line) = worker.line_mut() {
-                    line.ledger.stands = Some(Box::default());
+                if let Some(connection) = worker.connection_mut() {
+                    connection.ledger.stands = Some(Box::default());
                 }
                 Ok(Self::Debugpy(Box::new(worker)))
             }
@@ -94,11 +95,11 @@ impl Attended {
         }
     }
 
-    /// Takes what can be taken of `bytes`, cut anywhere: a relay has put its messages in order already. Nothing: what was taken
-    /// before and is not written yet.
+    /// Accepts as much as possible of `bytes`, split anywhere: the relay has ordered its messages already. Empty
+    /// `bytes` flush what was accepted before.
     ///
     /// # Errors
-    /// Where the connection is gone.
+    /// If the connection is gone.
     pub fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Debugpy(worker) => worker.poll_forward(cx, bytes),
@@ -106,8 +107,8 @@ impl Attended {
         }
     }
 
-    /// Of what the relay has said, and of the `last` bytes of it, which were not taken, what was begun is said to its end, where it
-    /// is there; the rest never comes.
+    /// Completes the message in progress of the lost relay with its `last` bytes, which were not accepted yet, if they
+    /// suffice; the rest never comes.
     pub fn complete(&mut self, last: &[u8]) {
         match self {
             Self::Debugpy(worker) => {
@@ -118,25 +119,25 @@ impl Attended {
         }
     }
 
-    /// Everything that was sent is whole messages, or will be, and another client could go on.
-    pub fn can_be_kept(&mut self) -> bool {
+    /// Whether only whole messages were sent, or will be, so that another client could resume.
+    pub fn is_resumable(&mut self) -> bool {
         match self {
-            Self::Debugpy(worker) => worker.can_be_kept(),
+            Self::Debugpy(worker) => worker.is_resumable(),
             Self::Legacy(entered) => entered.stays(),
         }
     }
 
-    /// The same without its relay, from the next message on.
+    /// Turns it into a debugger without a relay, from the next message on.
     ///
     /// # Errors
-    /// Itself, to be left: it does not come to the end of what it says.
+    /// The debugger itself, to detach from: it does not finish its current message.
     pub async fn unattended(self) -> Result<Unattended, Self> {
         let mut worker = match self {
             Self::Debugpy(worker) => worker,
             Self::Legacy(entered) => return Ok(Unattended::legacy(entered)),
         };
-        let kept = worker.stands();
-        match timeout(REST, worker.skip_rest()).await {
+        let kept = worker.take_stored();
+        match timeout(REST_TIMEOUT, worker.skip_rest()).await {
             Ok(Ok(part)) => {
                 let splice = keeping(Account::default(), *worker, part, MAX_MESSAGE_BYTES);
                 Ok(Unattended::splice(splice, kept))
@@ -145,40 +146,40 @@ impl Attended {
         }
     }
 
-    /// For who goes on with `debugger`: itself, and, as the debugger would say it, what was said meanwhile and which threads
-    /// stand.
-    pub fn again(debugger: Unattended) -> (Self, Vec<u8>) {
-        let (line, kept) = debugger.into_line();
-        match line {
-            IdleConnection::Worker(worker) => Self::again_of(worker, kept),
-            // No agent has one.
+    /// Prepares it for the next client of `debugger`. Returns it with the messages of the meantime and the current
+    /// stops, as the debugger would send them.
+    pub fn for_next_client(debugger: Unattended) -> (Self, Vec<u8>) {
+        let (connection, kept) = debugger.into_idle();
+        match connection {
+            IdleConnection::Worker(worker) => Self::worker_for_next(worker, kept),
+            // No agent has a prompt.
             IdleConnection::Prompt(mut prompt) => {
                 let worker = prompt.stream_mut().get_mut().moved();
-                Self::again_of(Box::new(worker), kept)
+                Self::worker_for_next(Box::new(worker), kept)
             }
             IdleConnection::Legacy(mut entered) => {
-                let said = entered.said_meanwhile();
-                (Self::Legacy(entered), said)
+                let missed = entered.missed_output();
+                (Self::Legacy(entered), missed)
             }
         }
     }
 
-    fn again_of(mut worker: Box<Worker>, mut kept: Kept) -> (Self, Vec<u8>) {
+    fn worker_for_next(mut worker: Box<Worker>, mut kept: StoredMessages) -> (Self, Vec<u8>) {
         let mut frames = Vec::new();
         let (cut, messages) = kept.messages();
         if cut > 0 {
             let text = format!("{cut} messages of output were dropped meanwhile");
             frames.extend(frame(&notice(&text, false)));
         }
-        let mut stands = Kept::of(kept.stands.cleared());
+        let mut stored = StoredMessages::of(kept.stands.cleared());
         for message in messages {
             put_frame(&mut frames, &message);
         }
         for stop in kept.stops() {
             put_frame(&mut frames, &stop);
-            stands.stopped(&stop);
+            stored.stopped(&stop);
         }
-        worker.stand(stands);
+        worker.set_stored(stored);
         (Self::Debugpy(worker), frames)
     }
 }
@@ -186,85 +187,89 @@ impl Attended {
 read_through!([] Attended { Self::Debugpy(worker) => worker, Self::Legacy(entered) => entered });
 
 impl Worker {
-    /// Everything that was sent is whole messages, or will be, and another client could go on.
-    pub fn can_be_kept(&mut self) -> bool {
-        let whole = |line: &mut super::line::DebuggerConnection| line.ledger.between_messages();
-        self.stays() && self.line_mut().is_some_and(whole)
+    /// Whether only whole messages were sent, or will be, so that another client could resume.
+    pub fn is_resumable(&mut self) -> bool {
+        let whole = |connection: &mut super::connection::DebuggerConnection| {
+            connection.ledger.between_messages()
+        };
+        self.stays() && self.connection_mut().is_some_and(whole)
     }
 
-    /// The threads that stand. What stops or runs from now on is for the caller to see.
-    pub fn stands(&mut self) -> Kept {
-        let stands = self.line_mut().and_then(|line| line.ledger.stands.take());
-        stands.map_or_else(Kept::default, |stands| *stands)
+    /// The paused threads. The caller tracks stops and resumes from now on.
+    pub fn take_stored(&mut self) -> StoredMessages {
+        let stands = self
+            .connection_mut()
+            .and_then(|connection| connection.ledger.stands.take());
+        stands.map_or_else(StoredMessages::default, |stands| *stands)
     }
 
-    /// Sees again for itself which threads stand: those of `kept`, and what changes that.
-    pub fn stand(&mut self, kept: Kept) {
-        if let Some(line) = self.line_mut() {
-            line.ledger.stands = Some(Box::new(kept));
+    /// Tracks the paused threads itself again, starting from `kept`.
+    pub fn set_stored(&mut self, kept: StoredMessages) {
+        if let Some(connection) = self.connection_mut() {
+            connection.ledger.stands = Some(Box::new(kept));
         }
     }
 
-    /// Reads and drops the rest of the message that the debugger is in the middle of; gives the part of a header that was
-    /// read of the next.
+    /// Reads and discards the rest of the debugger's current message; returns the part of the next header that was
+    /// read.
     ///
     /// # Errors
-    /// Where the connection is gone.
+    /// If the connection is gone.
     pub(crate) async fn skip_rest(&mut self) -> io::Result<Vec<u8>> {
-        let mut room = vec![0; READ];
+        let mut room = vec![0; READ_BYTES];
         loop {
-            let Some(line) = self.line_mut() else {
+            let Some(connection) = self.connection_mut() else {
                 return Err(io::ErrorKind::NotConnected.into());
             };
-            let (left, part) = line.ledger.rest();
-            if left == 0 {
+            let (remaining, part) = connection.ledger.rest();
+            if remaining == 0 {
                 return Ok(part.to_vec());
             }
-            let now = left.min(READ);
+            let now = remaining.min(READ_BYTES);
             if self.read(&mut room[..now]).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
     }
 
-    /// Takes what can be taken of `bytes`, cut anywhere: a relay has put its messages in order already. No message is written
-    /// before it is whole: a debugger that has half a message of a relay that is lost could hear no other. One of more
-    /// than [`MAX_BUFFERED_BYTES`] bytes goes as it comes. The rest of what was begun to be written is to be [handed
-    /// over](ray_relay_base::wire::peer_stream::PeerStream::complete) at the end.
+    /// Accepts as much as possible of `bytes`, split anywhere: the relay has ordered its messages already. A message
+    /// is written only when it is complete: after half a message of a lost relay, the debugger could understand no
+    /// other. One of more than [`MAX_BUFFERED_BYTES`] bytes is written as it comes. The rest of a message that was
+    /// begun must be [handed over](ray_relay_base::wire::peer_stream::PeerStream::complete) at the end.
     ///
     /// # Errors
-    /// Where the connection is gone.
+    /// If the connection is gone.
     pub fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let Some(line) = self.line_mut() else {
+        let Some(connection) = self.connection_mut() else {
             return Poll::Ready(Ok(bytes.len()));
         };
-        ready!(line.poll_unsent(cx))?;
-        let mut taken = bytes.len();
-        if line.part.is_empty() {
-            let whole = &bytes[..line.ledger.whole(bytes)];
+        ready!(connection.poll_unsent(cx))?;
+        let mut accepted = bytes.len();
+        if connection.part.is_empty() {
+            let whole = &bytes[..connection.ledger.whole(bytes)];
             if !whole.is_empty() {
-                let written = ready!(Pin::new(&mut line.stream).poll_write(cx, whole))?;
-                line.sent(&bytes[..written]);
+                let written = ready!(Pin::new(&mut connection.stream).poll_write(cx, whole))?;
+                connection.sent(&bytes[..written]);
                 return Poll::Ready(Ok(written));
             }
         } else {
-            taken = line.ledger.under_way(bytes);
+            accepted = connection.ledger.under_way(bytes);
         }
-        line.part.extend_from_slice(&bytes[..taken]);
-        line.sent(&bytes[..taken]);
-        if line.ledger.between_messages() || line.part.len() > MAX_BUFFERED_BYTES {
-            line.unsent = std::mem::take(&mut line.part);
+        connection.part.extend_from_slice(&bytes[..accepted]);
+        connection.sent(&bytes[..accepted]);
+        if connection.ledger.between_messages() || connection.part.len() > MAX_BUFFERED_BYTES {
+            connection.unsent = std::mem::take(&mut connection.part);
         }
-        Poll::Ready(Ok(taken))
+        Poll::Ready(Ok(accepted))
     }
 
-    /// Forgets what has come of a message whose rest never will.
+    /// Discards a partial message whose rest will never come.
     pub(crate) fn forget_part(&mut self) {
-        if let Some(line) = self.line_mut()
-            && !line.part.is_empty()
+        if let Some(connection) = self.connection_mut()
+            && !connection.part.is_empty()
         {
-            line.part = Vec::new();
-            line.ledger.forget_part();
+            connection.part = Vec::new();
+            connection.ledger.forget_part();
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What is known of a connection to a debugger, so that another process can go on with it where this one was killed.
+//! The stored state of a connection to a debugger, with which another process resumes it if this one is killed.
 //!
-//! Pure but for [`KeptConnection`], which has it written down at each change. It holds who has the worker and by what that
-//! session is kept, as the opener of the connection says, and how far the conversation is.
+//! Pure except for [`KeptConnection`], which writes the state at each change. It holds the owner of the worker and the
+//! terms of its park, as given by the opener of the connection, and the progress of the conversation.
 
 use std::time::SystemTime;
 
@@ -13,47 +13,47 @@ use super::progress::Progress;
 use crate::keeper::KeptSlot;
 use crate::pdb::PROMPT;
 use ray_relay_base::timestamp::unix_ms;
-use ray_relay_base::wire::dap::kept::Kept;
-use ray_relay_base::wire::dap::stands::Stands;
+use ray_relay_base::wire::dap::stopped_threads::StoppedThreads;
+use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
-/// What is written down.
+/// The stored state.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Stored {
-    /// Who has the worker, as the opener of the connection says.
+    /// The holder of the worker, in the format of the opener of the connection.
     pub tenant: Value,
-    /// By what the session is kept, and when that was said, in milliseconds since 1970.
+    /// The terms of the park, and when they were set, in milliseconds since 1970.
     pub keep: Option<(Box<ParkTerms>, u64)>,
     pub(super) progress: Progress,
-    /// It was about to be dialled when this was written: it may be no connection.
+    /// Written before the connect: there may be no connection.
     #[serde(default)]
     pub dials: bool,
-    /// A part of a message was written: nothing can follow but its rest, which is lost with the process.
+    /// A message was written in part: only its rest could follow, which is lost with the process.
     pub(super) midway: bool,
-    /// The threads that stand.
-    pub(super) stands: Stands,
-    /// What the debugger has said unheard, where it is handed over: how many messages were cut, and those behind
-    /// them.
+    /// The paused threads.
+    pub(super) stands: StoppedThreads,
+    /// The debugger's messages without a client, if it is handed over: the number of dropped messages, and those
+    /// behind them.
     #[serde(default)]
     pub(super) missed: (usize, Vec<String>),
-    /// How far the prompt of the legacy debugger is; `None`: it is debugpy.
+    /// The state of the legacy debugger's prompt; `None`: it is debugpy.
     #[serde(default)]
     pub prompt: Option<AtPrompt>,
 }
 
-/// How far the prompt of the legacy debugger is.
+/// The state of the legacy debugger's prompt.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AtPrompt {
-    /// The line that it has not ended.
+    /// The unfinished line.
     pub(super) question: Vec<u8>,
-    /// Whole lines that it has not taken, of the first of them maybe only the rest.
+    /// Whole lines that it has not accepted; the first may be a partial one.
     pub(super) pending: Vec<u8>,
-    /// It is being left.
+    /// Whether it is being left.
     pub(super) leaves: bool,
 }
 
 impl Stored {
-    /// The same, which is kept by `keep`, as is said now.
+    /// The same, kept by `keep` as of now.
     #[must_use]
     pub fn kept_by(mut self, keep: &ParkTerms) -> Self {
         let now = unix_ms(SystemTime::now());
@@ -61,14 +61,14 @@ impl Stored {
         self
     }
 
-    /// What it has said unheard, with the threads that stand.
-    pub(super) fn kept(&self) -> Kept {
+    /// The messages without a client, with the paused threads.
+    pub(super) fn kept(&self) -> StoredMessages {
         let (cut, messages) = &self.missed;
         let messages = messages.iter().map(|message| message.as_bytes().into());
-        Kept::restored(self.stands.clone(), *cut, messages)
+        StoredMessages::restored(self.stands.clone(), *cut, messages)
     }
 
-    /// Of a connection to debugpy that was just made for `tenant`.
+    /// The state of a new connection to debugpy for `tenant`.
     pub fn of(tenant: Value) -> Self {
         Self {
             tenant,
@@ -76,7 +76,7 @@ impl Stored {
         }
     }
 
-    /// The same of one to a prompt of the legacy debugger, which asks for a command first of all.
+    /// The same for a legacy prompt, which begins by asking for a command.
     pub fn of_prompt(tenant: Value) -> Self {
         let at = AtPrompt {
             question: PROMPT.into(),
@@ -89,7 +89,7 @@ impl Stored {
     }
 }
 
-/// A connection that is kept beyond this process.
+/// A connection that outlives this process.
 #[derive(Debug)]
 pub struct KeptConnection {
     slot: KeptSlot,
@@ -97,7 +97,7 @@ pub struct KeptConnection {
 }
 
 impl KeptConnection {
-    /// One of which `stored` is known, which is written down, but for what was said unheard: that is told once.
+    /// Stores `stored`, except for messages without a client: those are delivered once.
     pub fn new(slot: KeptSlot, stored: Stored) -> Self {
         let stored = Stored {
             missed: Default::default(),
@@ -108,36 +108,42 @@ impl KeptConnection {
         kept
     }
 
-    /// One of a socket that is about to be dialled, of which `stored` will be known. Resolves when no end of this process closes it
-    /// any more. A debugger may not survive a client that is gone at the first moment, and the task of a legacy prompt fails.
+    /// Stores `stored` for a socket that is about to connect. Resolves when the end of this process no longer closes
+    /// it. A debugger may not survive a client that vanishes at the first moment, and the task of a legacy prompt
+    /// fails.
     pub async fn dials(slot: KeptSlot, stored: Stored) -> Self {
         let dials = true;
         let mut kept = Self::new(slot, Stored { dials, ..stored });
-        kept.slot.given().await;
+        kept.slot.stored().await;
         kept
     }
 
-    /// It is connected.
+    /// Records that it is connected.
     pub fn dialled(&mut self) {
         self.stored.dials = false;
         self.write();
     }
 
-    /// Another session has the worker, as `tenant` says.
+    /// Records that another session has the worker, described by `tenant`.
     pub(super) fn held_by(&mut self, tenant: Value) {
         self.stored.tenant = tenant;
         self.write();
     }
 
-    /// By what the session is kept from now on.
+    /// Records the terms of the park from now on.
     pub(super) fn keep_by(&mut self, keep: &ParkTerms) {
         let now = unix_ms(SystemTime::now());
         self.stored.keep = Some((Box::new(keep.clone()), now));
         self.write();
     }
 
-    /// How far the conversation is, whether a message is written in part, and which threads stand where that has changed.
-    pub(super) fn note(&mut self, progress: Progress, midway: bool, stands: Option<&Stands>) {
+    /// Records the progress, whether a message is written in part, and the paused threads if they have changed.
+    pub(super) fn note(
+        &mut self,
+        progress: Progress,
+        midway: bool,
+        stands: Option<&StoppedThreads>,
+    ) {
         let stored = (self.stored.progress, self.stored.midway);
         if stored == (progress, midway) && stands.is_none() {
             return;
@@ -149,13 +155,13 @@ impl KeptConnection {
         self.write();
     }
 
-    /// How far the prompt is.
+    /// Records the state of the prompt.
     pub(super) fn note_prompt(&mut self, at: AtPrompt) {
         self.stored.prompt = Some(at);
         self.write();
     }
 
-    /// Whether it is written down that the prompt is as far as that: its question, what it has not taken, and whether it is left.
+    /// Whether this state of the prompt is stored: its question, its pending lines, and whether it is being left.
     pub(super) fn is_at(&self, (question, pending, leaves): (&[u8], &[u8], bool)) -> bool {
         let at = self.stored.prompt.as_ref();
         at.is_some_and(|at| (&*at.question, &*at.pending, at.leaves) == (question, pending, leaves))

@@ -1,7 +1,8 @@
-//! The prompt of Ray's legacy debugger (`RAY_DEBUG=legacy`): what it has said, and how it is left.
+//! The prompt of Ray's legacy debugger (`RAY_DEBUG=legacy`): its output, and how to leave it.
 //!
-//! A client that connects has entered that breakpoint for good, and a connection that closes makes the task fail. So [`LegacySession`]
-//! says `c` before it closes, whatever ends the session, and what is written down of it says how far it is with that.
+//! A client that connects has entered that breakpoint for good, and a connection that closes makes the task fail. So
+//! [`LegacySession`] sends `c` before it closes, however the session ends, and the stored state includes the progress
+//! of that.
 
 use std::future::poll_fn;
 use std::io;
@@ -20,24 +21,24 @@ use tracing::{Instrument as _, debug};
 use super::Stream;
 use super::kept::{AtPrompt, Stored};
 use crate::pdb::PROMPT;
-use ray_relay_base::wire::dap::kept::MAX_KEPT_BYTES;
+use ray_relay_base::wire::dap::stored_messages::MAX_STORED_BYTES;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
 /// How long a prompt may take to obey the last `c`: a statement may still be running.
-const LET_GO: Duration = Duration::from_secs(600);
-/// Such as `(Pdb) `.
+const RESUME_TIMEOUT: Duration = Duration::from_secs(600);
+/// Longest prompt, such as `(Pdb) `.
 const MAX_PROMPT_BYTES: usize = 64;
-/// Bytes of a prompt's that are read at once.
-const READ: usize = 4096;
-/// Bytes of lines that a prompt has not taken that are written down: more than of one line.
-const NOTED: usize = 16 << 10;
+/// Bytes per read from a prompt.
+const READ_BYTES: usize = 4096;
+/// Largest size of stored pending lines, in bytes: more than one line.
+const MAX_PENDING_BYTES: usize = 16 << 10;
 
-/// A prompt that was entered. Dropped with the connection open, it has the task run on.
+/// A prompt that was entered. If it is dropped with the connection open, the task resumes.
 #[derive(Debug)]
 pub struct LegacySession {
     /// `None` once it has closed by itself, or was left.
-    line: Option<LegacyConnection>,
-    /// The agent was told by what to keep it when this end is lost.
+    connection: Option<LegacyConnection>,
+    /// Whether the agent received the terms for keeping it when this end is lost.
     at_agent: bool,
     tasks: TaskTracker,
 }
@@ -46,17 +47,17 @@ pub struct LegacySession {
 #[derive(Debug)]
 struct LegacyConnection {
     stream: Stream,
-    /// In an agent, what has come of a line that is not whole yet.
+    /// In an agent, the received part of an incomplete line.
     part: BytesMut,
-    /// Whole lines that the prompt has not taken, of the first of them maybe only the rest.
+    /// Whole lines that the prompt has not accepted; the first may be a partial one.
     pending: BytesMut,
-    said: LegacyTranscript,
-    /// Its last line is among those that were said, or are pending.
+    transcript: LegacyTranscript,
+    /// Whether its last line was sent, or is pending.
     leaves: bool,
 }
 
 impl LegacySession {
-    /// `tasks` own what is left to do after a drop.
+    /// A new session; `tasks` own the cleanup after a drop.
     pub fn new(stream: Stream, tasks: &TaskTracker) -> Self {
         Self::over(
             stream,
@@ -66,64 +67,77 @@ impl LegacySession {
         )
     }
 
-    /// Over a connection that another process has had, of which that has written `stored` down.
+    /// Resumes a connection of another process from its `stored` state.
     pub fn restored(stream: Stream, stored: &Stored, tasks: &TaskTracker) -> Self {
         let new = AtPrompt::default();
         let at = stored.prompt.as_ref().unwrap_or(&new);
         let (cut, missed) = &stored.missed;
-        let said = LegacyTranscript {
+        let transcript = LegacyTranscript {
             question: at.question.clone(),
-            heard: true,
+            active: true,
             missed: missed.concat().into_bytes(),
             cut: *cut,
         };
-        Self::over(stream, at, said, tasks)
+        Self::over(stream, at, transcript, tasks)
     }
 
-    fn over(stream: Stream, at: &AtPrompt, said: LegacyTranscript, tasks: &TaskTracker) -> Self {
-        let line = LegacyConnection {
+    fn over(
+        stream: Stream,
+        at: &AtPrompt,
+        transcript: LegacyTranscript,
+        tasks: &TaskTracker,
+    ) -> Self {
+        let connection = LegacyConnection {
             stream,
             part: BytesMut::new(),
             pending: (&*at.pending).into(),
-            said,
+            transcript,
             leaves: at.leaves,
         };
         Self {
-            line: Some(line),
+            connection: Some(connection),
             at_agent: false,
             tasks: tasks.clone(),
         }
     }
 
-    /// It has not closed, and is not being left.
+    /// Whether it is open, and not being left.
     pub fn stays(&self) -> bool {
-        self.line.as_ref().is_some_and(|line| !line.leaves)
+        self.connection
+            .as_ref()
+            .is_some_and(|connection| !connection.leaves)
     }
 
-    /// It asks for a command and was told none, so that the task stands.
-    pub fn stands(&self) -> bool {
-        let stands = |line: &LegacyConnection| line.pending.is_empty() && line.said.asks();
-        self.line.as_ref().is_some_and(stands)
+    /// Whether it asks for a command and none is pending, so that the task is paused.
+    pub fn is_paused(&self) -> bool {
+        let is_paused = |connection: &LegacyConnection| {
+            connection.pending.is_empty() && connection.transcript.asks()
+        };
+        self.connection.as_ref().is_some_and(is_paused)
     }
 
-    /// The line that it has not ended.
+    /// The unfinished line.
     pub fn question(&self) -> &[u8] {
-        self.line.as_ref().map_or(&[], |line| line.said.question())
+        self.connection
+            .as_ref()
+            .map_or(&[], |connection| connection.transcript.question())
     }
 
     /// Whether it asks for a command.
     pub fn asks(&self) -> bool {
-        self.line.as_ref().is_some_and(|line| line.said.asks())
+        self.connection
+            .as_ref()
+            .is_some_and(|connection| connection.transcript.asks())
     }
 
-    /// How many bytes were not kept of what came without a client, and those behind them. They are not kept any longer.
+    /// Takes the output of the time without a client, with the number of bytes dropped before it.
     pub fn take_missed(&mut self) -> (usize, Vec<u8>) {
-        let missed = |line: &mut LegacyConnection| line.said.take_missed();
-        self.line.as_mut().map(missed).unwrap_or_default()
+        let missed = |connection: &mut LegacyConnection| connection.transcript.take_missed();
+        self.connection.as_mut().map(missed).unwrap_or_default()
     }
 
-    /// The same, and the question, as it would say them.
-    pub(super) fn said_meanwhile(&mut self) -> Vec<u8> {
+    /// The same followed by the question, as the prompt would print them.
+    pub(super) fn missed_output(&mut self) -> Vec<u8> {
         let (cut, mut missed) = self.take_missed();
         if cut > 0 {
             let text = format!("*** {cut} bytes of output were dropped meanwhile\r\n");
@@ -135,224 +149,232 @@ impl LegacySession {
         missed
     }
 
-    /// Bytes that wait to be said.
+    /// Number of bytes that wait to be sent.
     pub fn pending(&self) -> usize {
-        self.line.as_ref().map_or(0, |line| line.pending.len())
+        self.connection
+            .as_ref()
+            .map_or(0, |connection| connection.pending.len())
     }
 
-    /// Has `line`, which is whole, said: while it is [heard](Self::hear).
+    /// Queues `line`, which is whole; it is sent during [`receive`](Self::receive).
     pub fn say(&mut self, line: &[u8]) {
-        if let Some(own) = &mut self.line {
+        if let Some(own) = &mut self.connection {
             own.pending.extend_from_slice(line);
-            own.said.answered();
+            own.transcript.answered();
         }
     }
 
-    /// The next thing that the prompt says, behind what is `heard`: how many bytes, 0 at its end. Meanwhile what is to be said is.
-    /// Cancel safe.
+    /// Appends the prompt's next output to `received`, and returns the number of bytes, 0 at its end. Sends pending
+    /// lines meanwhile. Cancel safe.
     ///
     /// # Errors
-    /// Where the connection is gone.
-    pub async fn hear(&mut self, heard: &mut BytesMut) -> io::Result<usize> {
-        let Some(line) = &mut self.line else {
+    /// If the connection is gone.
+    pub async fn receive(&mut self, received: &mut BytesMut) -> io::Result<usize> {
+        let Some(connection) = &mut self.connection else {
             return Ok(0);
         };
-        let heard = line.hear(heard).await;
-        self.unless_over(heard)
+        let received = connection.receive(received).await;
+        self.unless_over(received)
     }
 
-    /// The same without a client: it is kept for the next one.
+    /// The same without a client: the output is stored for the next one.
     ///
     /// # Errors
     /// The same.
-    pub(crate) async fn overhear(&mut self) -> io::Result<usize> {
-        let Some(line) = &mut self.line else {
+    pub(crate) async fn receive_unattended(&mut self) -> io::Result<usize> {
+        let Some(connection) = &mut self.connection else {
             return Ok(0);
         };
-        let mut heard = BytesMut::with_capacity(READ);
-        let read = line.hear(&mut heard).await;
-        line.said.miss(&heard);
+        let mut received = BytesMut::with_capacity(READ_BYTES);
+        let read = connection.receive(&mut received).await;
+        connection.transcript.store_missed(&received);
         self.unless_over(read)
     }
 
-    /// What was `heard`; where that is the end, nothing is left to be said.
-    fn unless_over(&mut self, heard: io::Result<usize>) -> io::Result<usize> {
-        if !matches!(heard, Ok(1..)) {
-            self.line = None;
+    /// Drops the connection if `received` is its end.
+    fn unless_over(&mut self, received: io::Result<usize>) -> io::Result<usize> {
+        if !matches!(received, Ok(1..)) {
+            self.connection = None;
         }
-        heard
+        received
     }
 
-    /// In an agent, takes what can be taken of `bytes`, cut anywhere. No line is said before it is whole: of a relay that is lost
-    /// half of one is no command. Nothing: what was taken before and is not said yet.
+    /// In an agent, accepts `bytes`, split anywhere. A line is sent only when it is complete: half a line of a lost
+    /// relay is no command. Empty `bytes` flush what was accepted before.
     ///
     /// # Errors
-    /// Where the connection is gone.
+    /// If the connection is gone.
     pub(super) fn poll_forward(
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let Some(line) = &mut self.line else {
+        let Some(connection) = &mut self.connection else {
             return Poll::Ready(Ok(bytes.len()));
         };
-        line.poll_say(cx)?;
-        if !line.pending.is_empty() {
+        connection.poll_send(cx)?;
+        if !connection.pending.is_empty() {
             return Poll::Pending;
         }
-        line.take(bytes);
-        line.poll_say(cx)?;
+        connection.take(bytes);
+        connection.poll_send(cx)?;
         Poll::Ready(Ok(bytes.len()))
     }
 
-    /// Has the lines said that are whole with the `last` bytes of a relay that is gone; the rest never was.
+    /// Sends the lines that the `last` bytes of a lost relay complete; a rest is dropped.
     pub(super) fn complete(&mut self, last: &[u8]) {
-        if let Some(line) = &mut self.line {
-            line.take(last);
-            line.part = BytesMut::new();
+        if let Some(connection) = &mut self.connection {
+            connection.take(last);
+            connection.part = BytesMut::new();
         }
     }
 
-    /// Another session has it, as `tenant` says: for the keeper of the connection beyond this process.
+    /// Records that another session has it, described by `tenant`, for the keeper of the connection.
     pub fn held_by(&mut self, tenant: Value) {
-        let line = self.line.as_mut();
-        if let Some(kept) = line.and_then(|line| line.stream.kept_mut()) {
+        let connection = self.connection.as_mut();
+        if let Some(kept) = connection.and_then(|connection| connection.stream.kept_mut()) {
             kept.held_by(tenant);
         }
     }
 
-    /// Has it kept by `keep` when this end is lost: by an agent, where one is in between that can, or by the keeper of the
-    /// connection beyond this process. The last word of this counts. Cancel safe.
+    /// Sets the terms for keeping it when this end is lost: with an agent in between that supports it, or with the
+    /// keeper of the connection. The last terms count. Cancel safe.
     pub async fn keep_by(&mut self, keep: &ParkTerms) {
-        if let Some(line) = &mut self.line {
-            self.at_agent = line.stream.keep_by(keep).await;
+        if let Some(connection) = &mut self.connection {
+            self.at_agent = connection.stream.keep_by(keep).await;
         }
     }
 
-    /// It is kept when this end is lost on purpose.
+    /// Whether it is kept when this end is lost on purpose.
     pub fn is_kept(&self) -> bool {
-        let beyond = |line: &LegacyConnection| line.stream.outlives_the_end();
-        let kept = |line: &LegacyConnection| !line.leaves && (self.at_agent || beyond(line));
-        self.line.as_ref().is_some_and(kept)
+        let beyond = |connection: &LegacyConnection| connection.stream.outlives_the_end();
+        let kept = |connection: &LegacyConnection| {
+            !connection.leaves && (self.at_agent || beyond(connection))
+        };
+        self.connection.as_ref().is_some_and(kept)
     }
 
-    /// An agent keeps it, where this end may be lost by now.
+    /// Whether an agent keeps it, although this end may be lost by now.
     pub fn was_kept(&self) -> bool {
         self.at_agent
     }
 
-    /// Loses this end where it is kept then, and says whether it is.
+    /// Loses this end if it is kept then; returns whether it is.
     pub fn abandon(&mut self) -> bool {
         let is_kept = self.is_kept();
-        if is_kept && let Some(line) = self.line.take() {
-            line.stream.leave();
+        if is_kept && let Some(connection) = self.connection.take() {
+            connection.stream.leave();
         }
         is_kept
     }
 
-    /// Says what is left to say and `c`, and closes when the prompt has. Dropped, it closes at once.
+    /// Sends the pending lines and `c`, and closes after the prompt has. Cancelling it closes at once.
     pub async fn leave(mut self) {
-        if let Some(line) = self.line.take() {
-            line.leave().await;
+        if let Some(connection) = self.connection.take() {
+            connection.leave().await;
         }
     }
 }
 
 impl Drop for LegacySession {
     fn drop(&mut self) {
-        if let Some(line) = self.line.take()
+        if let Some(connection) = self.connection.take()
             && tokio::runtime::Handle::try_current().is_ok()
         {
-            self.tasks.spawn(line.leave().in_current_span());
+            self.tasks.spawn(connection.leave().in_current_span());
         }
     }
 }
 
-/// What it says, for an agent that passes it on.
+/// The output, for an agent that forwards it.
 impl AsyncRead for LegacySession {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Some(line) = &mut self.line else {
+        let Some(connection) = &mut self.connection else {
             return Poll::Ready(Ok(()));
         };
         let before = buf.filled().len();
-        let read = ready!(Pin::new(line).poll_read(cx, buf));
+        let read = ready!(Pin::new(connection).poll_read(cx, buf));
         let read = read.map(|()| buf.filled().len() - before);
         Poll::Ready(self.unless_over(read).map(|_| ()))
     }
 }
 
-/// Meanwhile what is to be said is.
+/// Sends pending lines meanwhile.
 impl AsyncRead for LegacyConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.poll_say(cx)?;
+        self.poll_send(cx)?;
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        self.said.hear(&buf.filled()[before..]);
+        self.transcript.record_output(&buf.filled()[before..]);
         self.note();
         Poll::Ready(Ok(()))
     }
 }
 
 impl LegacyConnection {
-    async fn hear(&mut self, heard: &mut BytesMut) -> io::Result<usize> {
-        poll_fn(|cx| poll_read_buf(Pin::new(&mut *self), cx, heard)).await
+    async fn receive(&mut self, received: &mut BytesMut) -> io::Result<usize> {
+        poll_fn(|cx| poll_read_buf(Pin::new(&mut *self), cx, received)).await
     }
 
-    /// Says what can be said of what is pending.
-    fn poll_say(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let mut said = Ok(());
-        while said.is_ok() && !self.pending.is_empty() {
+    /// Sends as much of the pending lines as possible.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let mut result = Ok(());
+        while result.is_ok() && !self.pending.is_empty() {
             match Pin::new(&mut self.stream).poll_write(cx, &self.pending) {
-                Poll::Ready(Ok(0)) => said = Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(0)) => result = Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(Ok(written)) => self.pending.advance(written),
-                Poll::Ready(Err(why)) => said = Err(why),
+                Poll::Ready(Err(why)) => result = Err(why),
                 Poll::Pending => break,
             }
         }
         self.note();
-        said
+        result
     }
 
-    /// Has the lines said that are whole with `bytes`.
+    /// Queues the lines that `bytes` complete.
     fn take(&mut self, bytes: &[u8]) {
         self.part.extend_from_slice(bytes);
         let whole = match memchr::memrchr(b'\n', &self.part) {
             Some(end) => self.part.split_to(end + 1),
             // No person types that.
-            None if self.part.len() > NOTED => self.part.split(),
+            None if self.part.len() > MAX_PENDING_BYTES => self.part.split(),
             None => return,
         };
         self.pending.extend_from_slice(&whole);
-        self.said.answered();
+        self.transcript.answered();
     }
 
-    /// Lines that the prompt has not taken, as far as another process is to say them.
-    fn unsaid(&self) -> &[u8] {
-        let most = &self.pending[..self.pending.len().min(NOTED)];
+    /// Pending lines that another process is to send.
+    fn unsent(&self) -> &[u8] {
+        let most = &self.pending[..self.pending.len().min(MAX_PENDING_BYTES)];
         let whole = memchr::memrchr(b'\n', most);
         &most[..whole.map_or(0, |end| end + 1)]
     }
 
-    /// How far it is, for another process.
+    /// The state for another process.
     fn at(&self) -> AtPrompt {
         AtPrompt {
-            question: self.said.noted().into(),
-            pending: self.unsaid().into(),
+            question: self.transcript.stored_question().into(),
+            pending: self.unsent().into(),
             leaves: self.leaves,
         }
     }
 
-    /// Has it written down how far it is, where the connection is kept.
+    /// Stores the state, if the connection is kept.
     fn note(&mut self) {
-        let at = (self.said.noted(), self.unsaid(), self.leaves);
+        let at = (
+            self.transcript.stored_question(),
+            self.unsent(),
+            self.leaves,
+        );
         if self.stream.kept().is_some_and(|kept| !kept.is_at(at)) {
             let at = self.at();
             if let Some(kept) = self.stream.kept_mut() {
@@ -366,15 +388,15 @@ impl LegacyConnection {
             self.pending.extend_from_slice(b"c\n");
         }
         self.note();
-        let goodbye = async {
-            let mut said = BytesMut::with_capacity(READ);
-            // Unread output would make of the close a reset, which the task does not survive.
-            while self.hear(&mut said).await? > 0 {
-                said.clear();
+        let closing = async {
+            let mut output = BytesMut::with_capacity(READ_BYTES);
+            // Unread output would turn the close into a reset, which the task does not survive.
+            while self.receive(&mut output).await? > 0 {
+                output.clear();
             }
             io::Result::Ok(())
         };
-        match timeout(LET_GO, goodbye).await {
+        match timeout(RESUME_TIMEOUT, closing).await {
             Ok(Ok(())) => self.stream.end().await,
             Ok(Err(error)) => debug!(%error, "a legacy prompt was released"),
             Err(_) => {
@@ -386,54 +408,54 @@ impl LegacyConnection {
     }
 }
 
-/// What a prompt has said, as far as a person who goes on with it has to see it.
+/// The output of a prompt, as far as the next user needs it.
 #[derive(Debug, Default)]
 pub(crate) struct LegacyTranscript {
-    /// The line that it has not ended: what it asks, to be asked again where a line did not reach it.
+    /// The unfinished line: its question, to be repeated if a line did not reach it.
     question: Vec<u8>,
-    /// It has said something, or was told something.
-    heard: bool,
-    /// What came without a client.
+    /// Whether it has printed something, or received a line.
+    active: bool,
+    /// The output without a client.
     missed: Vec<u8>,
-    /// How many bytes before that were not kept.
+    /// Number of bytes dropped before that.
     cut: usize,
 }
 
 impl LegacyTranscript {
-    /// The line that it has not ended.
+    /// The unfinished line.
     fn question(&self) -> &[u8] {
         &self.question
     }
 
-    /// Whether it asks for a command, so that the task stands.
+    /// Whether it asks for a command, so that the task is paused.
     fn asks(&self) -> bool {
         self.question == PROMPT.as_bytes()
     }
 
-    /// The same for another process: what it said first may be lost with this one, and it asks for a command then.
-    fn noted(&self) -> &[u8] {
-        match self.heard {
+    /// The question for another process. The first output may be lost with this one, and then it asks for a command.
+    fn stored_question(&self) -> &[u8] {
+        match self.active {
             true => &self.question,
             false => PROMPT.as_bytes(),
         }
     }
 
-    /// A line was sent: it asks nothing until it says something.
+    /// Records a sent line: there is no question until the next output.
     fn answered(&mut self) {
         self.question.clear();
-        self.heard = true;
+        self.active = true;
     }
 
-    /// It has said this.
-    fn hear(&mut self, said: &[u8]) {
-        self.heard |= !said.is_empty();
-        let line = said.iter().rposition(|byte| *byte == b'\n');
+    /// Records output.
+    fn record_output(&mut self, output: &[u8]) {
+        self.active |= !output.is_empty();
+        let line = output.iter().rposition(|byte| *byte == b'\n');
         let begun = match line {
             Some(end) => {
                 self.question.clear();
-                &said[end + 1..]
+                &output[end + 1..]
             }
-            None => said,
+            None => output,
         };
         self.question.extend_from_slice(begun);
         if self.question.len() > MAX_PROMPT_BYTES {
@@ -441,10 +463,10 @@ impl LegacyTranscript {
         }
     }
 
-    /// The same, which was not heard: the last [`MAX_KEPT_BYTES`] bytes of that are kept.
-    fn miss(&mut self, said: &[u8]) {
-        self.missed.extend_from_slice(said);
-        let over = self.missed.len().saturating_sub(MAX_KEPT_BYTES);
+    /// Stores output without a client, at most the last [`MAX_STORED_BYTES`] bytes.
+    fn store_missed(&mut self, output: &[u8]) {
+        self.missed.extend_from_slice(output);
+        let over = self.missed.len().saturating_sub(MAX_STORED_BYTES);
         self.missed.drain(..over);
         self.cut += over;
     }

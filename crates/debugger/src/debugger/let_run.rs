@@ -1,4 +1,4 @@
-//! Attaching to a worker for no other purpose than to leave it, which lets a task that waits run on.
+//! Attaching to a worker only to detach, which resumes a waiting task.
 
 use std::io;
 use std::time::Duration;
@@ -15,29 +15,29 @@ use ray_relay_base::wire::dap::message::{Incoming, request};
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::text::shortened;
 
-/// The deadline from the connection to the debugger's last answer.
+/// The deadline from the connection to the debugger's last response.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What the relay calls itself, towards the debugger and as the holder of the breakpoint.
+/// The client name of the relay, for the debugger and as the holder of the breakpoint.
 pub const CLIENT: &str = "ray-relay release";
 
-/// Why a task was not let run: its debugger did not do as it was told.
+/// A task was not resumed, because its debugger did not cooperate.
 #[derive(Debug, thiserror::Error)]
 #[error("its debugger does not let it go: {0}")]
 pub struct NotLetRun(String);
 
-/// How long the first of the threads that wait may take to come to its stop once it is let in, on a busy machine too.
-const STANDS: Duration = Duration::from_secs(5);
-/// The same of each one behind it. debugpy stops all threads with the first, and need not say so of each.
-const STANDS_TOO: Duration = Duration::from_millis(300);
+/// How long the first waiting thread may take to reach its stop after `configurationDone`, on a busy machine too.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same for each further thread. debugpy stops all threads with the first, and need not report each.
+const FURTHER_STOP_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Attaches to the debugger that `connected` leads to, waits until the `threads` that wait there stand at their stops, and
-/// leaves it: every one of them runs on. A debugger that does not answer is left to [`super::goodbye`].
+/// Attaches to the debugger behind `connected`, waits until its `threads` waiting threads have reached their stops,
+/// and detaches: all of them resume. A debugger that does not answer is left to [`super::detach`].
 ///
-/// A thread that were let in and not awaited would run with a debugger attached, and past its next breakpoint where it
-/// comes to that before the goodbye: Ray waits for no client then, and pydevd stops in no helper of Ray's with `justMyCode`
-/// (debugpy 1.8.22: five of eight stops of a task that has one each millisecond). One that stands comes to its next
-/// breakpoint when the debugger has noted the goodbye, and waits.
+/// A thread that is released without waiting for its stop would run with a debugger attached. If it reaches its next
+/// breakpoint before the detach, it runs past it: Ray waits for no client then, and pydevd does not stop in Ray's
+/// helpers with `justMyCode` (debugpy 1.8.22: five of eight stops of a task with one each millisecond). A paused
+/// thread reaches its next breakpoint after the debugger has processed the detach, and waits.
 ///
 /// # Errors
 /// [`NotLetRun`]; the whole takes at most 15 s.
@@ -45,7 +45,7 @@ pub async fn let_run(connected: Conversation<Worker>, threads: u32) -> Result<()
     visit(connected, Visit::Threads(threads)).await
 }
 
-/// The same without configuring: a thread that stands at a stop runs on, and one that waits for a debugger waits on.
+/// The same without configuring: a thread paused at a stop resumes, and one that waits for a debugger keeps waiting.
 ///
 /// # Errors
 /// As [`let_run`].
@@ -53,8 +53,8 @@ pub async fn touch(connected: Conversation<Worker>) -> Result<(), NotLetRun> {
     visit(connected, Visit::Touch).await
 }
 
-/// Has the subprocess `process` of the worker whose debugger `connected` leads to run: it waits for a client until one has
-/// configured. One that has ended is none.
+/// Resumes the subprocess `process` of the worker behind `connected`, which waits until a client has configured. One
+/// that has ended counts as resumed.
 ///
 /// # Errors
 /// As [`let_run`].
@@ -65,14 +65,14 @@ pub async fn let_subprocess_run(
     visit(connected, Visit::Subprocess(process)).await
 }
 
-/// What is done there.
+/// The action of a visit.
 #[derive(Clone, Copy)]
 enum Visit {
-    /// So many threads that wait are let in and run on.
+    /// This many waiting threads are released and resume.
     Threads(u32),
-    /// Nothing: what stands runs on.
+    /// Nothing: paused threads resume.
     Touch,
-    /// A subprocess that waits is let in.
+    /// A waiting subprocess is released.
     Subprocess(u32),
 }
 
@@ -85,7 +85,7 @@ async fn visit(debugger: Conversation<Worker>, visit: Visit) -> Result<(), NotLe
 
 struct Leaving {
     debugger: Conversation<Worker>,
-    /// Stops that it has told of.
+    /// Number of reported stops.
     stops: u32,
 }
 
@@ -105,7 +105,7 @@ impl Leaving {
             let message = self.read().await?;
             match message.event() {
                 Some(Event::Initialized) => break,
-                // There is none of that number.
+                // There is no subprocess with that number.
                 Some(Event::Terminated) => return Ok(()),
                 _ => {}
             }
@@ -115,12 +115,12 @@ impl Leaving {
             self.ask(4, Command::ConfigurationDone, Value::Null).await?;
         }
         if let Visit::Threads(threads) = visit {
-            // Without it a thread at a post-mortem stop would not stand, but fail at once.
+            // Without it, a thread at a post-mortem stop would not pause, but fail at once.
             let uncaught = json!({"filters": ["uncaught"]});
             self.ask(3, Command::SetExceptionBreakpoints, uncaught)
                 .await?;
             self.ask(4, Command::ConfigurationDone, Value::Null).await?;
-            self.stand(threads).await?;
+            self.wait_for_stops(threads).await?;
             if self.stops == 0 {
                 self.moves().await?;
             }
@@ -129,12 +129,12 @@ impl Leaving {
             .await
     }
 
-    /// Waits until so many threads stand, as far as is told of each.
-    async fn stand(&mut self, threads: u32) -> Result<(), String> {
+    /// Waits until this many threads are paused, as far as each is reported.
+    async fn wait_for_stops(&mut self, threads: u32) -> Result<(), String> {
         while self.stops < threads.max(1) {
             let patience = match self.stops {
-                0 => STANDS,
-                _ => STANDS_TOO,
+                0 => STOP_TIMEOUT,
+                _ => FURTHER_STOP_TIMEOUT,
             };
             match timeout(patience, self.read()).await {
                 Ok(read) => drop(read?),
@@ -158,7 +158,7 @@ impl Leaving {
         }
     }
 
-    /// Makes sure that no thread is kept from running on by what it does for a debugger.
+    /// Checks that the thread is free to resume, and not busy with something for a debugger.
     async fn moves(&mut self) -> Result<(), String> {
         let limits = SnapshotLimits {
             locals: false,
@@ -175,7 +175,7 @@ impl Leaving {
                 }
             }
         };
-        match timeout(STANDS, answer).await {
+        match timeout(STOP_TIMEOUT, answer).await {
             Ok(Ok(None)) => Ok(()),
             Ok(Ok(Some(does))) => {
                 let does = shortened(&does, 200);
@@ -204,14 +204,14 @@ fn refused(message: &Incoming, seq: i64) -> Result<(), String> {
     if !message.answers(seq) || message.success {
         return Ok(());
     }
-    let said = message.message.as_deref().unwrap_or_default();
-    Err(match said.contains("already being debugged") {
+    let reason = message.message.as_deref().unwrap_or_default();
+    Err(match reason.contains("already being debugged") {
         true => "a client that bypasses this relay debugs it".to_owned(),
-        false => shortened(said, 200),
+        false => shortened(reason, 200),
     })
 }
 
-// The words of `Closed` are about clients.
+// The messages of `Closed` are about clients.
 #[allow(clippy::needless_pass_by_value)]
 fn broken(closed: Closed) -> String {
     match closed {

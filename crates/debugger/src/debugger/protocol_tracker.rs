@@ -1,8 +1,8 @@
-//! The ledger of a conversation with a worker's debugger: how far it has come, read off its bytes.
+//! The ledger of a conversation with a worker's debugger: its progress, derived from the traffic.
 //!
-//! Pure. [`super::worker`] shows it everything that passes in either direction, in pieces of any size; what it notes
-//! decides in which order the connection can be ended without harm ([`super::goodbye`]). Bodies are not parsed but for
-//! two short answers and the `attach`, and nothing of them is kept beyond the first [`KEPT`] bytes of one that comes in pieces.
+//! Pure. [`super::worker`] passes it all bytes of both directions, in pieces of any size. The result determines the
+//! order in which the connection can be closed without harm ([`super::detach`]). Only two short responses and the
+//! `attach` are parsed, and nothing is stored beyond the first [`MAX_STORED_BYTES`] bytes of a body in pieces.
 
 use std::ops::Range;
 
@@ -11,60 +11,60 @@ use serde_json::{Map, Value};
 
 use super::kept::Stored;
 use super::progress::{Attach, Progress};
-use ray_relay_base::wire::dap::codec::{MAX_HEADER, header};
-use ray_relay_base::wire::dap::kept::Kept;
+use ray_relay_base::wire::dap::codec::{MAX_HEADER_BYTES, header};
 use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
-use ray_relay_base::wire::dap::stands::Stands;
+use ray_relay_base::wire::dap::stopped_threads::StoppedThreads;
+use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 use ray_relay_base::wire::json::take;
 
-/// Bytes of a body that are kept until enough of it is there. debugpy writes the keys that decide first.
-const KEPT: usize = 4096;
+/// Bytes of a body to store until enough of it is here. debugpy writes the deciding keys first.
+const MAX_STORED_BYTES: usize = 4096;
 
-/// Expressions under way of which the number is kept.
+/// Concurrent expressions whose numbers are stored.
 const MAX_EVALUATIONS: usize = 64;
 
-/// How far a conversation with a worker's debugger has come, by what was sent and received.
+/// The progress of a conversation with a worker's debugger.
 #[derive(Debug, Default)]
 pub(super) struct ProtocolTracker {
     sent: FrameSplitter,
     received: FrameSplitter,
-    /// How far it is, as another process that goes on with it has to know.
+    /// The progress that another process needs to resume.
     pub(super) progress: Progress,
-    /// Requests that were not answered yet. What cannot be told from one counts.
+    /// Requests without a response. Unclear messages count as requests.
     owed: u64,
-    /// The numbers of expressions that were sent since none was under way.
+    /// The numbers of expressions sent since none was pending.
     pub(super) evaluations: Vec<u64>,
-    /// Answers to `setFunctionBreakpoints`.
+    /// Responses to `setFunctionBreakpoints`.
     pub(super) functions_answered: u64,
     /// The debugger will send nothing more.
     pub(super) closed: bool,
-    /// What passed is not DAP: no more is known.
+    /// The traffic is not DAP: the state is unknown.
     pub(super) lost: bool,
-    /// The threads that stand, for those who want to know: an agent, and the keeper of the connection beyond this process.
-    pub(super) stands: Option<Box<Kept>>,
-    /// They have changed since that was last [asked](Self::stands_if_changed).
-    stands_changed: bool,
+    /// The paused threads, if someone needs them: an agent, or the keeper of the connection.
+    pub(super) stands: Option<Box<StoredMessages>>,
+    /// Whether they have changed since the last call of [`threads_if_changed`](Self::threads_if_changed).
+    threads_changed: bool,
 }
 
 impl ProtocolTracker {
-    /// Of a conversation that begins; the threads that stand are known where they are given.
-    pub(super) fn that_knows(stands: Option<Box<Kept>>) -> Self {
+    /// A new conversation; it tracks paused threads in `stands`, if there are any.
+    pub(super) fn with_stored(stands: Option<Box<StoredMessages>>) -> Self {
         Self {
             stands,
             ..Self::default()
         }
     }
 
-    /// Of a conversation that others have led to where another client can go on.
+    /// A conversation that others have brought to the point where another client can resume.
     pub(super) fn resumed() -> Self {
         Self {
             progress: Progress {
                 greeted: true,
                 welcomed: true,
                 attach: Attach::Initialized,
-                // To forget none does no harm.
+                // Forgetting mappings without need does no harm.
                 mapped: true,
                 configured: true,
                 stopped: true,
@@ -74,7 +74,7 @@ impl ProtocolTracker {
         }
     }
 
-    /// Of a conversation of which another process has written this down, from the beginning of a message on.
+    /// Restores the conversation that another process has stored, from the beginning of a message on.
     pub(super) fn restored(stored: &Stored) -> Self {
         Self {
             progress: stored.progress,
@@ -85,14 +85,14 @@ impl ProtocolTracker {
         }
     }
 
-    /// The threads that stand, where they have changed since this was last asked.
-    pub(super) fn stands_if_changed(&mut self) -> Option<&Stands> {
-        let changed = std::mem::take(&mut self.stands_changed);
+    /// The paused threads, if they have changed since the last call.
+    pub(super) fn threads_if_changed(&mut self) -> Option<&StoppedThreads> {
+        let changed = std::mem::take(&mut self.threads_changed);
         let kept = self.stands.as_ref().filter(|_| changed)?;
         Some(&kept.stands)
     }
 
-    /// Notes what goes to the debugger.
+    /// Records bytes sent to the debugger.
     pub(super) fn sent(&mut self, bytes: &[u8]) {
         let mut cutter = std::mem::take(&mut self.sent);
         let cut = cutter.cut(bytes, |body, length| {
@@ -114,18 +114,18 @@ impl ProtocolTracker {
             Some(Command::Attach) => {
                 self.progress.attach = Attach::Sent;
                 let arguments = arguments(body);
-                // One that is not here whole is taken to map paths: to forget none does no harm.
-                self.progress.mapped = arguments.as_ref().is_none_or(mappings::given);
+                // A partial one is assumed to map paths: forgetting mappings without need does no harm.
+                self.progress.mapped = arguments.as_ref().is_none_or(mappings::has_mappings);
                 if let (Some(kept), Some(arguments)) = (&mut self.stands, arguments) {
                     kept.stands.attach(&arguments.into());
-                    self.stands_changed = true;
+                    self.threads_changed = true;
                 }
             }
             Some(Command::Continue) => {
                 if let Some(kept) = &mut self.stands {
                     kept.stands
                         .let_run(&arguments(body).unwrap_or_default().into());
-                    self.stands_changed = true;
+                    self.threads_changed = true;
                 }
             }
             Some(Command::Disconnect) => self.progress.disconnect = true,
@@ -142,10 +142,10 @@ impl ProtocolTracker {
         }
     }
 
-    /// How many bytes of `messages`, whole ones, may be sent now, and how many at all. A goodbye has to wait for what is
-    /// being evaluated, or will be by then, and what comes behind one is not sent: a `configurationDone` there (an editor
-    /// that is stopped while it starts) ends the adapter (debugpy 1.8.22, each of six times).
-    pub(super) fn up_to_goodbye(&self, messages: &[u8]) -> (usize, usize) {
+    /// How many bytes of `messages`, whole ones, may be sent now, and how many at all. A `disconnect` has to wait for
+    /// pending evaluations, and messages behind it are dropped: a `configurationDone` there (from an editor that is
+    /// stopped while it starts) ends the adapter (debugpy 1.8.22, each of six times).
+    pub(super) fn up_to_disconnect(&self, messages: &[u8]) -> (usize, usize) {
         if self.progress.disconnect {
             return (0, 0);
         }
@@ -161,8 +161,8 @@ impl ProtocolTracker {
         (messages.len(), messages.len())
     }
 
-    /// How far it is to be believed to be as soon as any of `messages` may have been sent: a process that finds less written
-    /// down ends an adapter that is at work on an `attach`, or says goodbye to a task that may run. `None`: as far as it is.
+    /// The progress to assume as soon as any of `messages` may have been sent; `None`: unchanged. A process that finds
+    /// less stored would end an adapter that is processing an `attach`, or detach from a task that may run.
     pub(super) fn before(&self, messages: &[u8]) -> Option<Progress> {
         if self.progress.configured {
             return None;
@@ -178,7 +178,7 @@ impl ProtocolTracker {
         (ahead != self.progress).then_some(ahead)
     }
 
-    /// Notes what came from the debugger.
+    /// Records bytes from the debugger.
     pub(super) fn received(&mut self, bytes: &[u8]) {
         let mut cutter = std::mem::take(&mut self.received);
         let cut = cutter.cut(bytes, |body, length| self.body(body, length));
@@ -201,7 +201,7 @@ impl ProtocolTracker {
                     self.progress.stopped |= self.progress.configured && name == Event::Stopped;
                     if let Some(stands) = &mut self.stands {
                         stands.take(body);
-                        self.stands_changed = true;
+                        self.threads_changed = true;
                     }
                 }
                 Some(Event::Initialized | Event::Terminated)
@@ -222,7 +222,7 @@ impl ProtocolTracker {
     fn answer(&mut self, command: &[u8], body: &[u8]) {
         match Command::parse(command) {
             Some(Command::Attach) if self.progress.attach == Attach::Sent => {
-                // A refusal is short; what is not is the answer to a session that begins.
+                // A refusal is short; a long response is that of a session that begins.
                 self.progress.attach = match refused(body) {
                     true => Attach::Refused,
                     false => Attach::Initialized,
@@ -241,29 +241,30 @@ impl ProtocolTracker {
         }
     }
 
-    /// The debugger has answered the goodbye and everything else that it was asked: what it may still say is no answer.
+    /// Whether the debugger has answered `disconnect` and every other request, so that no further message is a
+    /// response.
     pub(super) fn owes_nothing(&self) -> bool {
         self.progress.answered && self.owed == 0 && !self.lost
     }
 
-    /// Nothing that it was asked is still to be answered.
+    /// Whether no request is pending.
     pub(super) fn is_quiet(&self) -> bool {
         self.owed == 0 && !self.lost
     }
 
-    /// It is attached and configured and has not been told of a goodbye: another client could go on with it.
+    /// Whether it is attached and configured and was not sent `disconnect`, so that another client could resume.
     pub(super) fn stays(&self) -> bool {
         self.progress.attach == Attach::Initialized
             && self.progress.configured
             && !(self.progress.disconnect || self.closed || self.lost)
     }
 
-    /// How many of the `next` bytes to be sent belong to a message of which a part was sent; 0 between two.
+    /// How many of the `next` bytes to send belong to a message that was sent in part; 0 between messages.
     pub(super) fn under_way(&self, next: &[u8]) -> usize {
         self.sent.under_way(next)
     }
 
-    /// How many of the `next` bytes to be sent end what is under way, and are whole messages behind that.
+    /// How many of the `next` bytes to send complete the current message, and are whole messages behind that.
     pub(super) fn whole(&self, next: &[u8]) -> usize {
         let mut at = self.under_way(next);
         while let Ok(Some((head, length))) = header(&next[at..], usize::MAX >> 1)
@@ -274,27 +275,26 @@ impl ProtocolTracker {
         at
     }
 
-    /// The message of which a part was noted as sent never was.
+    /// Discards a message that was recorded as sent in part and never was.
     pub(super) fn forget_part(&mut self) {
         self.sent = FrameSplitter::default();
     }
 
-    /// What is still to come of the message that the debugger is in the middle of: so many bytes, or what follows on this
-    /// part of a header.
+    /// The rest of the debugger's current message: its number of bytes, or the received part of a header.
     pub(super) fn rest(&self) -> (usize, &[u8]) {
         match self.received.body {
-            Some((_, left)) => (left, &[]),
+            Some((_, remaining)) => (remaining, &[]),
             None => (0, &self.received.part),
         }
     }
 
-    /// Everything that was sent is whole messages, so that another one can follow.
+    /// Whether only whole messages were sent, so that another one can follow.
     pub(super) fn between_messages(&self) -> bool {
         self.sent.between() && !self.lost
     }
 }
 
-/// The requests among `messages` that are known, and where each is.
+/// The known requests in `messages`, with their positions.
 fn requests(messages: &[u8]) -> impl Iterator<Item = (Command, Range<usize>)> {
     let mut at = 0;
     let bodies = std::iter::from_fn(move || {
@@ -311,7 +311,7 @@ fn requests(messages: &[u8]) -> impl Iterator<Item = (Command, Range<usize>)> {
     })
 }
 
-/// The number of a request that is here whole.
+/// The number of a complete request.
 #[derive(Deserialize)]
 struct Numbered {
     seq: u64,
@@ -322,7 +322,7 @@ fn refused(body: &[u8]) -> bool {
     answer.is_ok_and(|answer| answer.get("success") == Some(&Value::Bool(false)))
 }
 
-/// The arguments of a request that is here whole.
+/// The arguments of a complete request.
 fn arguments(request: &[u8]) -> Option<Map<String, Value>> {
     let mut request: Value = serde_json::from_slice(request).ok()?;
     match take(&mut request, "arguments") {
@@ -331,18 +331,18 @@ fn arguments(request: &[u8]) -> Option<Map<String, Value>> {
     }
 }
 
-/// Cuts a stream of bytes into bodies, and keeps no more of them than it must.
+/// Splits a stream of bytes into bodies, and stores no more of them than it must.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 struct FrameSplitter {
-    /// The part that has come of a header, or of the beginning of a body.
+    /// The received part of a header, or the beginning of a body.
     part: Vec<u8>,
-    /// Length of the body that is under way, and how much of it is still to come; `None` in a header.
+    /// Length of the current body, and its remaining bytes; `None` in a header.
     body: Option<(usize, usize)>,
     broken: bool,
 }
 
-/// What passed is not DAP.
+/// The traffic is not DAP.
 struct NotDap;
 
 impl FrameSplitter {
@@ -351,11 +351,11 @@ impl FrameSplitter {
     }
 
     fn under_way(&self, next: &[u8]) -> usize {
-        let left = match self.body {
-            Some((_, left)) => left,
+        let remaining = match self.body {
+            Some((_, remaining)) => remaining,
             None if self.part.is_empty() => 0,
             None => {
-                let more = &next[..next.len().min(MAX_HEADER)];
+                let more = &next[..next.len().min(MAX_HEADER_BYTES)];
                 let both = [&self.part[..], more].concat();
                 match header(&both, usize::MAX >> 1) {
                     Ok(Some((head, length))) => head - self.part.len() + length,
@@ -363,22 +363,22 @@ impl FrameSplitter {
                 }
             }
         };
-        left.min(next.len())
+        remaining.min(next.len())
     }
 
-    /// Calls `see` with each body that ends in `bytes` (all of it, or its first [`KEPT`] bytes) and its length.
+    /// Calls `see` with each body that ends in `bytes` (all of it, or its first [`MAX_STORED_BYTES`] bytes) and its length.
     fn cut(&mut self, mut bytes: &[u8], mut see: impl FnMut(&[u8], usize)) -> Result<(), NotDap> {
         if self.broken {
             return Err(NotDap);
         }
         while !bytes.is_empty() {
-            let Some((length, left)) = self.body else {
+            let Some((length, remaining)) = self.body else {
                 bytes = self.header(bytes)?;
                 continue;
             };
-            let now = left.min(bytes.len());
+            let now = remaining.min(bytes.len());
             let (here, rest) = bytes.split_at(now);
-            if left == now {
+            if remaining == now {
                 match self.part.is_empty() && now == length {
                     true => see(here, length),
                     false => {
@@ -386,12 +386,12 @@ impl FrameSplitter {
                         see(&self.part, length);
                     }
                 }
-                // A long message leaves no buffer behind.
+                // A long message must not keep its buffer.
                 self.part = Vec::new();
                 self.body = None;
             } else {
                 self.keep(here);
-                self.body = Some((length, left - now));
+                self.body = Some((length, remaining - now));
             }
             bytes = rest;
         }
@@ -399,17 +399,17 @@ impl FrameSplitter {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        let room = KEPT.saturating_sub(self.part.len());
+        let room = MAX_STORED_BYTES.saturating_sub(self.part.len());
         self.part.extend_from_slice(&bytes[..room.min(bytes.len())]);
     }
 
-    /// Reads on in a header; gives what comes behind it.
+    /// Continues a header; returns the bytes behind it.
     fn header<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], NotDap> {
         let before = self.part.len();
         let found = match before {
             0 => header(bytes, usize::MAX >> 1),
             _ => {
-                let more = &bytes[..bytes.len().min(MAX_HEADER)];
+                let more = &bytes[..bytes.len().min(MAX_HEADER_BYTES)];
                 self.part.extend_from_slice(more);
                 header(&self.part, usize::MAX >> 1)
             }

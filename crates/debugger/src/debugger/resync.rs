@@ -1,9 +1,9 @@
-//! Going on with a debugger in the middle of whatever it was saying, because the process is gone that has heard the beginning.
+//! Resuming a debugger in the middle of its output, when the process that read the beginning is gone.
 //!
-//! A message of debugpy's is JSON without a raw line break behind a header that ends in two, so the next header is found
-//! without knowing where the last one was. What was cut belonged to a client that is gone. A question then tells when
-//! everything that was asked in turn before is answered; what is evaluated is answered out of turn, and its answers are
-//! counted ([`super::progress::Progress`]).
+//! A message of debugpy is JSON without a raw line break behind a header that ends in two, so the next header is found
+//! without knowing the position of the last. The cut message belonged to the former client. A request then shows when
+//! everything requested before it is answered. Evaluations are answered out of order; their responses are counted
+//! ([`super::progress::Progress`]).
 
 use std::io;
 
@@ -12,56 +12,56 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::Worker;
-use ray_relay_base::wire::dap::codec::{Frames, MAX_HEADER, frame, header, parse};
-use ray_relay_base::wire::dap::kept::Kept;
+use ray_relay_base::wire::dap::codec::{Frames, MAX_HEADER_BYTES, frame, header, parse};
 use ray_relay_base::wire::dap::message::{Incoming, request};
 use ray_relay_base::wire::dap::names::Command;
+use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 
 /// `seq` of these requests: no client counts so far.
 const SEQ: i64 = 0x7fff_5679;
 
 const MAX_MESSAGE_BYTES: usize = 1 << 24;
 
-/// Bytes that are read at once.
-const READ: usize = 16 * 1024;
+/// Bytes per read.
+const READ_BYTES: usize = 16 * 1024;
 
-/// What a header ends in.
-const END: &[u8] = b"\r\n\r\n";
+/// The end of a header.
+const HEADER_END: &[u8] = b"\r\n\r\n";
 
 impl Worker {
-    /// Reads on from the next message on, and asks the debugger how far it is. Gives what it has begun to say behind the answer,
-    /// and what it has said since it was last heard, with the threads that stand.
+    /// Continues at the next message, and waits for the response to a request of its own. Returns the partial message
+    /// behind the response, and the messages since the last client, with the paused threads.
     ///
     /// # Errors
-    /// It is gone, or what it says is no DAP. To be bounded by the caller.
-    pub async fn resync(&mut self) -> io::Result<(Vec<u8>, Kept)> {
-        let mut kept = self.stands();
-        // It is written down from there as well: this process may be killed before the answer is here, as the one before it was.
-        self.stand(Kept::of(kept.stands.clone()));
-        let Some(line) = self.line_mut() else {
+    /// The connection is gone, or its bytes are not DAP. The caller bounds the wait.
+    pub async fn resync(&mut self) -> io::Result<(Vec<u8>, StoredMessages)> {
+        let mut kept = self.take_stored();
+        // Store that state too: this process may be killed before the response arrives, as its predecessor was.
+        self.set_stored(StoredMessages::of(kept.stands.clone()));
+        let Some(connection) = self.connection_mut() else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        if line.ledger.lost {
+        if connection.ledger.lost {
             return Err(garbage());
         }
         let question = frame(&request(SEQ, Command::Threads, json!({})));
-        line.ledger.sent(&question);
-        line.stream.write_all(&question).await?;
-        let mut room = BytesMut::with_capacity(READ);
+        connection.ledger.sent(&question);
+        connection.stream.write_all(&question).await?;
+        let mut room = BytesMut::with_capacity(READ_BYTES);
         let rest = loop {
-            if line.stream.read_buf(&mut room).await? == 0 {
+            if connection.stream.read_buf(&mut room).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             if let Some(at) = first_header(&room) {
                 break room.split_off(at);
             }
-            // A header that has begun is at the end.
-            let passed = room.len().saturating_sub(MAX_HEADER);
+            // An incomplete header is at the end.
+            let passed = room.len().saturating_sub(MAX_HEADER_BYTES);
             _ = room.split_to(passed);
         };
         let mut frames = Frames::new(MAX_MESSAGE_BYTES);
         frames.buffer().extend_from_slice(&rest);
-        line.received(&rest);
+        connection.received(&rest);
         let mut is_answered = false;
         loop {
             while let Some(body) = frames.next_body().map_err(|_| garbage())? {
@@ -73,18 +73,18 @@ impl Worker {
             }
             let buffer = frames.buffer();
             let before = buffer.len();
-            if line.stream.read_buf(buffer).await? == 0 {
+            if connection.stream.read_buf(buffer).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             let read = buffer.split_off(before);
-            line.received(&read);
+            connection.received(&read);
             buffer.unsplit(read);
         }
-        if line.ledger.progress.starting {
-            // It would be answered by now: it was never sent, and the task would wait for it, attached as it is.
+        if connection.ledger.progress.starting {
+            // A response would be here by now, so it was never sent, and the task would wait for it.
             let start = frame(&request(SEQ, Command::ConfigurationDone, json!({})));
-            line.sent(&start);
-            line.stream.write_all(&start).await?;
+            connection.sent(&start);
+            connection.stream.write_all(&start).await?;
         }
         let part = frames.into_rest().to_vec();
         Ok((part, kept))
@@ -99,13 +99,13 @@ fn garbage() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-/// Where the first whole header in `bytes` begins, which may be cut at their beginning.
+/// Position of the first whole header in `bytes`, which may begin in the middle of a message.
 fn first_header(bytes: &[u8]) -> Option<usize> {
     const FIELD: &[u8] = b"Content-Length: ";
     let mut from = 0;
-    while let Some(end) = memchr::memmem::find(&bytes[from..], END) {
-        let end = from + end + END.len();
-        let lines = &bytes[end.saturating_sub(MAX_HEADER)..end];
+    while let Some(end) = memchr::memmem::find(&bytes[from..], HEADER_END) {
+        let end = from + end + HEADER_END.len();
+        let lines = &bytes[end.saturating_sub(MAX_HEADER_BYTES)..end];
         if let Some(begin) = memchr::memmem::rfind(lines, FIELD) {
             let begin = end - lines.len() + begin;
             if matches!(header(&bytes[begin..], MAX_MESSAGE_BYTES), Ok(Some((head, _))) if begin + head == end)

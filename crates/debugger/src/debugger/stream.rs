@@ -1,4 +1,4 @@
-//! The bytes of a connection to a worker's debugger, by whichever way.
+//! The bytes of a connection to a worker's debugger, direct or through an agent.
 
 use std::fmt::Debug;
 use std::io;
@@ -15,25 +15,25 @@ use super::kept::KeptConnection;
 use ray_relay_base::wire::tunnel::messages::{ParkTerms, written};
 use ray_relay_base::wire::{read_through, write_through};
 
-/// How long an agent may take the end of a stream, or to be told by what to keep a debugger.
-const SAID: Duration = Duration::from_secs(1);
+/// Timeout for an agent to accept the end of a stream, or the terms for keeping a debugger.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection that an agent has made: bytes to and from the debugger, and words to the agent among them.
+/// A connection that an agent has made: bytes to and from the debugger, and texts to the agent among them.
 pub trait Tunnelled: AsyncRead + AsyncWrite + Debug + Send + Sync + Unpin {
-    /// The agent can keep the debugger when this end is lost.
+    /// Whether the agent can keep the debugger when this end is lost.
     fn keeps(&self) -> bool;
 
-    /// Says `text` to the agent.
+    /// Sends `text` to the agent.
     ///
     /// # Errors
-    /// Where the stream is gone.
+    /// If the stream is gone.
     fn say(&mut self, text: String) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>>;
 
-    /// By what the agent has kept the debugger; `None`: it was dialled.
+    /// The terms on which the agent kept the debugger; `None`: it was newly connected.
     fn take_resumed(&mut self) -> Option<Box<ParkTerms>>;
 }
 
-/// A socket that is connected to a debugger, and who else keeps it open.
+/// A socket connected to a debugger, and its keeper.
 #[derive(Debug)]
 pub struct Direct {
     socket: TcpStream,
@@ -41,13 +41,13 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// One that ends with this process.
+    /// A connection that ends with this process.
     pub fn new(socket: TcpStream) -> Self {
         let kept = None;
         Self { socket, kept }
     }
 
-    /// One that `kept` keeps beyond this process.
+    /// A connection that `kept` keeps beyond this process.
     pub fn kept(socket: TcpStream, kept: KeptConnection) -> Self {
         let kept = Some(Box::new(kept));
         Self { socket, kept }
@@ -55,7 +55,7 @@ impl Direct {
 }
 
 impl Drop for Direct {
-    /// Closing alone would not end a connection that another process has open.
+    /// Closing alone would not end a connection that another process holds open.
     fn drop(&mut self) {
         if self.kept.is_some() {
             // It may have ended by itself.
@@ -67,14 +67,14 @@ impl Drop for Direct {
 /// A connection to a worker's debugger.
 #[derive(Debug)]
 pub enum Stream {
-    /// A connection of the relay's own, or, in an agent, of the agent's.
+    /// A direct connection of the relay or, in an agent, of the agent.
     Direct(Direct),
-    /// A connection of the agent's of its node.
+    /// A connection through the agent of the worker's node.
     Tunnel(Box<dyn Tunnelled>),
 }
 
 impl Stream {
-    /// The socket, where nothing lies between it and the debugger.
+    /// The socket, if nothing lies between it and the debugger.
     pub fn socket(&self) -> Option<&TcpStream> {
         match self {
             Self::Direct(direct) => Some(&direct.socket),
@@ -82,7 +82,7 @@ impl Stream {
         }
     }
 
-    /// What is written down of it for the next process.
+    /// The state stored for the next process.
     pub(super) fn kept_mut(&mut self) -> Option<&mut KeptConnection> {
         match self {
             Self::Direct(direct) => direct.kept.as_deref_mut(),
@@ -90,7 +90,7 @@ impl Stream {
         }
     }
 
-    /// The same.
+    /// The state stored for the next process.
     pub(super) fn kept(&self) -> Option<&KeptConnection> {
         match self {
             Self::Direct(direct) => direct.kept.as_deref(),
@@ -98,7 +98,7 @@ impl Stream {
         }
     }
 
-    /// There is who keeps the debugger when this end is lost, once that is told [by what](Self::keep_by).
+    /// Whether a keeper can hold the debugger when this end is lost, once it has [the terms](Self::keep_by).
     pub(super) fn has_keeper(&self) -> bool {
         match self {
             Self::Direct(direct) => direct.kept.is_some(),
@@ -106,8 +106,8 @@ impl Stream {
         }
     }
 
-    /// Has the debugger kept by `keep` when this end is lost: by an agent, where one is in between that can, which this says, or
-    /// by the keeper of the connection beyond this process. Cancel safe.
+    /// Sets the terms for keeping the debugger when this end is lost: with an agent in between that supports it, which
+    /// the result tells, or with the keeper of the connection. Cancel safe.
     pub(super) async fn keep_by(&mut self, keep: &ParkTerms) -> bool {
         match self {
             Self::Direct(Direct { kept, .. }) => {
@@ -117,15 +117,15 @@ impl Stream {
                 false
             }
             Self::Tunnel(tunnel) if tunnel.keeps() => {
-                // Where it cannot be said, the stream is about to break.
-                let said = timeout(SAID, tunnel.say(written(keep))).await;
-                matches!(said, Ok(Ok(())))
+                // If this fails, the stream is about to break.
+                let sent = timeout(SEND_TIMEOUT, tunnel.say(written(keep))).await;
+                matches!(sent, Ok(Ok(())))
             }
             Self::Tunnel(_) => false,
         }
     }
 
-    /// It is kept beyond an end of this process that is meant.
+    /// Whether it is kept when this process ends on purpose.
     pub(super) fn outlives_the_end(&self) -> bool {
         self.kept().is_some_and(KeptConnection::outlives_the_end)
     }
@@ -139,11 +139,11 @@ impl Stream {
         }
     }
 
-    /// Ends it, once everything that the debugger has to hear was said. An agent is told that this end is meant.
+    /// Ends it, after everything for the debugger was sent. Tells an agent that the end is intended.
     pub async fn end(mut self) {
         if let Self::Tunnel(tunnel) = &mut self {
-            // It finds out by itself otherwise.
-            let _ = timeout(SAID, tunnel.shutdown()).await;
+            // Otherwise the agent finds out by itself.
+            let _ = timeout(SEND_TIMEOUT, tunnel.shutdown()).await;
         }
     }
 }

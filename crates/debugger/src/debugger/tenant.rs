@@ -1,23 +1,23 @@
-//! For whom a connection to a debugger is there.
+//! The owner of a connection to a debugger.
 
 use std::any::Any;
 use std::fmt::Debug;
 use std::pin::Pin;
 
-/// The session that has the worker, as far as the connection to its debugger has to tell it something. An agent's connection
-/// has none: there the session is a relay's.
+/// The session that has the worker, as far as the connection to its debugger has to notify it. An agent's connection
+/// has none: there the session belongs to a relay.
 pub trait Tenant: Debug + Send + Sync {
-    /// The task may run from now on.
+    /// Notifies that the task may run from now on.
     fn let_run(&self);
 
-    /// The debugger is not over this session yet: the next client of the worker is not to dial it before what this returns is
-    /// dropped. `None`: there is no worker to give back.
+    /// Returns a guard while the debugger has not finished this session: the next client of the worker must not
+    /// connect before it is dropped. `None`: there is no worker to release.
     fn settling(&self) -> Option<Box<dyn Any + Send>>;
 
-    /// The worker is free for the next session. Once is enough.
+    /// Releases the worker for the next session. Idempotent.
     fn give_back(&mut self);
 
-    /// The debugger was left after it had been configured: sees to it that the task stands nowhere unseen. To be owned by
-    /// the session that has left it.
+    /// Makes sure that the task does not stop unnoticed after a detach from a configured debugger. Owned by the
+    /// session that has detached.
     fn look_after(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }

@@ -1,5 +1,5 @@
-//! A debugger that is kept without a client, by a relay or by an agent, whatever its protocol: what it says meanwhile, what of
-//! that has to be seen, and when another client may go on with it.
+//! A debugger without a client, held by a relay or an agent, whatever its protocol: its messages meanwhile, the events
+//! among them, and when another client may resume it.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,53 +12,53 @@ use super::legacy::LegacySession;
 use crate::pdb::{self, Prompt};
 use ray_relay_base::memory::Account;
 use ray_relay_base::wire::dap::codec::{FrameError, parse};
-use ray_relay_base::wire::dap::kept::{self, Kept, Meaning};
 use ray_relay_base::wire::dap::message::{Incoming, request};
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::peek::Depth;
 use ray_relay_base::wire::dap::scanner::Rules;
 use ray_relay_base::wire::dap::splice::{NullPeer, Side, Splice, SpliceEvent};
+use ray_relay_base::wire::dap::stored_messages::{self, Meaning, StoredMessages};
 use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
-/// `seq` of the requests that the relay itself may put to a worker. A client counts upwards from 1 (Helix from 0), as far
-/// as it likes.
+/// `seq` of the requests that the relay itself may send to a worker. A client counts upwards from 1 (Helix from 0),
+/// without a limit.
 pub const OWN_SEQ: i64 = -5678;
 
-/// How long a debugger that stands may take to be written a question.
-const SENT: Duration = Duration::from_secs(5);
+/// Timeout for writing a request to a paused debugger.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The prompt of a terminal, over the connection to a worker.
 pub type TerminalPrompt = Prompt<Prefixed<Worker>>;
 
-/// A debugger that stays as it is. Dropped, it is left in order.
+/// A debugger that stays as it is. Dropping it detaches in order.
 pub struct Unattended {
-    line: Ear,
-    /// What it has said since; of the legacy debugger its connection knows that.
-    kept: Kept,
-    /// What the relay itself has asked of it.
-    asked: UnattendedRequest,
+    reader: Reader,
+    /// Its messages since; those of the legacy debugger are stored in its connection.
+    kept: StoredMessages,
+    /// The relay's own pending request.
+    pending: PendingRequest,
 }
 
-/// By which it is heard.
-enum Ear {
+/// How the debugger's messages are read.
+enum Reader {
     Splice(Box<KeptSplice>),
     Prompt(Box<TerminalPrompt>),
     Legacy(Box<LegacySession>),
 }
 
-/// A connection to a debugger, to which nothing is under way in either direction, for the one who goes on with it.
+/// An idle connection to a debugger, with nothing in transit in either direction, for its next user.
 pub enum IdleConnection {
-    /// debugpy, as an editor has left it.
+    /// debugpy, as left by an editor.
     Worker(Box<Worker>),
-    /// As a prompt has.
+    /// debugpy, as left by a prompt.
     Prompt(Box<TerminalPrompt>),
     /// The prompt of the legacy debugger.
     Legacy(Box<LegacySession>),
 }
 
 impl IdleConnection {
-    /// The connection to debugpy alone; `None`: it is to another debugger, which is left.
+    /// The connection to debugpy; `None`: it is to another debugger, which is left.
     pub fn into_worker(self) -> Option<Worker> {
         match self {
             Self::Worker(worker) => Some(*worker),
@@ -67,7 +67,7 @@ impl IdleConnection {
         }
     }
 
-    /// Another session has it, as `tenant` says: for the keeper of the connection beyond this process.
+    /// Records that another session has it, described by `tenant`, for the keeper of the connection.
     pub fn held_by(&mut self, tenant: Value) {
         match self {
             Self::Worker(worker) => worker.held_by(tenant),
@@ -77,7 +77,7 @@ impl IdleConnection {
     }
 }
 
-/// By what a session is to go on with it.
+/// The kind of session that resumes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taker {
     /// A debugger's client.
@@ -88,37 +88,37 @@ pub enum Taker {
     Relay,
 }
 
-/// What a debugger without a client has said.
+/// An event of a debugger without a client.
 pub enum UnattendedEvent {
     /// A thread has stopped.
     Stopped,
-    /// No thread is known to stand any more.
+    /// No thread is known to be paused any more.
     Runs,
-    /// What was [asked](Unattended::evaluate) has this value, or none, because of this.
+    /// The [evaluated](Unattended::evaluate) expression has this value, or failed for this reason.
     Value(Result<String, String>),
-    /// Nothing that matters to its keeper.
+    /// Nothing that matters to its owner.
     Nothing,
     /// Its connection or its process is gone, for a reason that the head may know.
     Gone,
     /// Its connection is gone: an agent keeps it, or a prompt has closed by itself.
     Closed,
-    /// It is not understood.
+    /// Its messages are not valid.
     Garbled,
 }
 
 impl UnattendedEvent {
-    /// Nothing follows.
+    /// Whether it is the last event.
     pub fn is_over(&self) -> bool {
         matches!(self, Self::Gone | Self::Closed | Self::Garbled)
     }
 }
 
-/// The question that a debugger is asked, by the number of its request.
+/// The pending request to a debugger, by its number.
 #[derive(Debug, Default)]
-struct UnattendedRequest(Option<i64>);
+struct PendingRequest(Option<i64>);
 
-impl UnattendedRequest {
-    /// What the message with this body answers to it; `None`: it is no answer to that.
+impl PendingRequest {
+    /// The event for the message with this body, if it is the response; `None`: it is not.
     fn answered(&mut self, body: &[u8]) -> Option<UnattendedEvent> {
         let seq = self.0?;
         let message = Incoming::read(parse(body).ok()?);
@@ -134,32 +134,36 @@ impl UnattendedRequest {
 }
 
 impl Unattended {
-    /// debugpy, as an editor has left it, or another process, with what is `kept` of it.
-    pub fn splice(splice: KeptSplice, kept: Kept) -> Self {
-        Self::by(Ear::Splice(Box::new(splice)), kept)
+    /// debugpy, as left by an editor or another process, with the stored messages `kept`.
+    pub fn splice(splice: KeptSplice, kept: StoredMessages) -> Self {
+        Self::by(Reader::Splice(Box::new(splice)), kept)
     }
 
-    /// debugpy, as a prompt has left it.
+    /// debugpy, as left by a prompt.
     pub fn prompt(prompt: Box<TerminalPrompt>) -> Self {
-        let mut kept = Kept::default();
+        let mut kept = StoredMessages::default();
         kept.stopped(&prompt.stopped());
-        Self::by(Ear::Prompt(prompt), kept)
+        Self::by(Reader::Prompt(prompt), kept)
     }
 
     /// The prompt of the legacy debugger.
     pub fn legacy(entered: Box<LegacySession>) -> Self {
-        Self::by(Ear::Legacy(entered), Kept::default())
+        Self::by(Reader::Legacy(entered), StoredMessages::default())
     }
 
-    fn by(line: Ear, kept: Kept) -> Self {
-        let asked = UnattendedRequest::default();
-        Self { line, kept, asked }
+    fn by(reader: Reader, kept: StoredMessages) -> Self {
+        let pending = PendingRequest::default();
+        Self {
+            reader,
+            kept,
+            pending,
+        }
     }
 
-    /// The next thing that it says. Cancel safe.
+    /// Waits for the next event. Cancel safe.
     pub async fn next(&mut self) -> UnattendedEvent {
-        match &mut self.line {
-            Ear::Splice(splice) => match splice.next().await {
+        match &mut self.reader {
+            Reader::Splice(splice) => match splice.next().await {
                 SpliceEvent::Captured(Side::Worker, body) => self.on_message(&body),
                 SpliceEvent::Failed(Side::Worker, _) if splice.worker().was_kept() => {
                     UnattendedEvent::Closed
@@ -167,20 +171,20 @@ impl Unattended {
                 SpliceEvent::Eof(Side::Worker) | SpliceEvent::Failed(Side::Worker, _) => {
                     UnattendedEvent::Gone
                 }
-                // A client that comes again is told that something is missing.
+                // The next client is notified that something is missing.
                 SpliceEvent::Malformed(Side::Worker, FrameError::Short(_)) => {
                     splice.pass_over();
                     self.kept.passed_over();
                     UnattendedEvent::Nothing
                 }
                 SpliceEvent::Malformed(Side::Worker, _) => UnattendedEvent::Garbled,
-                // The rest of what the lost client has sent: what was not whole, or not acted on, never was.
+                // The rest of the lost client's messages: incomplete or unhandled ones are ignored.
                 SpliceEvent::Captured(Side::Client, _)
                 | SpliceEvent::Eof(Side::Client)
                 | SpliceEvent::Failed(Side::Client, _)
                 | SpliceEvent::Malformed(Side::Client, _) => UnattendedEvent::Nothing,
             },
-            Ear::Prompt(prompt) => match prompt.overhear().await {
+            Reader::Prompt(prompt) => match prompt.overhear().await {
                 Ok(Some(body)) => self.on_message(&body),
                 Ok(None) => {
                     self.kept.passed_over();
@@ -189,7 +193,7 @@ impl Unattended {
                 Err(_) if prompt.stream().get_ref().was_kept() => UnattendedEvent::Closed,
                 Err(_) => UnattendedEvent::Gone,
             },
-            Ear::Legacy(entered) => match entered.overhear().await {
+            Reader::Legacy(entered) => match entered.receive_unattended().await {
                 Ok(1..) => UnattendedEvent::Nothing,
                 // It closed by itself.
                 Ok(0) | Err(_) => UnattendedEvent::Closed,
@@ -198,7 +202,7 @@ impl Unattended {
     }
 
     fn on_message(&mut self, body: &[u8]) -> UnattendedEvent {
-        if let Some(value) = self.asked.answered(body) {
+        if let Some(value) = self.pending.answered(body) {
             return value;
         }
         match self.kept.take(body) {
@@ -209,83 +213,83 @@ impl Unattended {
         }
     }
 
-    /// Every answer to the lost client is here and thrown away, so that none of them comes to the next client.
+    /// Whether every response to the lost client has arrived and been dropped, so that none reaches the next client.
     pub fn is_quiet(&self) -> bool {
-        match &self.line {
-            Ear::Splice(splice) => is_ready(splice),
-            Ear::Prompt(prompt) => prompt.is_whole() && prompt.stream().get_ref().is_quiet(),
-            Ear::Legacy(entered) => entered.pending() == 0,
+        match &self.reader {
+            Reader::Splice(splice) => is_ready(splice),
+            Reader::Prompt(prompt) => prompt.is_whole() && prompt.stream().get_ref().is_quiet(),
+            Reader::Legacy(entered) => entered.pending() == 0,
         }
     }
 
-    /// An expression of the lost client still runs in the task.
+    /// Whether an expression of the lost client still runs in the task.
     pub fn evaluates(&self) -> bool {
-        match &self.line {
-            Ear::Splice(splice) => splice.worker().evaluates(),
-            Ear::Prompt(prompt) => prompt.stream().get_ref().evaluates(),
-            Ear::Legacy(_) => false,
+        match &self.reader {
+            Reader::Splice(splice) => splice.worker().evaluates(),
+            Reader::Prompt(prompt) => prompt.stream().get_ref().evaluates(),
+            Reader::Legacy(_) => false,
         }
     }
 
-    /// It is [quiet](Self::is_quiet), and a `taker` can go on with it now. A prompt is at a line, so it takes no task that runs.
+    /// Whether it is [quiet](Self::is_quiet), and a `taker` can resume it now. A prompt needs a paused task.
     pub fn is_ready(&self, taker: Taker) -> bool {
-        let can = match (&self.line, taker) {
-            (Ear::Legacy(_), Taker::Editor) => false,
-            (Ear::Splice(_) | Ear::Prompt(_), Taker::Prompt) => !self.runs(),
+        let can = match (&self.reader, taker) {
+            (Reader::Legacy(_), Taker::Editor) => false,
+            (Reader::Splice(_) | Reader::Prompt(_), Taker::Prompt) => !self.runs(),
             _ => true,
         };
         can && self.is_quiet()
     }
 
-    /// No thread of it is known to stand.
+    /// Whether no thread is known to be paused.
     pub fn runs(&self) -> bool {
-        match &self.line {
-            Ear::Splice(_) | Ear::Prompt(_) => self.kept.runs(),
-            Ear::Legacy(_) => false,
+        match &self.reader {
+            Reader::Splice(_) | Reader::Prompt(_) => self.kept.runs(),
+            Reader::Legacy(_) => false,
         }
     }
 
-    /// Asks for the value of `expression`, which [`UnattendedEvent::Value`] answers; `false`: it takes no question now. It is evaluated in
-    /// a thread of the debugger's own, and in no frame of the program's. To be polled to its end.
+    /// Requests the value of `expression`, which arrives as [`UnattendedEvent::Value`]; returns `false` if it accepts
+    /// no request now. It is evaluated in a thread of the debugger, and in no frame of the program. Not cancel safe.
     pub async fn evaluate(&mut self, expression: &str) -> bool {
         if !self.is_ready(Taker::Editor) {
             return false;
         }
         let arguments = json!({"expression": expression, "context": "clipboard"});
-        match &mut self.line {
-            Ear::Splice(splice) => {
+        match &mut self.reader {
+            Reader::Splice(splice) => {
                 let request = request(OWN_SEQ, Command::Evaluate, arguments).to_string();
                 let evaluate = Command::Evaluate.as_str().as_bytes();
                 splice.capture_answers(Side::Worker, evaluate);
                 splice.insert_body(Side::Worker, request.as_bytes());
-                self.asked = UnattendedRequest(Some(OWN_SEQ));
+                self.pending = PendingRequest(Some(OWN_SEQ));
                 true
             }
-            Ear::Prompt(prompt) => {
-                let sent = timeout(SENT, prompt.evaluate(arguments)).await;
+            Reader::Prompt(prompt) => {
+                let sent = timeout(SEND_TIMEOUT, prompt.evaluate(arguments)).await;
                 let Ok(Ok(seq)) = sent else { return false };
-                self.asked = UnattendedRequest(i64::try_from(seq).ok());
+                self.pending = PendingRequest(i64::try_from(seq).ok());
                 true
             }
-            Ear::Legacy(_) => false,
+            Reader::Legacy(_) => false,
         }
     }
 
-    /// Interrupts what the lost client has had evaluated; native code goes on. To be polled to its end.
+    /// Interrupts expressions of the lost client; native code continues. Not cancel safe.
     pub async fn interrupt(&mut self) {
         let arguments = pdb::interrupt();
-        match &mut self.line {
-            Ear::Splice(splice) => {
+        match &mut self.reader {
+            Reader::Splice(splice) => {
                 let request = request(OWN_SEQ, Command::Evaluate, arguments).to_string();
                 splice.insert_body(Side::Worker, request.as_bytes());
             }
-            Ear::Prompt(prompt) => drop(timeout(SENT, prompt.evaluate(arguments)).await),
-            Ear::Legacy(_) => {}
+            Reader::Prompt(prompt) => drop(timeout(SEND_TIMEOUT, prompt.evaluate(arguments)).await),
+            Reader::Legacy(_) => {}
         }
     }
 
-    /// The value of `expression`, [evaluated](Self::evaluate) now; `None`: there is none within `patience`. What else it says
-    /// meanwhile is kept.
+    /// The value of `expression`, [evaluated](Self::evaluate) now; `None`: there is none within `patience`. Other
+    /// messages meanwhile are stored.
     pub async fn value_of(
         &mut self,
         expression: &str,
@@ -298,7 +302,7 @@ impl Unattended {
         let answered = async {
             while value.is_none() || !self.is_whole() {
                 match self.next().await {
-                    UnattendedEvent::Value(told) => value = Some(told),
+                    UnattendedEvent::Value(result) => value = Some(result),
                     UnattendedEvent::Gone | UnattendedEvent::Closed | UnattendedEvent::Garbled => {
                         return;
                     }
@@ -307,40 +311,40 @@ impl Unattended {
                 }
             }
         };
-        // Late is as good as never.
+        // A timeout leaves no value.
         let _ = timeout(patience, answered).await;
         value
     }
 
-    /// No message is under way in either direction.
+    /// Whether no message is in transit in either direction.
     fn is_whole(&self) -> bool {
-        match &self.line {
-            Ear::Splice(splice) => splice.is_whole() && splice.drained(Side::Worker),
-            Ear::Prompt(prompt) => prompt.is_whole(),
-            Ear::Legacy(_) => true,
+        match &self.reader {
+            Reader::Splice(splice) => splice.is_whole() && splice.drained(Side::Worker),
+            Reader::Prompt(prompt) => prompt.is_whole(),
+            Reader::Legacy(_) => true,
         }
     }
 
-    /// The subprocesses that it has named, which wait for a client.
+    /// The announced subprocesses, which wait for a client.
     pub fn subprocesses(&self) -> impl Iterator<Item = u32> {
         self.kept.subprocesses()
     }
 
-    /// The connection to debugpy, where it is that.
+    /// The connection to debugpy, if it is one.
     pub fn worker_mut(&mut self) -> Option<&mut Worker> {
-        match &mut self.line {
-            Ear::Splice(splice) => Some(splice.worker_mut()),
-            Ear::Prompt(prompt) => Some(prompt.stream_mut().get_mut()),
-            Ear::Legacy(_) => None,
+        match &mut self.reader {
+            Reader::Splice(splice) => Some(splice.worker_mut()),
+            Reader::Prompt(prompt) => Some(prompt.stream_mut().get_mut()),
+            Reader::Legacy(_) => None,
         }
     }
 
-    /// It is kept by `keep` when this process is lost, for another person where `tenant` names one. Cancel safe.
+    /// Sets the terms for keeping it when this process is lost, and the new holder if `tenant` is given. Cancel safe.
     pub async fn keep_by(&mut self, tenant: Option<Value>, keep: &ParkTerms) {
-        let worker = match &mut self.line {
-            Ear::Splice(splice) => splice.beside(),
-            Ear::Prompt(prompt) => prompt.stream_mut().get_mut(),
-            Ear::Legacy(entered) => {
+        let worker = match &mut self.reader {
+            Reader::Splice(splice) => splice.beside(),
+            Reader::Prompt(prompt) => prompt.stream_mut().get_mut(),
+            Reader::Legacy(entered) => {
                 if let Some(tenant) = tenant {
                     entered.held_by(tenant);
                 }
@@ -353,35 +357,35 @@ impl Unattended {
         Box::pin(worker.keep_by(keep)).await;
     }
 
-    /// Loses this end where the debugger is kept then, and says whether it is.
+    /// Loses this end if the debugger is kept then; returns whether it is.
     pub fn abandon(&mut self) -> bool {
-        match &mut self.line {
-            Ear::Legacy(entered) => entered.abandon(),
+        match &mut self.reader {
+            Reader::Legacy(entered) => entered.abandon(),
             _ => self.worker_mut().is_some_and(Worker::abandon),
         }
     }
 
-    /// debugpy as it is, with what it has said since, for a client that takes its place; `None`: it is another debugger, or in the
-    /// middle of a message.
-    pub fn into_splice(self) -> Option<(KeptSplice, Kept)> {
+    /// Returns debugpy and its messages since, for a client that replaces the lost one; `None`: it is another
+    /// debugger, or in the middle of a message.
+    pub fn into_splice(self) -> Option<(KeptSplice, StoredMessages)> {
         let is_whole = self.is_whole();
-        match self.line {
-            Ear::Splice(splice) if is_whole => Some((*splice, self.kept)),
+        match self.reader {
+            Reader::Splice(splice) if is_whole => Some((*splice, self.kept)),
             _ => None,
         }
     }
 
-    /// For the one who goes on with it: the connection, and what it has said since. Nothing is in between, as was
-    /// [looked at](Self::is_ready).
-    pub fn into_line(self) -> (IdleConnection, Kept) {
-        let line = match self.line {
-            Ear::Splice(mut splice) => {
+    /// Returns the connection and the messages since, for its next user. Nothing may be in transit, as
+    /// [`is_ready`](Self::is_ready) tells.
+    pub fn into_idle(self) -> (IdleConnection, StoredMessages) {
+        let connection = match self.reader {
+            Reader::Splice(mut splice) => {
                 IdleConnection::Worker(Box::new(splice.worker_mut().moved()))
             }
-            Ear::Prompt(prompt) => IdleConnection::Prompt(prompt),
-            Ear::Legacy(entered) => IdleConnection::Legacy(entered),
+            Reader::Prompt(prompt) => IdleConnection::Prompt(prompt),
+            Reader::Legacy(entered) => IdleConnection::Legacy(entered),
         };
-        (line, self.kept)
+        (connection, self.kept)
     }
 }
 
@@ -391,20 +395,20 @@ impl fmt::Debug for Unattended {
     }
 }
 
-/// Of a worker's messages those that its keeper has to see, of at most `max_captured` bytes.
+/// Captures the worker's messages that its owner has to see, of at most `max_captured` bytes.
 pub fn rules(max_captured: usize) -> Rules {
     Rules {
         depth: Depth::Deciding,
-        captures: kept::matters,
+        captures: stored_messages::matters,
         max_captured,
         max_passed: usize::MAX / 2,
     }
 }
 
-/// A worker that is kept without a client.
+/// A worker without a client.
 pub type KeptSplice = Splice<NullPeer, Worker>;
 
-/// Keeps `worker` without a client; `from_worker` was read from it already. What is under way is taken from `account`.
+/// Holds `worker` without a client; `from_worker` was read from it already. Bytes in transit are charged to `account`.
 pub fn keeping(
     account: Account,
     worker: Worker,
@@ -415,8 +419,8 @@ pub fn keeping(
     Splice::new(account, NullPeer, Vec::new(), up, worker, from_worker, down)
 }
 
-/// Every answer to the lost client is here and thrown away, so that none of them comes to the next one, who counts its requests
-/// from 1 as that one did.
+/// Whether every response to the lost client has arrived and been dropped, so that none reaches the next one, which
+/// counts its requests from 1 as well.
 fn is_ready(splice: &KeptSplice) -> bool {
     splice.worker().is_quiet()
         && splice.drained(Side::Worker)

@@ -1,6 +1,7 @@
-//! The one park of relays and agents: a debugger that waits without a client until one resumes it, or its time is over.
+//! The park of relays and agents alike: a debugger that waits without a client until one resumes it, or its time is
+//! over.
 //!
-//! Whose it is, who may have it, and what else ends it is for its owner to say, who asks for what comes [`next`](Waiting::next).
+//! Its owner decides about permissions and other reasons to end it, and polls the events with [`next`](Waiting::next).
 
 use std::time::Duration;
 
@@ -8,103 +9,109 @@ use tokio::time::{Instant, sleep_until};
 
 use super::unattended::{Taker, Unattended, UnattendedEvent};
 
-/// How long the debugger may still work on what the lost client has asked, when another one wants to go on.
-const BUSY: Duration = Duration::from_secs(5);
+/// How long the debugger may be busy with a request of the lost client when another client wants to resume it.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long an expression of the lost client may go on before it is interrupted: no client waits for its answer.
+/// How long an expression of the lost client may run before it is interrupted: no client waits for its result.
 const INTERRUPT_AFTER: Duration = Duration::from_secs(10);
 
-/// How often it is looked at meanwhile.
-const LOOK: Duration = Duration::from_millis(20);
+/// Poll interval meanwhile.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// See the module; `W` answers the one who wants to go on with it. Dropped, the debugger is left in order.
+/// A parked debugger; `W` is the channel to the client that wants to resume it. Dropping it detaches in order.
 #[derive(Debug)]
 pub struct Waiting<W> {
-    /// What waits.
+    /// The parked debugger.
     pub debugger: Unattended,
-    /// When its time is over.
+    /// End of its time.
     pub until: Instant,
-    wanted: Option<WaitRequest<W>>,
-    /// When an expression that goes on is interrupted.
+    request: Option<WaitRequest<W>>,
+    /// When a running expression is interrupted.
     interrupt_at: Option<Instant>,
 }
 
-/// Who wants to go on with it, by what, and for how long that one waits.
+/// A client that wants to resume it, its kind, and its deadline.
 #[derive(Debug)]
 struct WaitRequest<W> {
-    who: W,
+    client: W,
     taker: Taker,
     until: Instant,
 }
 
-/// What has come of it.
+/// The result of waiting.
 pub enum AfterWaiting<W> {
-    /// The debugger has said something.
-    Heard(UnattendedEvent),
-    /// This one can go on with it now.
+    /// The debugger has sent something.
+    Event(UnattendedEvent),
+    /// This client can resume it now.
     Ready(W),
-    /// This one is refused: the debugger is at work still.
+    /// This client is refused: the debugger is still busy.
     Busy(W),
-    /// An expression of the lost client still goes on: it is to be [interrupted](Unattended::interrupt).
+    /// An expression of the lost client still runs: the owner has to [interrupt](Unattended::interrupt) it.
     Evaluates,
     /// Its time is over.
     Expired,
 }
 
 impl<W> Waiting<W> {
-    /// `debugger`, until then.
+    /// Parks `debugger` until then.
     pub fn new(debugger: Unattended, until: Instant) -> Self {
         Self {
             debugger,
             until,
-            wanted: None,
+            request: None,
             interrupt_at: Some(Instant::now() + INTERRUPT_AFTER),
         }
     }
 
-    /// `who` wants to go on with it by `taker`.
+    /// Registers `client`, which wants to resume it as `taker`.
     ///
     /// # Errors
-    /// The same, where another does at this moment.
-    pub fn want(&mut self, taker: Taker, who: W) -> Result<(), W> {
-        if self.wanted.is_some() {
-            return Err(who);
+    /// `client`, if another client is registered.
+    pub fn register(&mut self, taker: Taker, client: W) -> Result<(), W> {
+        if self.request.is_some() {
+            return Err(client);
         }
-        let until = Instant::now() + BUSY;
+        let until = Instant::now() + BUSY_TIMEOUT;
         self.interrupt_at = self.interrupt_at.map(|_| Instant::now());
-        self.wanted = Some(WaitRequest { who, taker, until });
+        self.request = Some(WaitRequest {
+            client,
+            taker,
+            until,
+        });
         Ok(())
     }
 
-    /// What comes of it next. Cancel safe.
+    /// Waits for the next result. Cancel safe.
     pub async fn next(&mut self) -> AfterWaiting<W> {
         loop {
-            match self.wanted.take() {
+            match self.request.take() {
                 Some(ready) if self.debugger.is_ready(ready.taker) => {
-                    return AfterWaiting::Ready(ready.who);
+                    return AfterWaiting::Ready(ready.client);
                 }
-                Some(late) if late.until <= Instant::now() => return AfterWaiting::Busy(late.who),
-                waiting => self.wanted = waiting,
+                Some(late) if late.until <= Instant::now() => {
+                    return AfterWaiting::Busy(late.client);
+                }
+                waiting => self.request = waiting,
             }
             let evaluates = self.debugger.evaluates();
             if !evaluates {
                 self.interrupt_at = None;
             }
-            let look = Instant::now() + LOOK;
-            let interrupt_at = self.interrupt_at.unwrap_or(look);
+            let poll_at = Instant::now() + POLL_INTERVAL;
+            let interrupt_at = self.interrupt_at.unwrap_or(poll_at);
             tokio::select! {
                 biased;
                 () = sleep_until(self.until) => return AfterWaiting::Expired,
-                heard = self.debugger.next() => return AfterWaiting::Heard(heard),
+                event = self.debugger.next() => return AfterWaiting::Event(event),
                 () = sleep_until(interrupt_at), if self.interrupt_at.is_some() => {
                     self.interrupt_at = None;
                     return AfterWaiting::Evaluates;
                 }
-                () = sleep_until(look), if self.wanted.is_some() || evaluates => {}
+                () = sleep_until(poll_at), if self.request.is_some() || evaluates => {}
             }
-            // That it ends is an answer to the lost client, which is no event.
+            // The end of an expression is a response to the lost client, which is no event.
             if evaluates && !self.debugger.evaluates() {
-                return AfterWaiting::Heard(UnattendedEvent::Nothing);
+                return AfterWaiting::Event(UnattendedEvent::Nothing);
             }
         }
     }

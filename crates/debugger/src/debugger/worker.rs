@@ -1,10 +1,10 @@
-//! A connection to a worker's debugger that is led to its end in the right order, whatever becomes of its user.
+//! A connection to a worker's debugger that is always closed in order, however its user ends.
 //!
-//! debugpy's adapter does not survive a client that leaves at the wrong moment: one that closes while `attach` is at
-//! work, or that ends its stream right behind `disconnect`, takes the adapter with it, and the task (or the worker's next
-//! breakpoint) then waits for ever (debugpy 1.8.0 to 1.8.22, seen each time). So only [`goodbye`] closes this
-//! connection: dropping a [`Worker`], at any await of any task, hands it to a task of its own that says goodbye, and
-//! the breakpoint stays taken until that is done.
+//! debugpy's adapter does not survive a client that disconnects at the wrong moment. One that closes during `attach`,
+//! or that ends its stream right behind `disconnect`, takes the adapter with it. The task (or the worker's next
+//! breakpoint) then waits for ever (debugpy 1.8.0 to 1.8.22, seen each time). So only [`detach`] closes this
+//! connection: dropping a [`Worker`], at any await of any task, passes it to a task of its own that runs the detach
+//! sequence. The breakpoint stays taken until that is done.
 
 use std::io;
 use std::pin::Pin;
@@ -17,34 +17,35 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
+use super::connection::DebuggerConnection;
 use super::kept::Stored;
-use super::line::DebuggerConnection;
 use super::progress::Attach;
 use super::protocol_tracker::ProtocolTracker;
-use super::{Direct, Stream, Tenant, goodbye};
+use super::{Direct, Stream, Tenant, detach};
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
 
-/// The stream to a worker's debugger. Whole messages only are to be written to it, each in one piece, or [passed](PeerStream::poll_pass).
+/// The stream to a worker's debugger. Messages must be written whole, each in one piece, or
+/// [passed](PeerStream::poll_pass).
 #[derive(Debug)]
 pub struct Worker {
     /// `None` once it has been left.
-    line: Option<DebuggerConnection>,
+    connection: Option<DebuggerConnection>,
 }
 
 impl Worker {
-    /// Over a connection that was just made for no session here, as an agent's are. To be called inside a runtime.
+    /// A new connection without a session here, such as an agent's. Requires a runtime.
     pub fn over(stream: TcpStream, tasks: TaskTracker) -> Self {
         Self::new(Stream::Direct(Direct::new(stream)), None, tasks)
     }
 
-    /// Over a connection that was just made, for `tenant`. To be called inside a runtime.
+    /// A new connection for `tenant`. Requires a runtime.
     pub fn new(stream: Stream, tenant: Option<Box<dyn Tenant>>, tasks: TaskTracker) -> Self {
         let stands = stream.kept().map(|_| Box::default());
         Self {
-            line: Some(DebuggerConnection {
+            connection: Some(DebuggerConnection {
                 stream,
-                ledger: ProtocolTracker::that_knows(stands),
+                ledger: ProtocolTracker::with_stored(stands),
                 unsent: Vec::new(),
                 part: Vec::new(),
                 configured: None,
@@ -57,129 +58,131 @@ impl Worker {
         }
     }
 
-    /// The same of a debugger that an agent has kept: it is attached and configured.
+    /// A connection to a debugger that an agent has kept: it is attached and configured.
     pub fn resumed(stream: Stream, tenant: Option<Box<dyn Tenant>>, tasks: TaskTracker) -> Self {
         let mut worker = Self::new(stream, tenant, tasks);
-        if let Some(line) = &mut worker.line {
-            line.ledger = ProtocolTracker::resumed();
-            // For the tenant.
-            line.sent(&[]);
+        if let Some(connection) = &mut worker.connection {
+            connection.ledger = ProtocolTracker::resumed();
+            // Notifies the tenant.
+            connection.sent(&[]);
         }
         worker
     }
 
-    /// The same connection, which this one has no more.
+    /// Moves the connection out of this value.
     pub fn moved(&mut self) -> Self {
         Self {
-            line: self.line.take(),
+            connection: self.connection.take(),
         }
     }
 
-    /// There is who keeps the debugger when this end is lost, once that is told [by what](Self::keep_by).
+    /// Whether a keeper can hold the debugger when this end is lost, once it has [the terms](Self::keep_by).
     pub fn has_keeper(&self) -> bool {
-        self.line
+        self.connection
             .as_ref()
-            .is_some_and(|line| line.stream.has_keeper())
+            .is_some_and(|connection| connection.stream.has_keeper())
     }
 
-    /// Another session has it, as `tenant` says: for the keeper of the connection beyond this process.
+    /// Records that another session has it, described by `tenant`, for the keeper of the connection.
     pub fn held_by(&mut self, tenant: Value) {
-        let line = self.line.as_mut();
-        if let Some(kept) = line.and_then(|line| line.stream.kept_mut()) {
+        let connection = self.connection.as_mut();
+        if let Some(kept) = connection.and_then(|connection| connection.stream.kept_mut()) {
             kept.held_by(tenant);
         }
     }
 
-    /// Has the debugger kept by `keep` when this end is lost: by an agent, where one is in between that can, or by the keeper of
-    /// the connection beyond this process. The last word of this counts. Cancel safe.
+    /// Sets the terms for keeping the debugger when this end is lost: with an agent in between that supports it, or
+    /// with the keeper of the connection. The last terms count. Cancel safe.
     pub async fn keep_by(&mut self, keep: &ParkTerms) {
-        if let Some(line) = &mut self.line {
-            line.kept = line.stream.keep_by(keep).await;
+        if let Some(connection) = &mut self.connection {
+            connection.kept = connection.stream.keep_by(keep).await;
         }
     }
 
-    /// The debugger is kept when this end is lost on purpose: by an agent, or the keeper of the connection.
+    /// Whether the debugger is kept when this end is lost on purpose, by an agent or the keeper of the connection.
     pub fn is_kept(&self) -> bool {
-        let beyond = |line: &DebuggerConnection| line.stream.outlives_the_end();
-        let kept =
-            |line: &DebuggerConnection| line.kept || beyond(line) && line.ledger.between_messages();
-        self.stays() && self.line.as_ref().is_some_and(kept)
-    }
-
-    /// An agent keeps the debugger, where this end may be lost by now.
-    pub fn was_kept(&self) -> bool {
-        let kept = |line: &DebuggerConnection| {
-            let ledger = &line.ledger;
-            line.kept && ledger.progress.configured && !ledger.progress.disconnect
+        let beyond = |connection: &DebuggerConnection| connection.stream.outlives_the_end();
+        let kept = |connection: &DebuggerConnection| {
+            connection.kept || beyond(connection) && connection.ledger.between_messages()
         };
-        self.line.as_ref().is_some_and(kept)
+        self.stays() && self.connection.as_ref().is_some_and(kept)
     }
 
-    /// Loses this end where the debugger is kept then, and says whether it is.
+    /// Whether an agent keeps the debugger, although this end may be lost by now.
+    pub fn was_kept(&self) -> bool {
+        let kept = |connection: &DebuggerConnection| {
+            let ledger = &connection.ledger;
+            connection.kept && ledger.progress.configured && !ledger.progress.disconnect
+        };
+        self.connection.as_ref().is_some_and(kept)
+    }
+
+    /// Loses this end if the debugger is kept then; returns whether it is.
     pub fn abandon(&mut self) -> bool {
         let is_kept = self.is_kept();
-        if is_kept && let Some(line) = self.line.take() {
-            line.stream.leave();
+        if is_kept && let Some(connection) = self.connection.take() {
+            connection.stream.leave();
         }
         is_kept
     }
 
-    /// The debugger has taken the attach and waits to be configured, or has been: requests to it are answered.
+    /// Whether the debugger has accepted the attach, and waits to be configured or has been: it responds to requests.
     pub fn is_attached(&self) -> bool {
-        self.line
+        self.connection
             .as_ref()
-            .is_some_and(|line| line.ledger.progress.attach == Attach::Initialized)
+            .is_some_and(|connection| connection.ledger.progress.attach == Attach::Initialized)
     }
 
-    /// The debugger has answered the goodbye and everything else that it was asked.
+    /// Whether the debugger has answered `disconnect` and every other request.
     pub fn owes_nothing(&self) -> bool {
-        self.line
+        self.connection
             .as_ref()
-            .is_some_and(|line| line.ledger.owes_nothing())
+            .is_some_and(|connection| connection.ledger.owes_nothing())
     }
 
-    /// An expression that a client has asked for is not answered yet.
+    /// Whether an expression of a client is pending.
     pub fn evaluates(&self) -> bool {
-        self.line
+        self.connection
             .as_ref()
-            .is_some_and(|line| line.ledger.progress.evaluating > 0)
+            .is_some_and(|connection| connection.ledger.progress.evaluating > 0)
     }
 
-    /// The request `seq` of a client's is an expression that may not have been answered yet.
+    /// Whether the client's request `seq` is an expression that may be pending.
     pub fn evaluates_request(&self, seq: u64) -> bool {
-        let line = self.line.as_ref();
-        line.is_some_and(|line| line.ledger.evaluations.contains(&seq))
+        let connection = self.connection.as_ref();
+        connection.is_some_and(|connection| connection.ledger.evaluations.contains(&seq))
     }
 
-    /// The debugger has answered everything that it was asked.
+    /// Whether no request is pending.
     pub fn is_quiet(&self) -> bool {
-        self.line
+        self.connection
             .as_ref()
-            .is_some_and(|line| line.ledger.is_quiet())
+            .is_some_and(|connection| connection.ledger.is_quiet())
     }
 
-    /// The debugger is attached, configured and told of no goodbye, so that another client could go on with it.
+    /// Whether the debugger is attached and configured and was not sent `disconnect`, so that another client could
+    /// resume.
     pub fn stays(&self) -> bool {
-        self.line
+        self.connection
             .as_ref()
-            .is_some_and(|line| line.ledger.stays() && line.held.is_empty())
+            .is_some_and(|connection| connection.ledger.stays() && connection.held.is_empty())
     }
 
-    /// The debugger was told of path mappings, which it keeps when it is left.
+    /// Whether the debugger has path mappings, which it keeps after a detach.
     pub fn has_mappings(&self) -> bool {
-        self.line
+        self.connection
             .as_ref()
-            .is_some_and(|line| line.ledger.progress.mapped)
+            .is_some_and(|connection| connection.ledger.progress.mapped)
     }
 
-    /// The debugger is told of path mappings from here on, otherwise than by an `attach`.
+    /// Records path mappings that are set other than by an `attach`.
     pub fn maps(&mut self) {
-        if let Some(line) = &mut self.line {
-            line.ledger.progress.mapped = true;
+        if let Some(connection) = &mut self.connection {
+            connection.ledger.progress.mapped = true;
         }
     }
 
-    /// Over a connection that another process has had, of which that has written `stored` down.
+    /// Restores a connection of another process from its `stored` state.
     pub fn restored(
         stream: Stream,
         stored: &Stored,
@@ -187,30 +190,30 @@ impl Worker {
         tasks: TaskTracker,
     ) -> Self {
         let mut worker = Self::new(stream, tenant, tasks);
-        if let Some(line) = &mut worker.line {
-            line.ledger = ProtocolTracker::restored(stored);
-            // For the tenant.
-            line.sent(&[]);
+        if let Some(connection) = &mut worker.connection {
+            connection.ledger = ProtocolTracker::restored(stored);
+            // Notifies the tenant.
+            connection.sent(&[]);
         }
         worker
     }
 
-    pub(super) fn line_mut(&mut self) -> Option<&mut DebuggerConnection> {
-        self.line.as_mut()
+    pub(super) fn connection_mut(&mut self) -> Option<&mut DebuggerConnection> {
+        self.connection.as_mut()
     }
 
-    /// Says goodbye from now on, in a task of its own. What is read afterwards is the end of the stream; what is written,
-    /// nothing.
+    /// Starts the detach sequence, in a task of its own. Reads return the end of the stream from now on; writes are
+    /// discarded.
     pub fn leave(&mut self) {
-        if let Some(mut line) = self.line.take() {
-            if line.ledger.progress.attach == Attach::No
-                && let Some(tenant) = &mut line.tenant
+        if let Some(mut connection) = self.connection.take() {
+            if connection.ledger.progress.attach == Attach::No
+                && let Some(tenant) = &mut connection.tenant
             {
-                // The debugger has nothing to do with its client yet: another client may come.
+                // The debugger is not busy with its client yet: another client may come.
                 tenant.give_back();
             }
-            let (tasks, runtime) = (line.tasks.clone(), line.runtime.clone());
-            tasks.spawn_on(goodbye::say(line).in_current_span(), &runtime);
+            let (tasks, runtime) = (connection.tasks.clone(), connection.runtime.clone());
+            tasks.spawn_on(detach::run(connection).in_current_span(), &runtime);
         }
     }
 }
@@ -227,92 +230,101 @@ impl AsyncRead for Worker {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Some(line) = &mut self.line else {
+        let Some(connection) = &mut self.connection else {
             return Poll::Ready(Ok(()));
         };
-        // What was held may wait to be written; its failure is read as well.
-        let _ = line.poll_unsent(cx);
+        // Held bytes may wait to be written; reading reports a failure as well.
+        let _ = connection.poll_unsent(cx);
         let before = buf.filled().len();
-        let read = ready!(Pin::new(&mut line.stream).poll_read(cx, buf));
-        line.received(&buf.filled()[before..]);
-        if line.ledger.progress.evaluating == 0 && !line.held.is_empty() {
-            line.say_held();
-            let _ = line.poll_unsent(cx);
+        let read = ready!(Pin::new(&mut connection.stream).poll_read(cx, buf));
+        connection.received(&buf.filled()[before..]);
+        if connection.ledger.progress.evaluating == 0 && !connection.held.is_empty() {
+            connection.send_held();
+            let _ = connection.poll_unsent(cx);
         }
         Poll::Ready(read)
     }
 }
 
-/// It can be read past; what is written is always followed.
+/// It can be read directly; writes are always tracked.
 impl PeerStream for Worker {
     fn source(&self) -> Option<&TcpStream> {
-        let waits = |line: &&DebuggerConnection| !line.unsent.is_empty() || !line.held.is_empty();
-        let line = self.line.as_ref().filter(|line| !waits(line))?;
-        line.stream.socket()
+        let waits = |connection: &&DebuggerConnection| {
+            !connection.unsent.is_empty() || !connection.held.is_empty()
+        };
+        let connection = self
+            .connection
+            .as_ref()
+            .filter(|connection| !waits(connection))?;
+        connection.stream.socket()
     }
 
-    /// Takes no more than can be written, unlike [`poll_write`](AsyncWrite::poll_write): what is left of a bulk transfer is
-    /// not copied.
+    /// Accepts no more than can be written, unlike [`poll_write`](AsyncWrite::poll_write), so that the rest of a bulk
+    /// transfer is not copied.
     fn poll_pass(&mut self, cx: &mut Context<'_>, messages: &[u8]) -> Poll<io::Result<usize>> {
-        let Some(line) = &mut self.line else {
+        let Some(connection) = &mut self.connection else {
             return Poll::Ready(Ok(messages.len()));
         };
-        ready!(line.poll_unsent(cx))?;
+        ready!(connection.poll_unsent(cx))?;
         let all = messages.len();
-        let now = match line.ledger.under_way(messages) {
-            0 if line.held.is_empty() && line.ledger.up_to_goodbye(messages) == (all, all) => all,
+        let now = match connection.ledger.under_way(messages) {
+            0 if connection.held.is_empty()
+                && connection.ledger.up_to_disconnect(messages) == (all, all) =>
+            {
+                all
+            }
             0 => return Pin::new(self).poll_write(cx, messages),
             rest => rest,
         };
-        line.sends(&messages[..now]);
-        let written = ready!(Pin::new(&mut line.stream).poll_write(cx, &messages[..now]))?;
-        line.sent(&messages[..written]);
+        connection.sends(&messages[..now]);
+        let written = ready!(Pin::new(&mut connection.stream).poll_write(cx, &messages[..now]))?;
+        connection.sent(&messages[..written]);
         Poll::Ready(Ok(written))
     }
 
     fn complete(&mut self, rest: &[u8]) {
-        if let Some(line) = &mut self.line {
-            let rest = &rest[..line.ledger.under_way(rest)];
-            line.unsent.extend_from_slice(rest);
-            line.sent(rest);
+        if let Some(connection) = &mut self.connection {
+            let rest = &rest[..connection.ledger.under_way(rest)];
+            connection.unsent.extend_from_slice(rest);
+            connection.sent(rest);
         }
     }
 }
 
 impl AsyncWrite for Worker {
-    /// Takes all of `buf` as soon as it takes any: what cannot be written now is kept, and written before anything else, so
-    /// that no message is cut in two by its sender's end. A goodbye waits until every evaluation is answered, and is the
-    /// last word: what comes behind it is dropped.
+    /// Accepts all of `buf` or nothing. Bytes that cannot be written now are stored, and written before anything else,
+    /// so that no message is cut in two by its sender's end. A `disconnect` waits until no evaluation is pending, and
+    /// is the last message: bytes behind it are dropped.
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let Some(line) = &mut self.line else {
+        let Some(connection) = &mut self.connection else {
             return Poll::Ready(Ok(buf.len()));
         };
-        ready!(line.poll_unsent(cx))?;
-        let (now, all) = match line.held.is_empty() {
-            true => line.ledger.up_to_goodbye(buf),
+        ready!(connection.poll_unsent(cx))?;
+        let (now, all) = match connection.held.is_empty() {
+            true => connection.ledger.up_to_disconnect(buf),
             false => (0, 0),
         };
         let (now, held) = buf[..all].split_at(now);
         if !now.is_empty() {
-            line.sends(now);
-            let written = ready!(Pin::new(&mut line.stream).poll_write(cx, now))?;
-            line.unsent.extend_from_slice(&now[written..]);
-            line.sent(now);
+            connection.sends(now);
+            let written = ready!(Pin::new(&mut connection.stream).poll_write(cx, now))?;
+            connection.unsent.extend_from_slice(&now[written..]);
+            connection.sent(now);
         }
-        line.held.extend_from_slice(held);
+        connection.held.extend_from_slice(held);
         Poll::Ready(Ok(buf.len()))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(line) = &mut self.line else {
+        let Some(connection) = &mut self.connection else {
             return Poll::Ready(Ok(()));
         };
-        ready!(line.poll_unsent(cx))?;
-        Pin::new(&mut line.stream).poll_flush(cx)
+        ready!(connection.poll_unsent(cx))?;
+        Pin::new(&mut connection.stream).poll_flush(cx)
     }
 
     /// Does nothing: a half-close would take the adapter with it. [`Self::leave`] ends the connection.

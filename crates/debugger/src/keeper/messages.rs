@@ -1,4 +1,4 @@
-//! What a relay and its keeper say to each other. Types that are not known are passed over: the other side may be newer.
+//! The protocol between a relay and its keeper. Unknown types are ignored: the other side may be newer.
 
 use std::os::fd::OwnedFd;
 
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use ray_relay_base::wire::tunnel::text::Hex;
 
-/// The version of what is said here.
+/// The version of this protocol.
 pub(super) const PROTOCOL: u32 = 1;
 
-/// Tells one kept connection from another.
+/// The id of a kept connection.
 pub(super) type KeepKey = Hex<16>;
 
 /// A connection and its record.
 pub(super) type KeptPair = (KeepKey, OwnedFd, OwnedFd);
 
-/// See the module.
+/// A message between a relay and its keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum KeeperMessage {
@@ -26,22 +26,22 @@ pub(super) enum KeeperMessage {
     },
     /// The descriptor is a connection to a debugger.
     Debugger {
-        /// Which.
+        /// Its id.
         key: KeepKey,
     },
-    /// The descriptor is the [record](super::record) of a connection that was said before.
+    /// The descriptor is the [record](super::record) of a connection that was announced before.
     Record {
-        /// Which.
+        /// Its id.
         key: KeepKey,
     },
-    /// The relay needs a connection no longer.
+    /// The relay no longer needs a connection.
     Remove {
-        /// Which.
+        /// Its id.
         key: KeepKey,
     },
-    /// The keeper has said everything that was unclaimed when the relay came.
+    /// The keeper has sent everything that was unclaimed when the relay connected.
     All,
-    /// Something that this version does not know.
+    /// A message that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
 }

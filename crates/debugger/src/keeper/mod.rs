@@ -1,12 +1,13 @@
-//! Connections to debuggers that outlive the relay: another process holds a duplicate of each, with a record of how far it is.
+//! Connections to debuggers that outlive the relay: another process holds a duplicate of each, with a record of its
+//! state.
 //!
-//! A debugger lets its task run on as soon as its client's connection closes, and a process that is killed closes all of
-//! its own. A connection of which another process has a duplicate stays open. [`Keeper`] gives duplicates away and
-//! takes them back when the relay starts again: from the service manager's descriptor store ([`systemd`]), or from a
-//! `ray-relay keeper` ([`process`], [`serve`]), which does nothing else. What is known of a connection is in its [`record`].
-//! A [`KeptSlot`] is one connection that is kept; its owner says when it is needed no longer.
+//! A debugger resumes its task when its client's connection closes, and a process that is killed closes all of its
+//! own. A connection of which another process has a duplicate stays open. [`Keeper`] hands duplicates over and
+//! receives them when the relay starts again: from the service manager's descriptor store ([`systemd`]), or from a
+//! `ray-relay keeper` ([`process`], [`serve`]), which does nothing else. The state of a connection is in its
+//! [`record`]. A [`KeptSlot`] is one kept connection; its owner decides when it is no longer needed.
 //!
-//! The keeper of a connection reads nothing of it and writes nothing to it.
+//! The keeper of a connection reads nothing from it and writes nothing to it.
 
 mod messages;
 mod process;
@@ -35,26 +36,26 @@ use self::systemd::ServiceManager;
 use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
 use ray_relay_base::wire::tunnel::text::Hex;
 
-/// How long a keeper may take a connection in before that is made without it.
-const GIVEN: Duration = Duration::from_secs(1);
+/// How long a keeper may take to store a new connection before the relay connects without it.
+const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why connections are not kept although they are to be. `Display` names the next step.
+/// The reason why connections are not kept although they are configured to be. `Display` names the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The path, or who is there, is not to be trusted.
+    /// The path, or the process there, is not to be trusted.
     #[error("listen.keeper {0}: {1}")]
     Path(String, String),
     /// No process listens at the path.
     #[error(
         "no keeper listens at listen.keeper {0}: start `ray-relay keeper {0}` first, as a service or container of its own"
     )]
-    Nobody(String),
+    NotListening(String),
     /// A process listens, and is not a keeper.
     #[error("what listens at listen.keeper {0} does not answer as a keeper does: {1}")]
     Silent(String, String),
 }
 
-/// Who keeps connections. One for the process.
+/// The keeper of connections. One for the process.
 #[derive(Debug)]
 pub struct Keeper(Store);
 
@@ -64,37 +65,37 @@ enum Store {
     Process(KeeperProcess),
 }
 
-/// A connection that another process has left, and what is known of it.
+/// A connection that another process has left, and its record.
 #[derive(Debug)]
-pub struct LeftConnection {
+pub struct UnclaimedConnection {
     /// The connection.
     pub connection: OwnedFd,
     /// Its record, as its last owner wrote it.
     pub record: Vec<u8>,
-    /// Under which it is kept on.
+    /// The slot under which it stays kept.
     pub slot: KeptSlot,
 }
 
-/// One connection that is kept, until this is dropped.
+/// One kept connection, until this is dropped.
 pub struct KeptSlot {
     keeper: Arc<Keeper>,
     key: KeepKey,
     record: Record,
     /// Resolves when the keeper has it; `None`: it has.
-    given: Option<oneshot::Receiver<()>>,
+    stored: Option<oneshot::Receiver<()>>,
     is_left: bool,
 }
 
 impl Keeper {
-    /// The keeper at `path`; without one the service manager, where that has a place for descriptors; `None`: no process keeps
-    /// anything. With what another process has left there.
+    /// Opens the keeper at `path`, or without one the service manager, if that has a descriptor store; `None`: nothing
+    /// keeps connections. Returns the connections that another process has left there, too.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn open(
         path: Option<&Path>,
         passed: &mut PassedDescriptors,
-    ) -> Result<Option<(Arc<Self>, Vec<LeftConnection>)>, Error> {
+    ) -> Result<Option<(Arc<Self>, Vec<UnclaimedConnection>)>, Error> {
         let (store, kept) = match path {
             Some(path) => {
                 let (process, kept) = KeeperProcess::dial(path).await?;
@@ -106,33 +107,33 @@ impl Keeper {
             },
         };
         let keeper = Arc::new(Self(store));
-        let left = kept.into_iter();
-        let left = left.filter_map(|kept| LeftConnection::new(&keeper, kept).ok());
-        let left = left.collect();
-        Ok(Some((keeper, left)))
+        let unclaimed = kept.into_iter();
+        let unclaimed = unclaimed.filter_map(|kept| UnclaimedConnection::new(&keeper, kept).ok());
+        let unclaimed = unclaimed.collect();
+        Ok(Some((keeper, unclaimed)))
     }
 
-    /// Whether the service manager has a place for descriptors.
+    /// Whether the service manager has a descriptor store.
     pub fn is_offered() -> bool {
         systemd::places().is_some()
     }
 
-    /// Speaks with the keeper; `leave` gets what another process leaves from now on.
-    pub async fn run(self: Arc<Self>, leave: mpsc::Sender<LeftConnection>) {
+    /// Runs the link with the keeper; `leave` receives connections that another process leaves from now on.
+    pub async fn run(self: Arc<Self>, leave: mpsc::Sender<UnclaimedConnection>) {
         match &self.0 {
             Store::ServiceManager(_) => std::future::pending().await,
             Store::Process(process) => process.run(&self, leave).await,
         }
     }
 
-    /// Has `connection` kept from now on. The record says nothing yet.
+    /// Keeps `connection` from now on, with an empty record.
     ///
     /// # Errors
-    /// It cannot be kept: there are too many, or the keeper is away.
+    /// It cannot be kept: there are too many, or the keeper is gone.
     pub fn keep(self: &Arc<Self>, connection: BorrowedFd<'_>) -> io::Result<KeptSlot> {
         let record = Record::new()?;
         let key = Hex(rand::random());
-        let given = match &self.0 {
+        let stored = match &self.0 {
             Store::ServiceManager(manager) => {
                 manager.keep(&key, connection, record.as_fd())?;
                 None
@@ -143,7 +144,7 @@ impl Keeper {
             keeper: Arc::clone(self),
             key,
             record,
-            given,
+            stored,
             is_left: false,
         })
     }
@@ -156,12 +157,12 @@ impl Keeper {
     }
 }
 
-impl LeftConnection {
+impl UnclaimedConnection {
     fn new(keeper: &Arc<Keeper>, (key, connection, record): KeptPair) -> io::Result<Self> {
         let (record, bytes) = match Record::read(record) {
             Ok(read) => read,
             Err(why) => {
-                // It is not known what it is a connection to.
+                // Its purpose is unknown.
                 keeper.remove(&key);
                 return Err(why);
             }
@@ -173,7 +174,7 @@ impl LeftConnection {
                 keeper: Arc::clone(keeper),
                 key,
                 record,
-                given: None,
+                stored: None,
                 is_left: false,
             },
         })
@@ -181,25 +182,25 @@ impl LeftConnection {
 }
 
 impl KeptSlot {
-    /// Has the record say `bytes`.
+    /// Writes `bytes` into the record.
     ///
     /// # Errors
-    /// They are too many: the connection is not worth keeping.
+    /// There are too many: the connection is not worth keeping.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.record.write(bytes)
     }
 
-    /// Waits until it is kept whatever becomes of this process, for a second at most. Cancel safe.
-    pub async fn given(&mut self) {
-        if let Some(given) = &mut self.given {
-            // A keeper that is gone keeps nothing, and says so itself.
-            _ = timeout(GIVEN, given).await;
-            self.given = None;
+    /// Waits until it is kept whatever happens to this process, for a second at most. Cancel safe.
+    pub async fn stored(&mut self) {
+        if let Some(stored) = &mut self.stored {
+            // A keeper that is gone keeps nothing, and reports that itself.
+            _ = timeout(STORE_TIMEOUT, stored).await;
+            self.stored = None;
         }
     }
 
-    /// Whether it is kept beyond an end of this process that is meant: a service manager closes what it has when the service
-    /// is stopped, and does not say whether it is to be started again.
+    /// Whether it is kept when this process ends on purpose. A service manager closes its descriptors when the service
+    /// is stopped, and does not tell whether it will be started again.
     pub(crate) fn outlives_the_end(&self) -> bool {
         match &self.keeper.0 {
             Store::ServiceManager(_) => false,

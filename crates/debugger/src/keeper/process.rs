@@ -14,59 +14,59 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::messages::{KeepKey, KeeperMessage, KeptPair, PROTOCOL};
-use super::{Error, Keeper, LeftConnection};
+use super::{Error, Keeper, UnclaimedConnection};
 use ray_relay_base::wire::backoff::Backoff;
 use ray_relay_base::wire::descriptors::{MessageReader, MessageWriter, channel};
 use ray_relay_base::wire::own_socket;
 
-/// How long the keeper may take to say what it has.
-const HELLO: Duration = Duration::from_secs(5);
+/// Timeout for the keeper to send what it has.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a keeper that is not there yet is waited for.
-const COMES: Duration = Duration::from_secs(10);
+/// How long to wait for a keeper that is not listening yet.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Messages that wait to be written.
-const OUTBOX: usize = 1024;
+/// Messages waiting to be written.
+const MAX_UNSENT_MESSAGES: usize = 1024;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// What is to be written.
+/// A message to write.
 #[derive(Debug)]
 struct KeeperRequest {
     message: KeeperMessage,
     descriptor: Option<OwnedFd>,
-    /// For who waits until it is.
+    /// Notified when it is written.
     written: Option<oneshot::Sender<()>>,
 }
 
-/// See the module.
+/// The relay's end of the link with a `ray-relay keeper`.
 #[derive(Debug)]
 pub(super) struct KeeperProcess {
     path: PathBuf,
     outbox: mpsc::Sender<KeeperRequest>,
-    /// Its other end, and the first link.
+    /// The receiver of the outbox, and the first link.
     begins: Mutex<Option<(mpsc::Receiver<KeeperRequest>, KeeperLink)>>,
     is_there: AtomicBool,
 }
 
-/// A link with a keeper that has said what it has.
+/// A link with a keeper that has sent what it has.
 #[derive(Debug)]
 struct KeeperLink {
     incoming: KeptPairs,
     writer: MessageWriter,
 }
 
-/// What the keeper gives back.
+/// The connections that the keeper returns.
 #[derive(Debug)]
 struct KeptPairs {
     reader: MessageReader<KeeperMessage>,
-    /// Connections whose records have not come.
+    /// Connections whose records have not arrived.
     connections: HashMap<KeepKey, OwnedFd>,
 }
 
 impl KeptPairs {
-    /// The next unclaimed connection; `None`: that was all. Cancel safe.
+    /// Waits for the next unclaimed connection; `None`: that was all. Cancel safe.
     async fn next(&mut self) -> io::Result<Option<KeptPair>> {
         loop {
             match self.reader.read().await? {
@@ -86,15 +86,15 @@ impl KeptPairs {
 }
 
 impl KeeperProcess {
-    /// The one at `path`, and what it has that no relay needs.
+    /// Connects to the keeper at `path`, and returns its unclaimed connections, too.
     pub(super) async fn dial(path: &Path) -> Result<(Self, Vec<KeptPair>), Error> {
-        let until = Instant::now() + COMES;
+        let until = Instant::now() + START_TIMEOUT;
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         let mut is_said = false;
         let (link, kept) = loop {
             match dial(path).await {
-                // Both may be started at the same moment.
-                Err(Error::Nobody(_)) if Instant::now() < until => {
+                // Both may be starting at the same moment.
+                Err(Error::NotListening(_)) if Instant::now() < until => {
                     if !std::mem::replace(&mut is_said, true) {
                         info!(path = %path.display(), "waiting for the keeper: none listens yet");
                     }
@@ -103,7 +103,7 @@ impl KeeperProcess {
                 dialled => break dialled?,
             }
         };
-        let (outbox, to_write) = mpsc::channel(OUTBOX);
+        let (outbox, to_write) = mpsc::channel(MAX_UNSENT_MESSAGES);
         let process = Self {
             path: path.to_owned(),
             outbox,
@@ -126,12 +126,12 @@ impl KeeperProcess {
         if !self.is_there() {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        let (written, given) = oneshot::channel();
-        let said = [
+        let (written, stored) = oneshot::channel();
+        let messages = [
             (KeeperMessage::Debugger { key: *key }, connection, None),
             (KeeperMessage::Record { key: *key }, record, Some(written)),
         ];
-        for (message, descriptor, written) in said {
+        for (message, descriptor, written) in messages {
             let request = KeeperRequest {
                 message,
                 descriptor: Some(descriptor.try_clone_to_owned()?),
@@ -140,11 +140,11 @@ impl KeeperProcess {
             let full = |_| io::Error::from(io::ErrorKind::WouldBlock);
             self.outbox.try_send(request).map_err(full)?;
         }
-        Ok(given)
+        Ok(stored)
     }
 
     pub(super) fn remove(&self, key: &KeepKey) {
-        // Where there is no room, the next relay finds a connection that is over.
+        // If there is no space, the next relay finds a connection that is over.
         _ = self.outbox.try_send(KeeperRequest {
             message: KeeperMessage::Remove { key: *key },
             descriptor: None,
@@ -152,8 +152,8 @@ impl KeeperProcess {
         });
     }
 
-    /// Is linked with the keeper, and with the next one once that is gone.
-    pub(super) async fn run(&self, keeper: &Arc<Keeper>, leave: mpsc::Sender<LeftConnection>) {
+    /// Runs the link with the keeper, and reconnects whenever that is lost.
+    pub(super) async fn run(&self, keeper: &Arc<Keeper>, leave: mpsc::Sender<UnclaimedConnection>) {
         let Some((mut to_write, first)) = self.begins.lock().take() else {
             return std::future::pending().await;
         };
@@ -164,7 +164,7 @@ impl KeeperProcess {
                 let why = linked(keeper, link, &mut to_write, &leave).await;
                 self.is_there.store(false, Ordering::Relaxed);
                 warn!(path = %self.path.display(), %why, "the keeper is gone: sessions end if this process is killed; trying again until a keeper is back");
-                // It was about connections that are no longer kept.
+                // They concern connections that are no longer kept.
                 while to_write.try_recv().is_ok() {}
             }
             sleep(backoff.pause()).await;
@@ -173,8 +173,8 @@ impl KeeperProcess {
                 info!("a keeper is there again: sessions from now on outlive this process");
                 backoff.reset();
                 for kept in kept {
-                    let left = LeftConnection::new(keeper, kept);
-                    _ = left.map(|left| leave.try_send(left));
+                    let unclaimed = UnclaimedConnection::new(keeper, kept);
+                    _ = unclaimed.map(|unclaimed| leave.try_send(unclaimed));
                 }
                 link = Some(again);
             }
@@ -184,13 +184,13 @@ impl KeeperProcess {
 
 async fn dial(path: &Path) -> Result<(KeeperLink, Vec<KeptPair>), Error> {
     let named = || path.display().to_string();
-    // A keeper makes its folder.
+    // A keeper creates its folder.
     if path.parent().is_some_and(|folder| !folder.exists()) {
-        return Err(Error::Nobody(named()));
+        return Err(Error::NotListening(named()));
     }
     let dialled = own_socket::dial(path).await;
     let socket = dialled.map_err(|why| Error::Path(named(), why))?;
-    let socket = socket.ok_or_else(|| Error::Nobody(named()))?;
+    let socket = socket.ok_or_else(|| Error::NotListening(named()))?;
     let (mut reader, writer) = channel(socket);
     let hello = async {
         let own = KeeperMessage::Hello { protocol: PROTOCOL };
@@ -215,18 +215,18 @@ async fn dial(path: &Path) -> Result<(KeeperLink, Vec<KeptPair>), Error> {
         }
         Ok((incoming, all))
     };
-    let hello = timeout(HELLO, hello).await;
+    let hello = timeout(HELLO_TIMEOUT, hello).await;
     let hello = hello.unwrap_or(Err(io::ErrorKind::TimedOut.into()));
     let (incoming, kept) = hello.map_err(|why| Error::Silent(named(), why.to_string()))?;
     Ok((KeeperLink { incoming, writer }, kept))
 }
 
-/// Speaks with the keeper until it is gone, and gives the reason.
+/// Runs the link until it breaks, and returns the reason.
 async fn linked(
     keeper: &Arc<Keeper>,
     link: KeeperLink,
     to_write: &mut mpsc::Receiver<KeeperRequest>,
-    leave: &mpsc::Sender<LeftConnection>,
+    leave: &mpsc::Sender<UnclaimedConnection>,
 ) -> io::Error {
     let KeeperLink {
         mut incoming,
@@ -235,9 +235,10 @@ async fn linked(
     let read = async {
         loop {
             match incoming.next().await {
-                // Where there are too many, the slot that is dropped here ends it.
+                // If there are too many, the slot that is dropped here removes it.
                 Ok(Some(kept)) => {
-                    _ = LeftConnection::new(keeper, kept).map(|left| leave.try_send(left))
+                    _ = UnclaimedConnection::new(keeper, kept)
+                        .map(|unclaimed| leave.try_send(unclaimed))
                 }
                 Ok(None) => {}
                 Err(why) => return why,
@@ -246,12 +247,15 @@ async fn linked(
     };
     let write = async {
         while let Some(request) = to_write.recv().await {
-            let descriptor = request.descriptor.as_ref().map(|given| given.as_fd());
+            let descriptor = request
+                .descriptor
+                .as_ref()
+                .map(|descriptor| descriptor.as_fd());
             if let Err(why) = writer.write(&request.message, descriptor).await {
                 return why;
             }
             if let Some(written) = request.written {
-                // Who waited for it may be gone.
+                // The waiting task may be gone.
                 _ = written.send(());
             }
         }

@@ -1,7 +1,7 @@
-//! What is known of a kept connection, in memory that has no name and outlives the process that writes it.
+//! The record of a kept connection, in anonymous memory that outlives the process that writes it.
 //!
-//! A process can be killed in the middle of a write, so a record is written into the half that does not have the last one,
-//! with a number and a checksum before it: a reader takes the newest that is whole.
+//! A process can be killed in the middle of a write. So a record is written into the half without the last one,
+//! preceded by a number and a checksum: a reader uses the newest complete one.
 
 use std::fs::File;
 use std::io;
@@ -10,25 +10,25 @@ use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// Bytes of each half, its head included.
-const HALF: usize = 128 * 1024;
+/// Bytes of each half, its header included.
+const HALF_BYTES: usize = 128 * 1024;
 
 /// The number of the record, its length and its checksum.
-const HEAD: usize = 16;
+const HEADER_BYTES: usize = 16;
 
-/// See the module.
+/// The record of a kept connection.
 #[derive(Debug)]
 pub(super) struct Record {
     file: File,
-    /// The number of the last record that was written; 0: none was.
+    /// The number of the last record; 0: none.
     number: u64,
 }
 
 impl Record {
-    /// One that says nothing yet.
+    /// Creates an empty record.
     ///
     /// # Errors
-    /// Where the system gives no memory.
+    /// If the system has no memory.
     pub(super) fn new() -> io::Result<Self> {
         let file = memfd_create("ray-relay-kept", MemfdFlags::CLOEXEC)?;
         Ok(Self {
@@ -37,10 +37,10 @@ impl Record {
         })
     }
 
-    /// The one behind `descriptor`, and what it says.
+    /// Opens the record behind `descriptor`, and returns its content.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] where it is none, or nothing whole is in it.
+    /// [`io::ErrorKind::InvalidData`] if it is not a record, or has no complete content.
     pub(super) fn read(descriptor: OwnedFd) -> io::Result<(Self, Vec<u8>)> {
         let file = File::from(descriptor);
         let halves = (0..2).filter_map(|half| read_half(&file, half));
@@ -49,17 +49,17 @@ impl Record {
         Ok((Self { file, number }, bytes))
     }
 
-    /// Says `bytes` from now on.
+    /// Replaces the content by `bytes`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`]: they are too many, and what was said before stays.
+    /// [`io::ErrorKind::InvalidInput`]: there are too many, and the previous content stays.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if bytes.len() > HALF - HEAD {
+        if bytes.len() > HALF_BYTES - HEADER_BYTES {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let number = self.number + 1;
         let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let mut whole = Vec::with_capacity(HEAD + bytes.len());
+        let mut whole = Vec::with_capacity(HEADER_BYTES + bytes.len());
         whole.extend_from_slice(&number.to_be_bytes());
         whole.extend_from_slice(&length.to_be_bytes());
         whole.extend_from_slice(&checksum(number, bytes).to_be_bytes());
@@ -77,7 +77,7 @@ impl AsFd for Record {
 }
 
 fn offset(number: u64) -> u64 {
-    (number % 2) * HALF as u64
+    (number % 2) * HALF_BYTES as u64
 }
 
 fn checksum(number: u64, bytes: &[u8]) -> u32 {
@@ -88,16 +88,16 @@ fn checksum(number: u64, bytes: &[u8]) -> u32 {
 }
 
 fn read_half(file: &File, half: u64) -> Option<(u64, Vec<u8>)> {
-    let mut head = [0; HEAD];
+    let mut head = [0; HEADER_BYTES];
     file.read_exact_at(&mut head, offset(half)).ok()?;
     let number = u64::from_be_bytes(*head.first_chunk()?);
     let length = u32::from_be_bytes(*head[8..].first_chunk()?) as usize;
     let sum = u32::from_be_bytes(*head[12..].first_chunk()?);
-    if number == 0 || length > HALF - HEAD {
+    if number == 0 || length > HALF_BYTES - HEADER_BYTES {
         return None;
     }
     let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, offset(half) + HEAD as u64)
+    file.read_exact_at(&mut bytes, offset(half) + HEADER_BYTES as u64)
         .ok()?;
     (checksum(number, &bytes) == sum).then_some((number, bytes))
 }
@@ -122,7 +122,7 @@ mod tests {
             record.write(text.as_bytes()).unwrap();
             assert_eq!(said(&record).unwrap(), text.as_bytes());
         }
-        assert!(record.write(&vec![7; HALF]).is_err());
+        assert!(record.write(&vec![7; HALF_BYTES]).is_err());
         assert_eq!(said(&record).unwrap(), b"");
         let (mut taken, _) = Record::read(record.as_fd().try_clone_to_owned().unwrap()).unwrap();
         taken.write(b"by the next process").unwrap();
@@ -144,7 +144,7 @@ mod tests {
             let mut whole = Record::new().unwrap();
             whole.number = record.number;
             whole.write(&next).unwrap();
-            let mut bytes = vec![0; HEAD + next.len()];
+            let mut bytes = vec![0; HEADER_BYTES + next.len()];
             whole.file.read_exact_at(&mut bytes, offset(whole.number)).unwrap();
             let cut = cut.min(bytes.len());
             record.file.write_all_at(&bytes[..cut], offset(whole.number)).unwrap();

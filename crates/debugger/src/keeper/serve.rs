@@ -1,8 +1,8 @@
 //! `ray-relay keeper`: holds duplicates of relays' connections to debuggers, and does nothing else.
 //!
-//! What a relay gives is that relay's until it says that it needs it no longer, or is gone; then it is unclaimed, and
-//! the next relay that comes, or one that is there, gets it. Bounds: [`MAX_CONNECTIONS`] connections, [`RELAYS`] relays at
-//! a time, and [`UNCLAIMED_PERIOD`] for what no relay claims.
+//! A connection belongs to the relay that handed it over, until that relay removes it or is gone. Then it is
+//! unclaimed, and the next relay that connects, or one that is connected, gets it. Bounds: [`MAX_CONNECTIONS`]
+//! connections, [`MAX_RELAYS`] relays at a time, and [`UNCLAIMED_PERIOD`] for unclaimed connections.
 
 use std::collections::HashMap;
 use std::fs::DirBuilder;
@@ -26,28 +26,28 @@ use ray_relay_base::shutdown::Signals;
 use ray_relay_base::wire::descriptors::{MessageReader, MessageWriter, channel};
 use ray_relay_base::wire::own_socket::{self, OwnSocket};
 
-/// Connections that are kept at a time.
+/// Connections to keep at a time.
 pub const MAX_CONNECTIONS: usize = 4096;
 
-/// Relays that are linked at a time: one, and those that it has taken over from.
-const RELAYS: usize = 16;
+/// Linked relays at a time: one, and its predecessors.
+const MAX_RELAYS: usize = 16;
 
-/// How long a relay may take with its first word.
-const HELLO: Duration = Duration::from_secs(5);
+/// Timeout of a relay's first message.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long an unclaimed connection is kept: its task stays stopped for so long.
+/// How long an unclaimed connection is kept, and its task stays stopped.
 const UNCLAIMED_PERIOD: Duration = Duration::from_secs(24 * 3600);
 
 /// Pause after `accept` failed.
-const PAUSE: Duration = Duration::from_secs(1);
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often unclaimed connections are looked for.
-const LOOK: Duration = Duration::from_secs(60);
+/// Interval of checks for expired connections.
+const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
-struct Shelf {
+struct ConnectionStore {
     kept: Mutex<HashMap<KeepKey, Duplicate>>,
-    /// Something is unclaimed, or gone.
+    /// Notified when something is unclaimed, or gone.
     changed: Notify,
 }
 
@@ -63,13 +63,13 @@ enum DuplicateOwner {
     /// The relay of this link.
     Link(u64),
     /// Unclaimed, since then.
-    Nobody(Instant),
+    Unclaimed(Instant),
 }
 
 type Offered = (KeepKey, Arc<OwnedFd>, Arc<OwnedFd>);
 
-impl Shelf {
-    /// Takes what `link` gives.
+impl ConnectionStore {
+    /// Processes a message of `link`.
     fn take(&self, link: u64, message: &KeeperMessage, descriptor: Option<OwnedFd>) {
         let mut kept = self.kept.lock();
         match (message, descriptor) {
@@ -97,26 +97,26 @@ impl Shelf {
         }
     }
 
-    /// The relay of `link` is gone.
+    /// Marks the connections of `link` as unclaimed, since its relay is gone.
     fn lose(&self, link: u64) {
         let mut kept = self.kept.lock();
         let now = Instant::now();
-        // One without a record was not whole: it is not known what it is a connection to.
+        // An entry without a record is incomplete: its purpose is unknown.
         kept.retain(|_, entry| entry.owner != DuplicateOwner::Link(link) || entry.record.is_some());
         for entry in kept.values_mut() {
             if entry.owner == DuplicateOwner::Link(link) {
-                entry.owner = DuplicateOwner::Nobody(now);
+                entry.owner = DuplicateOwner::Unclaimed(now);
             }
         }
         self.changed.notify_waiters();
     }
 
-    /// What is unclaimed, which is `link`'s from now on.
+    /// Assigns everything unclaimed to `link`, and returns it.
     fn offer(&self, link: u64) -> Vec<Offered> {
         let mut kept = self.kept.lock();
         let mut offered = Vec::new();
         for (key, entry) in kept.iter_mut() {
-            if let (DuplicateOwner::Nobody(_), Some(record)) = (entry.owner, &entry.record) {
+            if let (DuplicateOwner::Unclaimed(_), Some(record)) = (entry.owner, &entry.record) {
                 entry.owner = DuplicateOwner::Link(link);
                 offered.push((*key, Arc::clone(&entry.connection), Arc::clone(record)));
             }
@@ -124,29 +124,30 @@ impl Shelf {
         offered
     }
 
-    /// Lets go of what no relay has claimed in time.
+    /// Closes connections that no relay has claimed in time.
     fn let_go(&self) {
         let now = Instant::now();
         self.kept.lock().retain(|_, entry| match entry.owner {
-            DuplicateOwner::Nobody(since) if since + UNCLAIMED_PERIOD <= now => {
+            DuplicateOwner::Unclaimed(since) if since + UNCLAIMED_PERIOD <= now => {
                 warn!(
                     "no relay has claimed a connection for a day: it is closed, and its task runs on"
                 );
                 false
             }
-            DuplicateOwner::Nobody(_) | DuplicateOwner::Link(_) => true,
+            DuplicateOwner::Unclaimed(_) | DuplicateOwner::Link(_) => true,
         });
     }
 
     fn waits(&self) -> usize {
         let kept = self.kept.lock();
-        let is_nobodys = |entry: &&Duplicate| matches!(entry.owner, DuplicateOwner::Nobody(_));
-        kept.values().filter(is_nobodys).count()
+        let is_unclaimed = |entry: &&Duplicate| matches!(entry.owner, DuplicateOwner::Unclaimed(_));
+        kept.values().filter(is_unclaimed).count()
     }
 }
 
-/// Keeps what relays give that dial `path`, whose folder is made where there is none, until SIGTERM or Ctrl-C. Where it is then the only holder of something, it
-/// goes on until a relay has taken that, or until the second one.
+/// Keeps connections for relays that connect to `path`, whose folder is created if missing, until SIGTERM or Ctrl-C.
+/// If it is the only holder of a connection then, it continues until a relay has claimed that, or until a second
+/// signal.
 ///
 /// # Errors
 /// [`Error::Path`]: the path is not to be trusted, or a process listens there.
@@ -165,16 +166,16 @@ pub async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error> {
     }
     let socket = OwnSocket::bind(path).map_err(wrong)?;
     info!(path = %path.display(), "keeping the connections of relays; start one with `ray-relay serve --keeper` and this path");
-    let shelf = Arc::<Shelf>::default();
+    let store = Arc::<ConnectionStore>::default();
     let mut ending = false;
     {
-        let mut accepting = std::pin::pin!(accept(&socket, &shelf));
-        while !ending || shelf.waits() > 0 {
-            let changed = shelf.changed.notified();
+        let mut accepting = std::pin::pin!(accept(&socket, &store));
+        while !ending || store.waits() > 0 {
+            let changed = store.changed.notified();
             tokio::select! {
                 () = &mut accepting => {}
                 () = signals.next() => {
-                    let waits = shelf.waits();
+                    let waits = store.waits();
                     if ending || waits == 0 {
                         break;
                     }
@@ -182,7 +183,7 @@ pub async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error> {
                     ending = true;
                 }
                 () = changed => {}
-                () = sleep(LOOK) => shelf.let_go(),
+                () = sleep(EXPIRY_CHECK_INTERVAL) => store.let_go(),
             }
         }
     }
@@ -190,21 +191,21 @@ pub async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error> {
     Ok(())
 }
 
-/// Serves relays that dial. Never resolves.
-async fn accept(socket: &OwnSocket, shelf: &Arc<Shelf>) {
+/// Serves relays that connect. Never resolves.
+async fn accept(socket: &OwnSocket, store: &Arc<ConnectionStore>) {
     let mut relays = JoinSet::new();
     let mut link = 0;
     loop {
         tokio::select! {
-            accepted = socket.accept(), if relays.len() < RELAYS => match accepted {
+            accepted = socket.accept(), if relays.len() < MAX_RELAYS => match accepted {
                 Ok(relay) => {
                     link += 1;
-                    let shelf = Arc::clone(shelf);
-                    relays.spawn(async move { keep(&shelf, link, relay).await });
+                    let store = Arc::clone(store);
+                    relays.spawn(async move { keep(&store, link, relay).await });
                 }
                 Err(why) => {
                     warn!(%why, "cannot accept a relay at the moment; trying again");
-                    sleep(PAUSE).await;
+                    sleep(ACCEPT_PAUSE).await;
                 }
             },
             Some(_) = relays.join_next() => {}
@@ -213,15 +214,15 @@ async fn accept(socket: &OwnSocket, shelf: &Arc<Shelf>) {
 }
 
 /// Serves one relay to its end.
-async fn keep(shelf: &Shelf, link: u64, relay: UnixStream) {
+async fn keep(store: &ConnectionStore, link: u64, relay: UnixStream) {
     let (reader, writer) = channel(relay);
-    let ended = talk(shelf, link, reader, writer).await;
+    let ended = talk(store, link, reader, writer).await;
     debug!(link, why = ?ended.err(), "a relay is gone");
-    shelf.lose(link);
+    store.lose(link);
 }
 
 async fn talk(
-    shelf: &Shelf,
+    store: &ConnectionStore,
     link: u64,
     mut reader: MessageReader<KeeperMessage>,
     writer: MessageWriter,
@@ -229,24 +230,24 @@ async fn talk(
     writer
         .write(&KeeperMessage::Hello { protocol: PROTOCOL }, None)
         .await?;
-    let hello = timeout(HELLO, reader.read()).await;
+    let hello = timeout(HELLO_TIMEOUT, reader.read()).await;
     match hello.unwrap_or(Err(io::ErrorKind::TimedOut.into()))? {
         (KeeperMessage::Hello { protocol: PROTOCOL }, _) => {}
-        // It has read which version this is.
+        // It has read the version of this keeper.
         _ => return Ok(()),
     }
-    give(shelf, link, &writer).await?;
+    give(store, link, &writer).await?;
     writer.write(&KeeperMessage::All, None).await?;
     let read = async {
         loop {
             let (message, descriptor) = reader.read().await?;
-            shelf.take(link, &message, descriptor);
+            store.take(link, &message, descriptor);
         }
     };
     let write = async {
         loop {
-            let changed = shelf.changed.notified();
-            give(shelf, link, &writer).await?;
+            let changed = store.changed.notified();
+            give(store, link, &writer).await?;
             changed.await;
         }
     };
@@ -256,9 +257,9 @@ async fn talk(
     }
 }
 
-/// Gives the relay of `link` what is unclaimed.
-async fn give(shelf: &Shelf, link: u64, writer: &MessageWriter) -> io::Result<()> {
-    let offered = shelf.offer(link);
+/// Hands unclaimed connections to the relay of `link`.
+async fn give(store: &ConnectionStore, link: u64, writer: &MessageWriter) -> io::Result<()> {
+    let offered = store.offer(link);
     if !offered.is_empty() {
         info!(connections = offered.len(), "given back to a relay");
     }

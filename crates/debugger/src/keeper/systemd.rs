@@ -1,4 +1,4 @@
-//! The service manager's descriptor store: systemd's `FDSTORE=1`, which gives everything back when the service is started
+//! The service manager's descriptor store: systemd's `FDSTORE=1`, which returns everything when the service is started
 //! again (`sd_notify(3)`, `sd_listen_fds(3)`, `FileDescriptorStoreMax=` of `systemd.service(5)`).
 
 use std::collections::HashMap;
@@ -15,28 +15,29 @@ use super::messages::{KeepKey, KeptPair};
 use ray_relay_base::wire::descriptors::send;
 use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
 
-/// Before the key, in the name of a descriptor: others may be passed to the service, too.
-const NAME: &str = "ray-relay-kept-";
+/// Prefix of a descriptor's name, in front of the key: other descriptors may be passed to the service, too.
+const NAME_PREFIX: &str = "ray-relay-kept-";
 
 /// Descriptors of one connection: its own, and that of its record.
-const EACH: usize = 2;
+const DESCRIPTORS_PER_CONNECTION: usize = 2;
 
-/// See the module.
+/// The service manager's descriptor store.
 #[derive(Debug)]
 pub(super) struct ServiceManager {
     notify: UnixDatagram,
-    /// Descriptors that it keeps at most, and how many it has.
+    /// Largest number of descriptors, and the current number.
     most: usize,
     kept: AtomicUsize,
 }
 
-/// How many descriptors the service manager keeps for this service: it says so since systemd 254, and our units where it is older.
+/// The number of descriptors that the service manager keeps for this service: set by systemd since 254, and by our
+/// units for older ones.
 pub(super) fn places() -> Option<usize> {
     std::env::var("FDSTORE").ok()?.parse().ok()
 }
 
 impl ServiceManager {
-    /// The one that has started this process, where it keeps descriptors, and what it has kept.
+    /// The service manager of this process, if it keeps descriptors, and the connections that it has kept.
     pub(super) fn of_this_process(passed: &mut PassedDescriptors) -> Option<(Self, Vec<KeptPair>)> {
         let most = places()?;
         let address = std::env::var("NOTIFY_SOCKET").ok()?;
@@ -47,11 +48,11 @@ impl ServiceManager {
                 return None;
             }
         };
-        let (kept, halves) = paired(passed.named(NAME));
+        let (kept, halves) = paired(passed.named(NAME_PREFIX));
         let manager = Self {
             notify,
             most,
-            kept: AtomicUsize::new(EACH * kept.len()),
+            kept: AtomicUsize::new(DESCRIPTORS_PER_CONNECTION * kept.len()),
         };
         for half in halves {
             manager.forget(&half);
@@ -59,12 +60,12 @@ impl ServiceManager {
         Some((manager, kept))
     }
 
-    /// One that is reached at `notify` and keeps up to 1024 connections.
+    /// A manager at `notify` that keeps up to 1024 connections.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn at(notify: UnixDatagram) -> Self {
         Self {
             notify,
-            most: EACH * 1024,
+            most: DESCRIPTORS_PER_CONNECTION * 1024,
             kept: AtomicUsize::new(0),
         }
     }
@@ -75,26 +76,34 @@ impl ServiceManager {
         connection: BorrowedFd<'_>,
         record: BorrowedFd<'_>,
     ) -> io::Result<()> {
-        if self.kept.fetch_add(EACH, Ordering::Relaxed) + EACH > self.most {
-            self.kept.fetch_sub(EACH, Ordering::Relaxed);
+        if self
+            .kept
+            .fetch_add(DESCRIPTORS_PER_CONNECTION, Ordering::Relaxed)
+            + DESCRIPTORS_PER_CONNECTION
+            > self.most
+        {
+            self.kept
+                .fetch_sub(DESCRIPTORS_PER_CONNECTION, Ordering::Relaxed);
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        // What the other end closes is ours to remove, with its record.
-        let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={NAME}{}", key.digits());
-        let said = send(&self.notify, text.as_bytes(), &[connection, record]);
-        if said.is_err() {
-            self.kept.fetch_sub(EACH, Ordering::Relaxed);
+        // If the peer closes, removing the entry and its record is up to us.
+        let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={NAME_PREFIX}{}", key.digits());
+        let sent = send(&self.notify, text.as_bytes(), &[connection, record]);
+        if sent.is_err() {
+            self.kept
+                .fetch_sub(DESCRIPTORS_PER_CONNECTION, Ordering::Relaxed);
         }
-        said.map(|_| ())
+        sent.map(|_| ())
     }
 
     pub(super) fn remove(&self, key: &KeepKey) {
         self.forget(&key.digits());
-        self.kept.fetch_sub(EACH, Ordering::Relaxed);
+        self.kept
+            .fetch_sub(DESCRIPTORS_PER_CONNECTION, Ordering::Relaxed);
     }
 
     fn forget(&self, key: &str) {
-        let text = format!("FDSTOREREMOVE=1\nFDNAME={NAME}{key}");
+        let text = format!("FDSTOREREMOVE=1\nFDNAME={NAME_PREFIX}{key}");
         if let Err(why) = send(&self.notify, text.as_bytes(), &[]) {
             debug!(%why, "the service manager was not told that a connection is over");
         }
@@ -111,13 +120,13 @@ fn dial(address: &str) -> io::Result<UnixDatagram> {
     Ok(notify)
 }
 
-/// Connections and their records, by name, which the manager gives in no order; and the keys of those that have no other half:
-/// a process can be killed in the middle of anything.
-fn paired(given: Vec<(String, OwnedFd)>) -> (Vec<KeptPair>, Vec<String>) {
+/// Pairs connections and their records by name, since the manager passes them in no order. Returns the keys without a
+/// counterpart too: a process can be killed at any moment.
+fn paired(passed: Vec<(String, OwnedFd)>) -> (Vec<KeptPair>, Vec<String>) {
     let mut connections = HashMap::new();
     let mut records = HashMap::new();
-    for (name, descriptor) in given {
-        let Some(key) = name.strip_prefix(NAME) else {
+    for (name, descriptor) in passed {
+        let Some(key) = name.strip_prefix(NAME_PREFIX) else {
             continue;
         };
         let kind = fstat(&descriptor).map(|about| FileType::from_raw_mode(about.st_mode));
@@ -157,15 +166,15 @@ mod tests {
             record.as_fd().try_clone_to_owned().unwrap()
         };
         let key = |n| Hex::<16>([n; 16]).digits();
-        let name = |n| format!("{NAME}{}", key(n));
-        let given = vec![
+        let name = |n| format!("{NAME_PREFIX}{}", key(n));
+        let passed = vec![
             (name(1), record()),
             (name(2), socket()),
             ("somebody-elses".to_owned(), socket()),
             (name(1), socket()),
             (name(3), record()),
         ];
-        let (pairs, mut halves) = paired(given);
+        let (pairs, mut halves) = paired(passed);
         assert_eq!(pairs.len(), 1);
         assert_eq!(pairs[0].0, Hex([1; 16]));
         halves.sort();

@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::record::Record;
 use super::systemd::ServiceManager;
-use super::{Error, Keeper, KeptSlot, LeftConnection, Store, serve};
+use super::{Error, Keeper, KeptSlot, Store, UnclaimedConnection, serve};
 use ray_relay_base::shutdown::Signals;
 use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
 use ray_relay_base::wire::tunnel::text::Hex;
@@ -54,16 +54,16 @@ pub async fn keeper(place: &KeeperPlace) -> AbortOnDropHandle<Result<(), Error>>
 }
 
 /// A `connection` that a service manager kept, with the record `stored`.
-pub fn left(connection: OwnedFd, stored: &Value) -> LeftConnection {
+pub fn left(connection: OwnedFd, stored: &Value) -> UnclaimedConnection {
     let manager = ServiceManager::at(UnixDatagram::unbound().unwrap());
     let slot = KeptSlot {
         keeper: Arc::new(Keeper(Store::ServiceManager(manager))),
         key: Hex(rand::random()),
         record: Record::new().unwrap(),
-        given: None,
+        stored: None,
         is_left: false,
     };
-    LeftConnection {
+    UnclaimedConnection {
         connection,
         record: serde_json::to_vec(stored).unwrap(),
         slot,
@@ -74,8 +74,8 @@ pub fn left(connection: OwnedFd, stored: &Value) -> LeftConnection {
 /// the relay to be killed.
 pub struct KeptRelay {
     pub keeper: Arc<Keeper>,
-    pub(super) left: Vec<LeftConnection>,
-    pub(super) later: mpsc::Receiver<LeftConnection>,
+    pub(super) left: Vec<UnclaimedConnection>,
+    pub(super) later: mpsc::Receiver<UnclaimedConnection>,
     runs: AbortOnDropHandle<()>,
 }
 
@@ -88,7 +88,7 @@ pub async fn relay(place: &KeeperPlace) -> KeptRelay {
 
 impl KeptRelay {
     /// One that has opened `keeper`, and found so much there.
-    pub fn linked(keeper: Arc<Keeper>, left: Vec<LeftConnection>) -> Self {
+    pub fn linked(keeper: Arc<Keeper>, left: Vec<UnclaimedConnection>) -> Self {
         let (leave, later) = mpsc::channel(8);
         let runs = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&keeper).run(leave)));
         Self {
@@ -100,7 +100,7 @@ impl KeptRelay {
     }
 
     /// What the one before has left, so many connections.
-    pub async fn is_left(&mut self, connections: usize) -> Vec<LeftConnection> {
+    pub async fn is_left(&mut self, connections: usize) -> Vec<UnclaimedConnection> {
         let mut left = std::mem::take(&mut self.left);
         while left.len() < connections {
             // The keeper has seen the end of that one a moment later.

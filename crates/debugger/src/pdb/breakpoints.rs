@@ -1,4 +1,4 @@
-//! Breakpoints with pdb's numbers, and what of them the debugger is told. Pure.
+//! Breakpoints with pdb's numbers, and their form for the debugger. Pure.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,19 +6,19 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use ray_relay_base::wire::dap::reattach::LeftBreakpoints;
+use ray_relay_base::wire::dap::reattach::StoredBreakpoints;
 
 const MAX_BREAKPOINTS: usize = 1000;
 
-/// The largest number that is taken over from another prompt.
+/// The largest number adopted from another prompt.
 const MAX_NUMBER: usize = 1_000_000;
 
-/// One breakpoint that was set at the prompt.
+/// One breakpoint of the prompt.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PromptBreakpoint {
     pub number: usize,
     pub file: String,
-    /// The line that is listed: for a function, that of its `def`.
+    /// The line in listings: for a function, that of its `def`.
     pub line: u32,
     /// The line at which the debugger stops.
     pub stop: u32,
@@ -64,35 +64,36 @@ impl PromptBreakpoint {
     }
 }
 
-/// All of a session. Numbers are never used twice.
+/// All breakpoints of a session. Numbers are never reused.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PromptBreakpoints {
     all: Vec<PromptBreakpoint>,
     last: usize,
 }
 
-/// What becomes of a stop at a line.
+/// The effect of a stop at a line.
 #[derive(Debug, Default, PartialEq)]
 pub struct Hit {
-    /// The breakpoint that counts; `None`: every one at that line is to be ignored this time.
+    /// The breakpoint that stops; `None`: every one at that line is ignored this time.
     pub stop: Option<PromptBreakpoint>,
-    /// Whether it was temporary, so that the debugger is to be told.
+    /// Whether it was temporary, so that the debugger must be updated.
     pub deleted: bool,
 }
 
 impl PromptBreakpoints {
-    /// Those of a client before: the list that a prompt has [written](Self::written), and what else its debugger knows.
-    pub(crate) fn adopted(left: LeftBreakpoints) -> Self {
-        let list = left.list.as_deref().map(serde_json::from_str);
+    /// Adopts those of a previous client: the list that a prompt has [written](Self::written), and others in its
+    /// debugger.
+    pub(crate) fn adopted(stored: StoredBreakpoints) -> Self {
+        let list = stored.list.as_deref().map(serde_json::from_str);
         let mut all: Vec<PromptBreakpoint> = list.and_then(Result::ok).unwrap_or_default();
-        // A worker can answer anything.
+        // A worker can send anything.
         all.retain(|one| (1..=MAX_NUMBER).contains(&one.number));
         all.sort_by_key(|one| one.number);
         all.dedup_by_key(|one| one.number);
         all.truncate(MAX_BREAKPOINTS);
         let last = all.last().map_or(0, |one| one.number);
         let mut table = Self { all, last };
-        for (file, line, condition) in left.lines {
+        for (file, line, condition) in stored.lines {
             let known = |one: &PromptBreakpoint| one.file == file && one.stop == line;
             if !table.all.iter().any(known) {
                 table.add(PromptBreakpoint {
@@ -112,7 +113,7 @@ impl PromptBreakpoints {
         serde_json::to_string(&self.all).unwrap_or_default()
     }
 
-    /// Adds one; `None` where there are too many.
+    /// Adds one; `None` if there are too many.
     pub fn add(&mut self, mut breakpoint: PromptBreakpoint) -> Option<&PromptBreakpoint> {
         if self.all.len() >= MAX_BREAKPOINTS {
             return None;
@@ -123,12 +124,12 @@ impl PromptBreakpoints {
         self.all.last()
     }
 
-    /// The number given last.
+    /// The last number assigned.
     pub fn last(&self) -> usize {
         self.last
     }
 
-    /// The breakpoint that `text` names, or what pdb says.
+    /// The breakpoint with the number in `text`, or pdb's error.
     pub fn named(&mut self, text: &str) -> Result<&mut PromptBreakpoint, String> {
         if text.is_empty() {
             return Err("Breakpoint number expected".to_owned());
@@ -147,7 +148,7 @@ impl PromptBreakpoints {
             .ok_or_else(|| format!("Breakpoint {number} already deleted"))
     }
 
-    /// Takes out those that `which` picks.
+    /// Removes the breakpoints that `which` picks, and returns them.
     pub fn remove(&mut self, which: impl Fn(&PromptBreakpoint) -> bool) -> Vec<PromptBreakpoint> {
         let (gone, kept) = std::mem::take(&mut self.all)
             .into_iter()
@@ -156,7 +157,7 @@ impl PromptBreakpoints {
         gone
     }
 
-    /// Those at a line of a file.
+    /// The lines with breakpoints in a file.
     pub fn lines(&self, file: &str) -> BTreeSet<u32> {
         let here = self.all.iter().filter(|one| one.file == file);
         here.map(|one| one.line).collect()
@@ -176,7 +177,7 @@ impl PromptBreakpoints {
         format!("Num Type         Disp Enb   Where\n{rows}")
     }
 
-    /// Arguments of `setBreakpoints` for `file`, with more lines for the time being.
+    /// Arguments of `setBreakpoints` for `file`, with temporary additional lines `more`.
     pub fn request(&self, file: &str, more: &[u32]) -> Value {
         let active = |line: u32| {
             self.all
@@ -198,7 +199,7 @@ impl PromptBreakpoints {
                     .map(|one| one.condition.as_ref().map(|text| format!("({text})")))
                     .collect();
                 match conditions {
-                    // The debugger knows one breakpoint for each line.
+                    // The debugger supports one breakpoint for each line.
                     Some(all) if !all.is_empty() && !more.contains(&line) => {
                         json!({"line": line, "condition": all.join(" or ")})
                     }
@@ -209,7 +210,7 @@ impl PromptBreakpoints {
         json!({"source": {"path": file}, "breakpoints": breakpoints})
     }
 
-    /// Counts a stop at `file:line`; `None` where no breakpoint is there.
+    /// Counts a stop at `file:line`; `None` if there is no breakpoint.
     pub fn hit(&mut self, file: &str, line: u32) -> Option<Hit> {
         let mut found = false;
         let mut hit = Hit::default();

@@ -1,11 +1,12 @@
-//! An expression or a statement for many tasks at once, typed where an editor takes it, as a prompt for many answers it.
+//! An expression or a statement for many tasks at once, typed in an editor's console, evaluated like at the prompt of
+//! each task.
 
 use serde_json::json;
 
-use super::output::told;
+use super::output::rendered;
 use super::probe::{self, ProbeAnswer};
 
-/// The expression that answers `text`, which may be a `statement` as well, for a debugger that another client has attached to.
+/// The expression that evaluates `text`, or runs it as a `statement`, for a debugger with another client attached.
 pub fn expression(text: &str, statement: bool, limit: usize) -> String {
     let op = if statement { "statement" } else { "p" };
     probe::expression(
@@ -13,9 +14,12 @@ pub fn expression(text: &str, statement: bool, limit: usize) -> String {
     )
 }
 
-/// What `result`, the debugger's answer to that, says, and which rank the process has, where it knows; `None`: it is none.
+/// The text of the debugger's `result`, and the rank of the process if it knows one; `None`: it is no valid answer.
 pub fn answer(result: &str, limit: usize) -> Option<(String, Option<u32>)> {
     let answer: ProbeAnswer = probe::answer(result)?;
     let rank = answer.rank;
-    answer.text.is_some().then(|| (told(&answer, limit), rank))
+    answer
+        .text
+        .is_some()
+        .then(|| (rendered(&answer, limit), rank))
 }

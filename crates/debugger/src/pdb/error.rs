@@ -1,22 +1,22 @@
-//! Why a prompt has no session, why a command of it is not obeyed, and how its connection ended.
+//! Errors of opening a prompt, of its commands, and of its connection.
 
 use std::time::Duration;
 
-/// The connection is over, and how.
+/// The reason why the connection has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     /// The other side closed.
     #[error("the connection was closed")]
     Closed,
-    /// The other side has said that the session is over, and answers nothing any more.
+    /// The other side has ended the session, and answers nothing any more.
     #[error("the worker process ended, or the relay closed the session")]
     Terminated,
-    /// The system's words, or what is wrong with what came.
+    /// The system's error message, or the flaw of the received bytes.
     #[error("the connection broke: {0}")]
     Broken(String),
 }
 
-/// Why a request has no answer, or a command is not obeyed.
+/// The reason why a request has no answer, or a command failed.
 #[derive(Debug)]
 pub(in crate::pdb) enum PdbError {
     /// The debugger's, the relay's or the prompt's own sentence.
@@ -33,31 +33,31 @@ impl From<Lost> for PdbError {
 }
 
 impl PdbError {
-    /// What the prompt itself says to a command that cannot be obeyed.
+    /// The prompt's own error for a command.
     pub(in crate::pdb) fn refused(sentence: impl Into<String>) -> Self {
         Self::Refused(sentence.into())
     }
 }
 
-/// Why there is no session.
+/// The reason why there is no session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PromptError {
-    /// The relay's, or the debugger's, sentence.
+    /// A sentence of the relay or the debugger.
     #[error("{0}")]
     Refused(String),
-    /// The relay has no way to the debugger, as this sentence says.
+    /// The relay has no route to the debugger, with its sentence.
     #[error("{0}")]
     Unreachable(String),
-    /// What is to be debugged is not there, as the relay's sentence says.
+    /// The target does not exist, with the relay's sentence.
     #[error("{0}")]
     NotFound(String),
     /// The connection broke.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// The task, which ran, has ended before it stopped.
+    /// The resumed task has ended before it stopped.
     #[error("the task has ended before it stopped")]
     TaskEnded,
-    /// No stop came for so long after the attach.
+    /// No stop came within this time after the attach.
     #[error("attached, but the task did not stop within {} s", .0.as_secs())]
     Late(Duration),
     /// The session ended before the task stopped.

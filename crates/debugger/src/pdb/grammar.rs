@@ -1,12 +1,12 @@
-//! The grammar of the prompt: what a line means. Pure.
+//! The grammar of the prompt: parses a line. Pure.
 //!
-//! The grammar is pdb's own: a word of letters, digits and underscores, then its argument; everything but a command is a
-//! Python statement. One rule is added: `n = 3` is an assignment, where pdb would run `next`. The words of an alias are
-//! put in once, see [`expand`].
+//! The grammar is pdb's own: a word of letters, digits and underscores, then its argument; anything but a command is a
+//! Python statement. One rule is added: `n = 3` is an assignment, where pdb would run `next`. An alias is expanded
+//! once, see [`expand`].
 
 use super::commands::named;
 
-/// Longest line that an alias makes, in bytes.
+/// Longest result of an alias, in bytes.
 pub const MAX_EXPANDED_BYTES: usize = 16 << 10;
 
 /// One command of the prompt, with its arguments.
@@ -51,11 +51,11 @@ pub enum PdbCommand {
     Detach,
     Quit,
     Kill,
-    /// A command of pdb that makes no sense here, and why.
+    /// A command of pdb that makes no sense here, with the reason.
     Unsupported(&'static str),
 }
 
-/// Whether the command lets the program run.
+/// Whether the command resumes the program.
 pub fn resumes(command: &PdbCommand) -> bool {
     matches!(
         command,
@@ -71,7 +71,7 @@ pub fn resumes(command: &PdbCommand) -> bool {
     )
 }
 
-/// Commands that take no argument, or a number or a name: what follows them is never `= value`.
+/// Whether the command takes no argument, a number or a name: such a command is never followed by `= value`.
 fn takes_no_expression(name: &str) -> bool {
     !matches!(
         name,
@@ -79,7 +79,7 @@ fn takes_no_expression(name: &str) -> bool {
     )
 }
 
-/// The word and the argument of `line`, which is not empty.
+/// Splits `line`, which is not empty, into its word and its argument.
 pub fn split(line: &str) -> (&str, &str) {
     let line = line.trim();
     let end = line
@@ -88,7 +88,7 @@ pub fn split(line: &str) -> (&str, &str) {
     (&line[..end], line[end..].trim())
 }
 
-/// Reads one command; `line` is not empty.
+/// Parses one command; `line` is not empty.
 pub fn parse(line: &str) -> PdbCommand {
     let line = line.trim();
     if let Some(topic) = line.strip_prefix('?') {
@@ -99,7 +99,7 @@ pub fn parse(line: &str) -> PdbCommand {
         return PdbCommand::Quit;
     }
     let (word, rest) = split(line);
-    // Killing is never one slip of a finger away.
+    // A typo must not kill a worker.
     if matches!(word, "q" | "quit") && rest == "!" {
         return PdbCommand::Kill;
     }
@@ -170,9 +170,9 @@ pub fn parse(line: &str) -> PdbCommand {
     }
 }
 
-/// The first command of `line`, and what follows `;;`.
+/// The first command of `line`, and the rest behind `;;`.
 pub fn first(line: &str) -> (&str, Option<&str>) {
-    // An alias keeps its `;;` for when it is used.
+    // An alias keeps its `;;` until it is used.
     if split(line).0 == "alias" {
         return (line, None);
     }
@@ -182,8 +182,8 @@ pub fn first(line: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// `alias` with `%1` to `%9` and `%*` replaced by the words of `line` after its name; `None` where that is too long.
-/// What stands in for a mark is not looked at again, where pdb would: a few aliases could make a text of any length.
+/// Replaces `%1` to `%9` and `%*` in `alias` by the words of `line` after its name; `None` if the result is too long.
+/// Replacements are not expanded again, unlike in pdb: a few aliases could make a text of any length.
 pub fn expand(alias: &str, line: &str) -> Option<String> {
     let words: Vec<&str> = line.split_whitespace().skip(1).collect();
     let all = words.join(" ");
@@ -219,7 +219,7 @@ pub fn expand(alias: &str, line: &str) -> Option<String> {
 /// An argument of `list`: first and last line, or around the current line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
-    /// No argument: on from the last listing.
+    /// No argument: continue after the last listing.
     On,
     /// `.`: around the current line.
     Around,
@@ -227,7 +227,7 @@ pub enum Span {
     Lines(i64, Option<i64>),
 }
 
-/// Reads the argument of `list`; `None` where it is neither numbers nor `.`.
+/// Parses the argument of `list`; `None` if it is neither numbers nor `.`.
 pub fn span(text: &str) -> Option<Span> {
     match (text, text.split_once(',')) {
         ("", _) => Some(Span::On),

@@ -2,10 +2,10 @@
 
 use super::commands::{COMMANDS, named};
 
-/// What is said of statements, which are no command.
+/// Help for statements, which are no command.
 const EXEC: &str = "(!) statement\nRun a Python statement in the frame. The ! is needed where it begins with the\nname of a command. What it assigns stays assigned.";
 
-/// What `help TOPIC` prints; an empty topic lists the commands.
+/// The output of `help TOPIC`; an empty topic lists the commands.
 pub(super) fn about(topic: &str) -> Result<String, String> {
     if topic.is_empty() {
         return Ok(list());

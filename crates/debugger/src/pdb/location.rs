@@ -1,9 +1,9 @@
-//! How places in a program are spelled after `break`. Pure.
+//! Parses locations in a program, as typed after `break`. Pure.
 
-/// What stands before the comma, as pdb reads it: `[FILE:]LINE` or a function.
+/// The part before the comma, as in pdb: `[FILE:]LINE` or a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Location<'a> {
-    /// A line of a file or module; what stands in for a number that is none.
+    /// A line of a file or module; `Err` holds a text that is no number.
     File {
         name: &'a str,
         line: Result<u32, &'a str>,
@@ -14,7 +14,7 @@ pub enum Location<'a> {
     Function(&'a str),
 }
 
-/// Reads the argument of `break`, which is not empty: the place, and the condition for which it stops there.
+/// Parses the argument of `break`, which is not empty, into its location and its condition.
 pub fn read(text: &str) -> (Location<'_>, Option<&str>) {
     let (place, condition) = match text.split_once(',') {
         Some((place, condition)) if !place.is_empty() => {

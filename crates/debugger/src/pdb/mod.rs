@@ -1,15 +1,16 @@
-//! A pdb prompt, spoken to a worker's debugger as DAP.
+//! A pdb prompt, which talks DAP to a worker's debugger.
 //!
-//! [`Prompt`] takes lines and writes [`Piece`]s into a channel; it owns no terminal, so the client commands and the
-//! relay's own terminal both stand on it:
+//! [`Prompt`] takes lines and writes [`Piece`]s into a channel. It owns no terminal, so the client commands and the
+//! relay's own terminal both use it:
 //!
 //! ```text
 //! Prompt::open(stream, options, sender) → first location
 //! loop { prompt.text()  →  a line  →  prompt.line(&line) → After::Prompt or After::Ended }
 //! ```
 //!
-//! [`mod@snapshot`] looks at a task that waits, without releasing it. [`Prompt::idle`] tells what happens without input;
-//! [`Interrupt`] stops a task that runs. Where its output differs from CPython's pdb, the reason is in `tests/it/pdb.rs`.
+//! [`mod@snapshot`] inspects a waiting task without releasing it. [`Prompt::idle`] returns on events without input;
+//! [`Interrupt`] stops a running task. Where its output differs from CPython's pdb, the reason is in
+//! `tests/it/pdb.rs`.
 
 pub mod breakpoints;
 mod commands;
@@ -40,12 +41,12 @@ pub use snapshot::{busy, expression as snapshot_expression, read as read_snapsho
 pub use structure::{ComparisonKey, Rendering, Visible};
 pub use structure::{Open, Opened, OpenedValue};
 
-/// Whether `line` asks for the stack, and for nothing else.
+/// Whether `line` prints the stack, and nothing else.
 pub fn shows_stack(line: &str) -> bool {
     grammar::parse(line.trim()) == grammar::PdbCommand::Where
 }
 
-/// Whether `line` has the task run, and so may take for ever.
+/// Whether `line` resumes the task, and so may take for ever.
 pub fn resumes(line: &str) -> bool {
     grammar::resumes(&grammar::parse(line.trim()))
 }

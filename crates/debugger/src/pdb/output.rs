@@ -1,24 +1,24 @@
-//! What the prompt writes, bounded. Pure.
+//! The bounded output of the prompt. Pure.
 
 use super::probe::ProbeAnswer;
 use ray_relay_base::wire::text::escaped;
 
-/// A piece of output. Their texts one after the other are what pdb prints.
+/// A piece of output. Concatenated, the pieces are the output of pdb.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// The debugger's own words.
+    /// The debugger's own text.
     Text(String),
     /// Source code, whole lines or parts of one, for highlighting.
     Code(String),
-    /// What the program wrote.
+    /// The program's output.
     Program(String),
 }
 
-/// Longest part that a text is passed on in, in bytes: what waits to be shown is no more than some of them, whatever a debugger says.
+/// Largest part of a text, in bytes: only a few parts wait to be shown, whatever a debugger sends.
 const MAX_PIECE_BYTES: usize = 16 * 1024;
 
 impl Piece {
-    /// The piece in parts of at most [`MAX_PIECE_BYTES`] bytes.
+    /// Splits the piece into parts of at most [`MAX_PIECE_BYTES`] bytes.
     pub(super) fn parts(self) -> impl Iterator<Item = Self> {
         let (mut text, again): (_, fn(String) -> Self) = match self {
             Self::Text(text) => (text, Self::Text),
@@ -27,11 +27,11 @@ impl Piece {
         };
         let mut from = 0;
         std::iter::from_fn(move || {
-            let left = text.len() - from;
-            let part = match left {
+            let remaining = text.len() - from;
+            let part = match remaining {
                 0 => return None,
                 1..=MAX_PIECE_BYTES if from == 0 => std::mem::take(&mut text),
-                // A part of its own, which does not take the room of the whole.
+                // A copy, which does not keep the memory of the whole.
                 _ => {
                     let to = text.floor_char_boundary(text.len().min(from + MAX_PIECE_BYTES));
                     let part = text[from..to].to_owned();
@@ -51,8 +51,8 @@ impl Piece {
     }
 }
 
-/// What the probe has said of an expression or a statement, of which at most `limit` characters were wanted.
-pub(super) fn told(answer: &ProbeAnswer, limit: usize) -> String {
+/// Formats the probe's answer to an expression or a statement, of which at most `limit` characters were requested.
+pub(super) fn rendered(answer: &ProbeAnswer, limit: usize) -> String {
     let mut text = escaped(answer.text.as_deref().unwrap_or_default());
     if answer.total > limit as u64 {
         text.truncate(text.trim_end().len());
@@ -61,14 +61,14 @@ pub(super) fn told(answer: &ProbeAnswer, limit: usize) -> String {
     text
 }
 
-/// The hint under a text of which the beginning is shown.
+/// The hint below a truncated text.
 pub(super) fn cut_hint(shown: usize, total: u64) -> String {
     format!(
         "[the first {shown} of {total} characters; print a part of it, such as p str(x)[1000:2000]]\n"
     )
 }
 
-/// `text`, at most `limit` characters of it with a hint.
+/// `text`, truncated to `limit` characters with a hint.
 pub(super) fn cut(text: &str, limit: usize) -> String {
     match text.char_indices().nth(limit) {
         None => text.to_owned(),

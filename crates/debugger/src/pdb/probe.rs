@@ -1,9 +1,9 @@
 //! Python that runs inside the debugged process for one command, as one `evaluate` request.
 //!
-//! pdb's answers come from Python itself (`repr`, `pprint`, `linecache`, `inspect`), so they are asked for there, in
+//! pdb's answers come from Python itself (`repr`, `pprint`, `linecache`, `inspect`). So they are computed there, in
 //! the selected frame, instead of being guessed from a debugger's display values. Nothing stays in the process.
-//! `snapshot.py` and `probe.py` are the whole of it. Question and answer travel as plain text, the question first, so that a person who
-//! records or judges the session reads what is asked and said.
+//! `snapshot.py` and `probe.py` are all of its code. Question and answer travel as plain text, the question first, so
+//! that a person who records or audits the session can read both.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -35,15 +35,15 @@ pub(super) fn expression(ask: &Value) -> String {
     )
 }
 
-/// The arguments of an `evaluate` without a frame that interrupts the [expressions](expression) which the process still evaluates. One in
-/// native code goes on.
+/// The arguments of an `evaluate` without a frame that interrupts the running [expressions](expression) of the
+/// process. Native code continues.
 pub fn interrupt() -> Value {
     let expression = expression(&json!({"op": "interrupt"}));
-    // debugpy 1.8.0 prints the value of what it evaluates without a frame, unless that is `None`.
+    // debugpy 1.8.0 prints the result of an evaluation without a frame, unless that is `None`.
     json!({"expression": format!("({expression}, None)[1]"), "context": "clipboard"})
 }
 
-/// The answer to a question, as far as that kind of question has one.
+/// The answer of the probe; the fields depend on the question.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ProbeAnswer {
@@ -59,10 +59,10 @@ pub(super) struct ProbeAnswer {
     pub(super) rank: Option<u32>,
 }
 
-/// What the process answered: `result` of the `evaluate` response.
+/// Parses the process's answer, the `result` of the `evaluate` response.
 pub(super) fn answer<T: DeserializeOwned>(result: &str) -> Option<T> {
     let quote = result.chars().next().filter(|c| matches!(c, '\'' | '"'));
-    // Without a frame the debugger gives the text itself, else as Python writes a string.
+    // Without a frame the debugger returns the text itself, otherwise a Python string literal.
     let Some(quote) = quote else {
         return serde_json::from_str(result).ok();
     };
@@ -93,7 +93,7 @@ mod tests {
         assert!(!expression.contains('\n'));
     }
 
-    /// What `p` says of `value` where `before` has run, in a process of its own.
+    /// The output of `p` for `value` after running `before`, in a process of its own.
     fn digest(before: &str, value: &str) -> Option<String> {
         let ask = serde_json::json!({"op": "p", "text": value, "limit": 1000, "digest": true});
         let program = format!("{before}\nprint({})\n", super::expression(&ask));

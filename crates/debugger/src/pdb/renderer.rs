@@ -1,10 +1,10 @@
-//! How values are shown without their text, and compared by checksums: Python that the hook and the probe share.
+//! Renders values without their text, and compares them by checksums: Python that the hook and the probe share.
 //!
-//! The renderer is a part of the hook, which has to be one file; the probe takes it from there. `structure.py` adds the
-//! parts that only a paused task needs.
+//! The renderer is part of the hook, which has to be one file; the probe takes it from there. `structure.py` adds the
+//! parts for paused tasks.
 
 const HOOK: &str = include_str!("../../../../src/python/ray_relay/__init__.py");
-const REST: &str = include_str!("structure.py");
+const STRUCTURE: &str = include_str!("structure.py");
 const BEGIN: &str = "# <structure>";
 const END: &str = "# </structure>";
 
@@ -14,7 +14,7 @@ pub(super) fn source() -> String {
         .split_once(BEGIN)
         .and_then(|(_, rest)| rest.split_once(END));
     let shared = shared.map_or("", |(shared, _)| shared);
-    format!("{BEGIN}{shared}\n{REST}\n")
+    format!("{BEGIN}{shared}\n{STRUCTURE}\n")
 }
 
 #[cfg(test)]
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn no_secret_is_shown_in_any_container_and_no_code_of_the_program_runs() {
-        assert!(source().is_ascii() && source().len() > BEGIN.len() + REST.len() + 1000);
+        assert!(source().is_ascii() && source().len() > BEGIN.len() + STRUCTURE.len() + 1000);
         let snapshot = Value::from(include_str!("snapshot.py")).to_string();
         let program = format!("{}{PLANTED}\nSNAPSHOT = {snapshot}\n{TEST}", source());
         let Some(printed) = printed(&program) else {

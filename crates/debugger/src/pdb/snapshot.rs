@@ -1,9 +1,10 @@
-//! Stack and locals of a task that waits, without releasing it.
+//! Stack and locals of a waiting task, without releasing it.
 //!
-//! debugpy lets a task run on when a client that has said `configurationDone` leaves; one that has not said it leaves no
-//! trace. Before `configurationDone` the debugger already evaluates expressions, in a thread of its own or in the one that waits for
-//! the client, and Python lets any thread look at the frames of the others. So the probe runs the program's code in a thread of its own,
-//! with deadlines. (Measured with debugpy 1.8.22; `variables` is refused there, as no thread is suspended.)
+//! debugpy resumes a task when a client disconnects that has sent `configurationDone`; a client that has not sent it
+//! leaves no trace. Before `configurationDone` the debugger already evaluates expressions, in a thread of its own or
+//! in the one that waits for the client, and Python lets any thread read the frames of the others. So the probe runs
+//! the program's code in a thread of its own, with deadlines. (Measured with debugpy 1.8.22; `variables` is refused
+//! there, as no thread is suspended.)
 
 mod rank;
 
@@ -18,44 +19,45 @@ pub use self::rank::rank;
 use super::structure::{self, Rendering};
 use super::wire::{BeforeStop, PromptMessage, Wire};
 use super::{PromptError, probe};
-use ray_relay_base::memory::{Account, Taken};
+use ray_relay_base::memory::{Account, Reservation};
 use ray_relay_base::wire::dap::codec::weight;
 use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::dap::message::result_of;
 use ray_relay_base::wire::dap::names::Command;
 
-/// All of a snapshot, in characters of values.
-const ROOM: usize = 2_000_000;
+/// Size of a snapshot, in characters of values.
+const MAX_SNAPSHOT_CHARS: usize = 2_000_000;
 
-/// How long the debugger may take to answer a goodbye.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// Timeout of the response to `disconnect`.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the debugger may take to answer: the probe takes 5 s at most, unless native code holds the GIL.
+/// Timeout of the debugger's response: the probe takes 5 s at most, unless native code holds the GIL.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an attach to what is parked may take.
-const VISIT: Duration = Duration::from_secs(30);
+/// Timeout of an attach to a park.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How much is looked at.
+/// Limits of a snapshot.
 #[derive(Debug, Clone)]
 pub struct SnapshotLimits {
     /// Longest value, in characters.
     pub value: usize,
-    /// Names of a frame.
+    /// Names per frame.
     pub names: usize,
-    /// Frames of a thread.
+    /// Frames per thread.
     pub frames: usize,
-    /// Values of variables.
+    /// Whether values of variables are included.
     pub locals: bool,
-    /// How they are rendered.
+    /// How values are rendered.
     pub rendering: Rendering,
-    /// What may differ between processes beside their variables: the environment, versions of packages, states of random numbers.
+    /// Whether to include what may differ between processes in addition to their variables: the environment, versions
+    /// of packages, states of random numbers.
     pub process: bool,
-    /// Lines of source before the one where a frame stands, and as many behind it.
+    /// Lines of source before a frame's current line, and as many behind it.
     pub around: usize,
     /// The deadline of the whole snapshot.
     pub patience: Duration,
-    /// What it holds of what the debugger says is taken from here.
+    /// The account for messages of the debugger.
     pub account: Account,
 }
 
@@ -75,10 +77,10 @@ impl Default for SnapshotLimits {
     }
 }
 
-/// The threads that wait at a breakpoint: `[{"name", "frames": [{"file", "line", "function", "source", "locals"}]}]`,
-/// oldest frame first; with `"exception"` and `"raised"` (frames too) where a post-mortem waits. Where lines around were asked
-/// for, a frame has them as `"lines"`, of which `"first"` is the number of the first, and the types of its locals as `"types"`. With
-/// the memory for that.
+/// Returns the threads that wait at a breakpoint: `[{"name", "frames": [{"file", "line", "function", "source",
+/// "locals"}]}]`, oldest frame first; with `"exception"` and `"raised"` (frames too) for a post-mortem. If lines
+/// around were requested, a frame has them as `"lines"`, with the number of the first as `"first"`, and the types of
+/// its locals as `"types"`. Returns the memory for that, too.
 ///
 /// # Errors
 /// [`PromptError`].
@@ -86,13 +88,13 @@ pub async fn snapshot<S>(
     stream: S,
     client: &str,
     limits: &SnapshotLimits,
-) -> Result<(Value, Taken), PromptError>
+) -> Result<(Value, Reservation), PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut wire = Wire::new(stream, &limits.account);
     let looked = timeout(limits.patience, look(&mut wire, client, limits)).await;
-    // A goodbye frees the worker at once for the next debugger.
+    // Disconnecting frees the worker at once for the next debugger.
     leave(wire).await;
     match looked {
         Ok(looked) => looked,
@@ -103,8 +105,8 @@ where
     }
 }
 
-/// Goes on with what is parked, at the relay behind `stream` which knows by `relay` what is meant, and leaves before it has
-/// configured: it is parked as it was, at that relay. What is held of it is taken from `account`.
+/// Resumes a park at the relay behind `stream`, which identifies it by `relay`, and disconnects before configuring: it
+/// stays parked, now at that relay. Memory is charged to `account`.
 ///
 /// # Errors
 /// [`PromptError`].
@@ -118,14 +120,18 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut wire = Wire::new(stream, account);
-    let attached = timeout(VISIT, attach(&mut wire, client, Some(relay))).await;
+    let attached = timeout(ATTACH_TIMEOUT, attach(&mut wire, client, Some(relay))).await;
     leave(wire).await;
     attached.unwrap_or(Err(PromptError::NoStop))
 }
 
 async fn leave<S: AsyncRead + AsyncWrite + Unpin>(mut wire: Wire<S>) {
     let goodbye = json!({"restart": false, "terminateDebuggee": false});
-    let _ = timeout(GOODBYE, ask(&mut wire, Command::Disconnect, goodbye)).await;
+    let _ = timeout(
+        DISCONNECT_TIMEOUT,
+        ask(&mut wire, Command::Disconnect, goodbye),
+    )
+    .await;
     wire.close().await;
 }
 
@@ -133,7 +139,7 @@ async fn look<S>(
     wire: &mut Wire<S>,
     client: &str,
     limits: &SnapshotLimits,
-) -> Result<(Value, Taken), PromptError>
+) -> Result<(Value, Reservation), PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -150,13 +156,13 @@ where
     let body = body.map_err(late)??;
     let result = result_of(body);
     let mut taken = wire.keep();
-    // Beside the text there is what is read of it.
+    // The parsed values need memory in addition to the text.
     let held = taken.resize(taken.bytes() + weight(result.as_bytes()));
     held.map_err(|short| PromptError::Refused(short.to_string()))?;
     Ok((read(&result)?, taken))
 }
 
-/// Up to where a client would configure.
+/// Attaches, up to the point where a client would configure.
 async fn attach<S>(
     wire: &mut Wire<S>,
     client: &str,
@@ -176,16 +182,16 @@ where
     Ok(())
 }
 
-/// The expression whose value [`read`] reads, for a debugger that another has attached to.
+/// The expression whose value [`read`] parses, for a debugger with another client attached.
 pub fn expression(limits: &SnapshotLimits) -> String {
     let rest = json!({
         "limit": limits.value, "names": limits.names, "frames": limits.frames,
-        "locals": limits.locals, "process": limits.process, "around": limits.around, "room": ROOM,
+        "locals": limits.locals, "process": limits.process, "around": limits.around, "room": MAX_SNAPSHOT_CHARS,
     });
     probe::expression(&structure::question("snapshot", &limits.rendering, rest))
 }
 
-/// The probe's answer. A worker may answer anything.
+/// The probe's answer. A worker may send anything.
 #[derive(Debug, Deserialize)]
 struct SnapshotAnswer {
     threads: Vec<ThreadAnswer>,
@@ -195,7 +201,7 @@ struct SnapshotAnswer {
 struct ThreadAnswer {
     name: String,
     frames: Vec<FrameAnswer>,
-    /// What it does in the debugger but wait, such as an expression.
+    /// Its activity in the debugger, other than waiting, such as an expression.
     #[serde(skip_serializing)]
     does: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -227,13 +233,14 @@ struct FrameAnswer {
     variables: Option<Vec<Map<String, Value>>>,
 }
 
-/// What the first thread does that has not left the debugger, and does not wait there, as a debugger tells by `result`; `None`: none.
+/// The activity of the first thread that is in the debugger and not waiting, according to `result`; `None`: there is
+/// none.
 pub fn busy(result: &str) -> Option<String> {
     let answer: SnapshotAnswer = probe::answer(result)?;
     answer.threads.into_iter().find_map(|thread| thread.does)
 }
 
-/// The threads that a debugger tells by `result`.
+/// The threads in a debugger's `result`.
 ///
 /// # Errors
 /// [`PromptError::Refused`].
@@ -256,10 +263,10 @@ async fn ask<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let asked = wire.send(command, arguments).await?;
+    let seq = wire.send(command, arguments).await?;
     loop {
         if let PromptMessage::Answer { to, body, .. } = wire.read().await?
-            && to == asked
+            && to == seq
         {
             return body.map_err(PromptError::Refused);
         }

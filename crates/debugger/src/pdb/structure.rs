@@ -10,15 +10,15 @@ use super::probe;
 /// How the probe renders values.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Rendering {
-    /// What of them is shown.
+    /// The visible parts.
     pub visible: Visible,
-    /// Names of variables whose text is shown all the same; `*` stands for anything.
+    /// Names of variables whose text is shown nevertheless; `*` matches anything.
     pub show: Vec<String>,
     /// The key of their checksums; `None`: they are not compared.
     pub key: Option<ComparisonKey>,
 }
 
-/// What of values is shown.
+/// The visible parts of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Visible {
@@ -31,13 +31,13 @@ pub enum Visible {
     Structure,
 }
 
-/// The key of the checksums of one answer: equal values have equal checksums in it, and others in every other answer. It goes
-/// to the compared tasks alone, because short texts could be guessed with it.
+/// The key of the checksums of one answer: equal values have equal checksums within it, and different ones in other
+/// answers. Only the compared tasks get it, because short texts could be guessed with it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ComparisonKey([u8; 16]);
 
 impl ComparisonKey {
-    /// Draws one.
+    /// Draws a random key.
     pub fn draw() -> Self {
         Self(rand::random())
     }
@@ -56,13 +56,14 @@ impl Serialize for ComparisonKey {
     }
 }
 
-/// Values of a paused frame that are to be listed.
+/// Values of a paused frame to list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Open {
     /// The variable of this name.
     Name { name: String },
-    /// What is inside of the value at the end of `path`, which begins with the name of a variable; of the frame where it is empty.
+    /// The content of the value at the end of `path`, which begins with the name of a variable; of the frame if it is
+    /// empty.
     Inside {
         /// 0: locals, 1: globals.
         scope: u8,
@@ -95,30 +96,30 @@ pub(super) fn question(op: &str, rendering: &Rendering, rest: Value) -> Value {
     question
 }
 
-/// What [`Open`] lists.
+/// The values that [`Open`] lists.
 #[derive(Debug, Deserialize)]
 pub struct Opened {
     pub scope: u8,
     pub variables: Vec<OpenedValue>,
 }
 
-/// A value as it may be shown.
+/// A value in its visible form.
 #[derive(Debug, Deserialize)]
 pub struct OpenedValue {
     pub name: String,
     #[serde(rename = "type")]
     pub kind: String,
     pub value: String,
-    /// By which it is reached from the value that it is in.
+    /// The path element from its container to it.
     pub step: Value,
-    /// How many values are inside of it.
+    /// Number of values inside it.
     pub inside: u64,
-    /// These have places and no names.
+    /// Whether those have indexes instead of names.
     pub indexed: bool,
 }
 
 impl Opened {
-    /// Reads the debugger's answer; `None`: it is none.
+    /// Parses the debugger's answer; `None`: it is not valid.
     pub fn read(result: &str) -> Option<Self> {
         probe::answer(result)
     }

@@ -1,8 +1,8 @@
-//! Debug Adapter Protocol as a client: requests out, answers and events in.
+//! Debug Adapter Protocol as a client: requests out, responses and events in.
 //!
-//! One owner, no task: [`Wire::read`] is cancel safe, so its caller may wait for other things at the same time.
-//! A message larger than [`MAX_MESSAGE_BYTES`], or than there is memory for, is skipped as it arrives and never held,
-//! so no program's output can make the client grow.
+//! One owner, no task: [`Wire::read`] is cancel safe, so its caller may wait for other events at the same time. A
+//! message larger than [`MAX_MESSAGE_BYTES`], or larger than the available memory, is skipped as it arrives and never
+//! held, so no program's output can make the client grow.
 
 use std::time::Duration;
 
@@ -12,48 +12,48 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::error::{Lost, PromptError};
-use ray_relay_base::memory::{Account, MemoryUse, Taken};
-use ray_relay_base::wire::dap::codec::{LITTLE, frame, header, parse, weight};
+use ray_relay_base::memory::{Account, MemoryUse, Reservation};
+use ray_relay_base::wire::dap::codec::{UNCOUNTED_BYTES, frame, header, parse, weight};
 use ray_relay_base::wire::dap::message::{Incoming, RefusalCode, request};
 use ray_relay_base::wire::dap::names::{Command, Event};
 
 const MAX_MESSAGE_BYTES: usize = 8 << 20;
-/// How long the other side may take to close.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// How much of a message that is skipped is looked at.
-const PEEKED: usize = 512;
-/// How much of it is read at a time, in bytes.
-const ROOM: usize = 8 * 1024;
+/// Timeout for the other side to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes of a skipped message that are inspected.
+const MAX_PEEKED_BYTES: usize = 512;
+/// Bytes per read of a skipped message.
+const READ_BYTES: usize = 8 * 1024;
 
-/// A message that the prompt has to look at.
+/// A message for the prompt.
 #[derive(Debug)]
 pub(super) enum PromptMessage {
-    /// The answer to a request: its body, or the sentence of a refusal and its code.
+    /// The response to a request: its body, or the sentence of a refusal and its code.
     Answer {
         to: u64,
         body: Result<Value, String>,
         code: RefusalCode,
     },
-    /// An event; of no name, where it is one that nothing here knows.
+    /// An event; `None` for an unknown name.
     Event { name: Option<Event>, body: Value },
-    /// Something of no concern here.
+    /// A message without meaning here.
     Other,
 }
 
-/// What comes before a client configures.
+/// A message before the client configures.
 #[derive(Debug)]
 pub(super) enum BeforeStop {
     /// The body of an `output`.
     Output(Value),
-    /// It may configure; whether another client has attached to the debugger before.
+    /// The client may configure; `resumed`: another client has attached to the debugger before.
     Initialized { resumed: bool },
 }
 
-/// A message as it has come.
+/// A received message.
 enum WorkerMessage {
     /// Its body.
     Whole(BytesMut),
-    /// It is skipped, and this stands for it.
+    /// It is skipped, and replaced by this.
     Skipped(PromptMessage),
 }
 
@@ -62,16 +62,16 @@ enum WorkerMessage {
 pub(super) struct Wire<S> {
     stream: S,
     bytes: BytesMut,
-    /// What is left of a message that is skipped.
+    /// Remaining bytes of a skipped message.
     skip: usize,
     seq: u64,
     account: Account,
-    /// For the message that is read, or was read last.
-    taken: Taken,
+    /// For the current message, or the last one.
+    taken: Reservation,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    /// What it holds is taken from `account`.
+    /// Charges memory to `account`.
     pub(super) fn new(stream: S, account: &Account) -> Self {
         Self {
             stream,
@@ -83,25 +83,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    /// From now on what it holds is taken from `account`.
+    /// Charges memory to `account` from now on.
     pub(super) fn count(&mut self, account: &Account) {
         self.account = account.clone();
         self.taken = account.nothing(MemoryUse::Messages);
         self.taken.insist(self.bytes.len());
     }
 
-    /// What it takes its memory from.
+    /// The account that is charged.
     pub(super) fn account(&self) -> &Account {
         &self.account
     }
 
-    /// The memory of the message that was read last, for a caller that keeps something of it.
-    pub(super) fn keep(&mut self) -> Taken {
+    /// The memory of the last message, for a caller that keeps a part of it.
+    pub(super) fn keep(&mut self) -> Reservation {
         let nothing = self.account.nothing(MemoryUse::Messages);
         std::mem::replace(&mut self.taken, nothing)
     }
 
-    /// Sends a request and gives its number. Not cancel safe.
+    /// Sends a request and returns its number. Not cancel safe.
     pub(super) async fn send(&mut self, command: Command, arguments: Value) -> Result<u64, Lost> {
         self.seq += 1;
         let request = request(self.seq, command, arguments);
@@ -113,7 +113,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Ok(self.seq)
     }
 
-    /// The next message. Cancel safe: what was read stays here.
+    /// Receives the next message. Cancel safe: received bytes stay here.
     pub(super) async fn read(&mut self) -> Result<PromptMessage, Lost> {
         match self.next().await? {
             WorkerMessage::Whole(body) => parse(&body).map(read).map_err(|error| malformed(&error)),
@@ -124,7 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// The body of the next message; `None`: it is skipped. Cancel safe in the same way.
     pub(super) async fn body(&mut self) -> Result<Option<BytesMut>, Lost> {
         if self.bytes.is_empty() {
-            // A long message leaves no room behind that a waiting session would hold.
+            // A waiting session must not hold the buffer of a long message.
             self.bytes = BytesMut::new();
         }
         Ok(match self.next().await? {
@@ -133,7 +133,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         })
     }
 
-    /// No message has come in part.
+    /// Whether no message is incomplete.
     pub(super) fn is_whole(&self) -> bool {
         self.bytes.is_empty() && self.skip == 0
     }
@@ -181,10 +181,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         let here = self.bytes.len();
         let (is_whole, weight) = match self.bytes.get(head..head + length) {
             Some(body) => (true, weight(body)),
-            // In a buffer that grows by doubling.
+            // The buffer grows by doubling.
             None => (false, here),
         };
-        if let Err(short) = self.taken.resize_beyond(LITTLE, here + weight) {
+        if let Err(short) = self.taken.resize_beyond(UNCOUNTED_BYTES, here + weight) {
             let why = format!("is not shown, because {short}");
             return Ok(self.skip(head, length, &why));
         }
@@ -195,23 +195,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Ok(Some(WorkerMessage::Whole(self.bytes.split_to(length))))
     }
 
-    /// Skips the message that has begun, of (header, body) bytes, of which an answer is told `why`; `None` while it is not known what
-    /// stands for it.
+    /// Skips the current message of `head` and `length` bytes; a response in its place reports `why`. `None` until its
+    /// replacement is known.
     fn skip(&mut self, head: usize, length: usize, why: &str) -> Option<WorkerMessage> {
-        let beginning = self.bytes.get(head..head + length.min(PEEKED))?;
+        let beginning = self.bytes.get(head..head + length.min(MAX_PEEKED_BYTES))?;
         let stands_for = oversize(beginning, length, why);
         let here = self.bytes.len().min(head + length);
         self.skip = head + length - here;
-        // What it took is free.
-        let mut rest = BytesMut::with_capacity(ROOM);
+        // Its memory is free.
+        let mut rest = BytesMut::with_capacity(READ_BYTES);
         rest.extend_from_slice(&self.bytes[here..]);
         self.bytes = rest;
         self.taken.insist(self.bytes.len());
         Some(WorkerMessage::Skipped(stands_for))
     }
 
-    /// Reads on to `initialized`, which comes before the answer to the request `attach`: the bodies of the `output` events
-    /// before it one by one, then `None`. A refusal comes at once.
+    /// Reads up to `initialized`, which precedes the response to the request `attach`, and returns `output` events
+    /// before it one by one. A refusal is returned at once.
     pub(super) async fn before_initialized(
         &mut self,
         attach: u64,
@@ -242,10 +242,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    /// Ends the connection, and waits a moment for the other side to end it too: what it held is free then.
+    /// Ends the connection, and waits a moment for the other side to end it too, which releases its resources.
     pub(super) async fn close(&mut self) {
         let _ = self.stream.shutdown().await;
-        let _ = timeout(FAREWELL, async { while self.read().await.is_ok() {} }).await;
+        let _ = timeout(CLOSE_TIMEOUT, async { while self.read().await.is_ok() {} }).await;
     }
 }
 
@@ -283,7 +283,7 @@ fn read(message: Value) -> PromptMessage {
     }
 }
 
-/// What stands for a message that is not read, for this reason. Adapters write the short fields first.
+/// The replacement for a skipped message, with this reason. Adapters write the short fields first.
 fn oversize(beginning: &[u8], length: usize, why: &str) -> PromptMessage {
     let beginning = String::from_utf8_lossy(beginning);
     let number = |name: &str| -> Option<u64> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use ray_relay_base::memory::{Account, MemoryUse, Short, Taken};
+use ray_relay_base::memory::{Account, MemoryUse, Reservation, Short};
 
 /// What each request in progress adds to a connection, in bytes: a head, an answer under way, and the connection to the Ray head.
 pub(super) const REQUEST_WEIGHT: usize = 112 * 1024;
@@ -19,7 +19,7 @@ const WAIT: usize = 2;
 /// The memory of one request, for who finds out whose it is. It goes with the request, and is given back at its end.
 #[derive(Debug, Clone)]
 pub(super) struct InProgress {
-    taken: Arc<Mutex<Option<Taken>>>,
+    taken: Arc<Mutex<Option<Reservation>>>,
     waits: bool,
 }
 

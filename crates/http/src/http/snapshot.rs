@@ -28,7 +28,7 @@ use ray_relay_access::policy::Scope;
 use ray_relay_access::recording::Direction;
 use ray_relay_access::telemetry::metrics::{Outcome, RefusalKind};
 use ray_relay_access::visibility::{Visibility, thread_name};
-use ray_relay_base::memory::{self, Account, Taken};
+use ray_relay_base::memory::{self, Account, Reservation};
 use ray_relay_base::wire::dap::codec::weight;
 use ray_relay_base::wire::json::typed_at;
 use ray_relay_debugger::pdb::{
@@ -154,7 +154,7 @@ pub(super) async fn look(
     id: &str,
     mut limits: SnapshotLimits,
     share: Arc<QuotaPermit>,
-) -> Result<(Value, Taken), NoSnapshot> {
+) -> Result<(Value, Reservation), NoSnapshot> {
     let ctx = exchange.ctx;
     let id: Option<BreakpointId> = id.parse().ok();
     let breakpoint = id.and_then(|id| ctx.registry.snapshot().find(id).cloned());
@@ -231,7 +231,7 @@ async fn look_at_park(
     exchange: &Exchange<'_>,
     authorized: Authorized,
     limits: &SnapshotLimits,
-) -> Result<(Value, Taken), NoSnapshot> {
+) -> Result<(Value, Reservation), NoSnapshot> {
     let ctx = exchange.ctx;
     shows_threads(authorized.breakpoint())?;
     let authorized = match is_here(authorized.breakpoint()) {
@@ -269,7 +269,7 @@ async fn looked(
     summary: Summary,
     (authorized, limits): (Authorized, SnapshotLimits),
     _share: Arc<QuotaPermit>,
-) -> Result<(Value, Taken), NoSnapshot> {
+) -> Result<(Value, Reservation), NoSnapshot> {
     shows_threads(authorized.breakpoint())?;
     let session = ctx.sessions.table.open(&summary);
     let begun = Look::begin(&ctx, &session, authorized, "http").await;
@@ -312,7 +312,7 @@ fn place_in(threads: &Value) -> Option<Location> {
     let frames = thread.get("raised").or_else(|| thread.get("frames"))?;
     let frame = frames.as_array()?.last()?;
     let line: u64 = typed_at(frame, "line");
-    Location::told(typed_at(frame, "file"), line, typed_at(frame, "function"))
+    Location::reported(typed_at(frame, "file"), line, typed_at(frame, "function"))
 }
 
 /// `threads` as they are shown: of each frame the variables as a list, as a debugger would have them.

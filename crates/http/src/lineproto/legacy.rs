@@ -71,14 +71,14 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
     loop {
         let leaving = leave_at.is_some();
         // What was typed is answered first.
-        if leaving && !lets_run && entered.stands() {
+        if leaving && !lets_run && entered.is_paused() {
             return LegacyOutcome::Lost;
         }
         let until = leave_at.unwrap_or_else(Instant::now);
         let listening = !leaving && entered.pending() < PENDING;
         bytes.clear();
         let typed = tokio::select! {
-            read = entered.hear(&mut bytes) => match read {
+            read = entered.receive(&mut bytes) => match read {
                 Ok(1..) => {
                     shown.raw(&bytes).await;
                     continue;

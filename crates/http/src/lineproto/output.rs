@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use ray_relay_access::recording::{CaptureTee, Direction};
-use ray_relay_base::memory::{Account, MemoryUse, Taken};
+use ray_relay_base::memory::{Account, MemoryUse, Reservation};
 
 /// Pieces on their way to the client. The longest value that the prompt prints makes one.
 const QUEUE: usize = 16;
@@ -37,7 +37,7 @@ impl Counts {
 
 /// Bytes on their way, and their memory.
 #[derive(Debug)]
-pub(super) struct Queued(Bytes, Taken);
+pub(super) struct Queued(Bytes, Reservation);
 
 /// The writing half of a client's connection. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -92,7 +92,7 @@ impl Out {
         let _ = self.pieces.try_send(Queued(bytes.into(), taken));
     }
 
-    fn nothing(&self) -> Taken {
+    fn nothing(&self) -> Reservation {
         let account = self.account.get().cloned().unwrap_or_default();
         account.nothing(MemoryUse::Messages)
     }

@@ -14,7 +14,7 @@ use crate::lineproto::output::{Out, WorkerOutput};
 use crate::lineproto::running_command::{Due, RunningCommand, lets_run, takes_more};
 use crate::lineproto::session::Log;
 use ray_relay_base::memory::Account;
-use ray_relay_base::wire::dap::kept::Kept;
+use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_debugger::debugger::Worker;
 use ray_relay_debugger::debugger::unattended::TerminalPrompt;
@@ -37,9 +37,9 @@ pub(super) enum Opening {
     /// A debugger that no client is attached to.
     New(Box<Prefixed<Worker>>),
     /// One that was parked as an editor had left it, and what it has said since.
-    Kept(Box<Worker>, Kept),
+    Kept(Box<Worker>, StoredMessages),
     /// The same as a prompt had.
-    Prompt(Box<TerminalPrompt>, Kept),
+    Prompt(Box<TerminalPrompt>, StoredMessages),
 }
 
 impl Opening {

@@ -189,7 +189,7 @@ impl<'a> Watch<'a> {
     /// Looks for jobs that are about to time out, by the first of each.
     fn look_at_collectives(&mut self, list: &Snapshot, now: Timestamp) {
         let told = std::mem::take(&mut self.timing_out);
-        for standing in list.standing(|_| true).values() {
+        for standing in list.collective_timeouts(|_| true).values() {
             let first = standing.first;
             let known = told.get(&first.id) == Some(&first.stop);
             let due = !known && now.until(standing.ends) <= self.config.collective_within;

@@ -1,51 +1,52 @@
-//! Who has one worker, of the three who may say that they do.
+//! The hold of one worker, merged from its three possible reporters.
 
 use super::remote::RemoteHold;
 use super::row::Holder;
 
-/// Who has one worker. See the [module](super) for its states.
+/// The holder of one worker. See the [module](super) for its states.
 #[derive(Debug, Clone, Default)]
 pub struct Hold {
-    /// A session of this relay, by the number of its claim. In a box, as the other: of thousands that wait, few are held.
+    /// A session of this relay, by the number of its claim. Boxed, like the other: of thousands of waiting workers,
+    /// few are held.
     own: Option<Box<(u64, Holder)>>,
-    /// Who else says that they have it, whether or not it is held here.
+    /// The remote report of a holder, whether or not the worker is held here.
     remote: Option<Box<(RemoteHold, Holder)>>,
 }
 
-/// What a step makes of a worker.
+/// The effect of a step on a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MergeStep {
-    /// Who has it is as it was.
+    /// The holder is unchanged.
     Same,
-    /// This one has it from now on, or is shown in another way.
+    /// This holder has it from now on, or is shown differently.
     Held(Holder),
-    /// It is free, and it stands as it did.
+    /// It is free, and its task is still paused.
     Free,
-    /// It is free, and its task may run on: if it stands, that is another stop.
+    /// It is free, and its task may have resumed: if it is paused, that is a new stop.
     Over,
 }
 
 impl Hold {
-    /// Who has it: the first one here keeps it until the agent of its node, which decides, says no.
+    /// The current holder. The first one here keeps it until the agent of its node, which decides, refuses.
     pub fn holder(&self) -> Option<&Holder> {
         let own = self.own.as_ref().map(|own| &own.1);
         own.or(self.remote.as_ref().map(|remote| &remote.1))
     }
 
-    /// It is held.
+    /// Whether it is held.
     pub fn is_held(&self) -> bool {
         self.own.is_some() || self.remote.is_some()
     }
 
-    /// The session of the claim `claim` has it.
+    /// Whether the session of the claim `claim` holds it.
     pub fn is_by(&self, claim: u64) -> bool {
         self.own.as_ref().is_some_and(|own| own.0 == claim)
     }
 
-    /// A session of this relay takes it.
+    /// Takes it for a session of this relay.
     ///
     /// # Errors
-    /// Who has it.
+    /// The current holder.
     pub fn take(&mut self, claim: u64, holder: Holder) -> Result<MergeStep, Box<Holder>> {
         if let Some(holder) = self.holder() {
             return Err(Box::new(holder.clone()));
@@ -54,8 +55,8 @@ impl Hold {
         Ok(MergeStep::Held(holder))
     }
 
-    /// A session of this relay is to go on with what is parked at an agent, and is shown as that until it
-    /// [says](Self::show) more. `None`: it is not, or a session of this relay has it already.
+    /// Takes it for a session of this relay that resumes a park of an agent. It is shown as parked until
+    /// [`show`](Self::show). `None`: it is not parked, or a session of this relay holds it already.
     pub fn take_over(&mut self, claim: u64) -> Option<MergeStep> {
         let (_, holder) = self.remote.as_deref().filter(|_| self.own.is_none())?;
         holder.parked_until?;
@@ -63,18 +64,18 @@ impl Hold {
         Some(MergeStep::Same)
     }
 
-    /// The session of `claim` is shown as `holder`.
+    /// Shows the session of `claim` as `holder`.
     pub fn show(&mut self, claim: u64, holder: Holder) -> MergeStep {
         match self.own.as_deref_mut() {
-            Some((own, shown)) if *own == claim => {
-                *shown = holder.clone();
+            Some((own, current)) if *own == claim => {
+                *current = holder.clone();
                 MergeStep::Held(holder)
             }
             _ => MergeStep::Same,
         }
     }
 
-    /// The session of `claim` gives it back; `ran`: its task may have been let run.
+    /// Releases it for the session of `claim`; `ran`: its task may have resumed.
     pub fn give_back(&mut self, claim: u64, ran: bool) -> MergeStep {
         if !self.is_by(claim) {
             return MergeStep::Same;
@@ -87,8 +88,8 @@ impl Hold {
         }
     }
 
-    /// Others say of it what `remote` is; `None`: no other has it.
-    pub fn hear(&mut self, remote: Option<RemoteHold>) -> MergeStep {
+    /// Updates the remote report; `None`: no other relay holds it.
+    pub fn set_remote(&mut self, remote: Option<RemoteHold>) -> MergeStep {
         let before = self.remote.take();
         if before.as_ref().map(|before| &before.0) == remote.as_ref() {
             self.remote = before;
@@ -101,14 +102,14 @@ impl Hold {
         if self.own.is_some() {
             return MergeStep::Same;
         }
-        let looked = before
+        let was_inspected = before
             .as_deref()
-            .is_some_and(|(_, holder)| holder.is_look());
+            .is_some_and(|(_, holder)| holder.is_snapshot());
         match (before.as_deref(), self.remote.as_deref()) {
             (None, None) => MergeStep::Same,
-            // A look leaves the task as it was.
-            (Some(_), None) if looked => MergeStep::Free,
-            (Some((old, _)), Some((new, _))) if !looked && !new.goes_on_with(old) => {
+            // A snapshot does not resume the task.
+            (Some(_), None) if was_inspected => MergeStep::Free,
+            (Some((old, _)), Some((new, _))) if !was_inspected && !new.continues(old) => {
                 MergeStep::Over
             }
             (Some(_), None) => MergeStep::Over,

@@ -1,8 +1,8 @@
-//! Who has which worker: the one place in which that is decided.
+//! The holders of workers: the single place that decides about them.
 //!
-//! Of each worker there is one [`Hold`]: a value that knows what is said of the worker by the three who may have it, and
-//! decides which of them has it. It does no input or output, reads no clock and takes no lock; the registry has one in each
-//! of its entries. Lists, refusals, sessions, metrics and what other relays are told are views of it.
+//! There is one [`Hold`] for each worker: a value with the reports of the three possible holders, which decides among
+//! them. It does no input or output, reads no clock and takes no lock; the registry has one in each of its entries.
+//! Lists, refusals, sessions, metrics and messages to other relays are views of it.
 //!
 //! ```text
 //!                     take                        show
@@ -18,25 +18,25 @@
 //!          │    └── a next stop     │ a session of another relay├─┘
 //!          │                        └─▲──────────────────┬──────┘
 //!          └──────────────────────────┘                  │ says so no longer, or says another session
-//!             hear                                       ▼
+//!       set_remote                                       ▼
 //!                                                      over: the task may run on
 //! ```
 //!
-//! What others say is kept in [`RemoteHolds`] by who says it, so that a word about a worker that is not listed yet is not
-//! lost, and a link that breaks takes back its own words and no others. An agent decides among relays by its
-//! [`NodeHolds`]. The registry's tests drive the
-//! three together, with loss, delay and crashes (`ray/registry/state/simulation`).
+//! [`RemoteHolds`] stores the remote reports by their sender. So a report about a worker that is not listed yet is not
+//! lost, and a broken link withdraws its own reports and no others. An agent decides among relays with its
+//! [`NodeHolds`]. The registry's tests run the three together, with loss, delay and crashes
+//! (`ray/registry/state/simulation`).
 
 mod merge;
 mod node;
-mod places;
 mod remote;
 mod row;
+mod slots;
 
 pub use merge::{Hold, MergeStep};
 pub use node::{HoldId, NodeHolds};
-pub use places::{EACH, FAMILY};
-pub use places::{NoPlace, PlacesOfOne};
-pub use remote::{KEPT, RemoteHold, RemoteHolds, Touched};
+pub use remote::{REPORT_VALIDITY, RemoteHold, RemoteHolds, Touched};
 pub use row::{Holder, RayNode};
 pub use row::{LOOK_CLIENT, Worker};
+pub use slots::{NoSlot, UserSlots};
+pub use slots::{SESSIONS_PER_SLOT, SLOTS_PER_USER};

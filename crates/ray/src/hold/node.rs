@@ -1,21 +1,21 @@
-//! Which workers sessions hold through one agent, and which it keeps itself: the agent decides among relays.
+//! The workers that sessions hold through one agent, and those that it keeps itself: the agent decides among relays.
 //!
-//! It keeps as many [of one person](super::places) as a relay would, whose parks are lost with it; in all as many as it can
-//! [tell of](kept_fit). A subprocess of a worker has a hold of its own, of which no relay is told: its worker's stands for it.
-//! Pure.
+//! It keeps as many [per user](super::places) as a relay would, whose parks are lost with it; in all as many as its
+//! [messages can report](kept_fit). A subprocess of a worker has a hold of its own, which is not reported to relays:
+//! its worker's hold covers it. Pure.
 
 use std::sync::Arc;
 
-use super::places::{NoPlace, PlacesOfOne};
+use super::slots::{NoSlot, UserSlots};
 use ray_relay_base::wire::tunnel::messages::{
     ClientName, Hex, HoldRow, KeptSession, LetRun, MAX_KEPT_WORKERS, Name, Open, ParkTerms, Parked,
     Replica, Subject, kept_fit, written,
 };
 
-/// Names a session's hold of a worker.
+/// The id of a session's hold of a worker.
 pub type HoldId = u64;
 
-/// All holds at one agent. `A` is what a kept worker is asked through.
+/// All holds at one agent. `A` is the channel to a kept worker.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub struct NodeHolds<A> {
@@ -28,11 +28,11 @@ pub struct NodeHolds<A> {
 struct NodeHold<A> {
     id: HoldId,
     held: HoldRow,
-    /// The subprocess of the worker that it is, which no relay is told of; `None`: the worker itself.
+    /// The subprocess of the worker that is held, which is not reported to relays; `None`: the worker itself.
     process: Option<u32>,
-    /// Connections of the session.
+    /// Number of connections of the session.
     streams: usize,
-    /// Of a worker that is kept.
+    /// Set for a kept worker.
     kept: Option<KeptRow<A>>,
 }
 
@@ -40,9 +40,9 @@ struct NodeHold<A> {
 #[derive(Debug)]
 struct KeptRow<A> {
     asks: A,
-    /// Whose sessions count as one with this.
+    /// Sessions of one cluster session count as one.
     cluster_session: Option<Hex<8>>,
-    /// Of its row in a message.
+    /// Size of its row in a message.
     bytes: usize,
 }
 
@@ -56,11 +56,11 @@ impl<A> Default for NodeHolds<A> {
 }
 
 impl<A> NodeHolds<A> {
-    /// Takes a worker at `now_unix_ms` for the session that `open` of `replica` names, or one more connection of the one that
-    /// has it.
+    /// Takes a worker at `now_unix_ms` for the session in `open` of `replica`, or adds a connection to the session
+    /// that has it.
     ///
     /// # Errors
-    /// Who holds it, where that is a session of another relay, or the agent itself.
+    /// The holder, if that is a session of another relay, or the agent itself.
     pub fn take(
         &mut self,
         open: &Open,
@@ -79,7 +79,7 @@ impl<A> NodeHolds<A> {
         if let Some(row) = self.rows.iter().find(others) {
             return Err(Box::new(row.held.clone()));
         }
-        // A further connection belongs to whatever session of that relay has the worker.
+        // A further connection belongs to the session of that relay that has the worker.
         let session = match &open.holder {
             Some(holder) => Some(&holder.session),
             None => {
@@ -122,7 +122,7 @@ impl<A> NodeHolds<A> {
         Ok(self.last)
     }
 
-    /// One connection of `id` has ended; with the last one the worker is given back.
+    /// Removes one connection of `id`; with the last one the worker is released.
     pub fn give_back(&mut self, id: HoldId) {
         let Some(at) = self.rows.iter().position(|row| row.id == id) else {
             return;
@@ -133,7 +133,7 @@ impl<A> NodeHolds<A> {
         }
     }
 
-    /// No other session still leaves the worker of `id`.
+    /// Whether no other session is still detaching from the worker of `id`.
     pub fn is_alone(&self, id: HoldId) -> bool {
         let Some(own) = self.rows.iter().find(|row| row.id == id) else {
             return true;
@@ -146,19 +146,19 @@ impl<A> NodeHolds<A> {
         of_worker.all(|row| row.id == id || row.held.session.is_empty())
     }
 
-    /// Keeps the worker of `id` by `keep` until then, to be asked through `asks`. `evaluates`: an expression of the lost client
-    /// runs in it.
+    /// Keeps the worker of `id` by `keep` until then, with the channel `asks`. `evaluates`: an expression of the lost
+    /// client runs in it.
     ///
     /// # Errors
-    /// [`NoPlace`]: its owner, or all together, have as many as may be.
+    /// [`NoSlot`]: its owner, or all users together, have reached the limit.
     pub fn park(
         &mut self,
         id: HoldId,
         keep: &ParkTerms,
         (until_unix_ms, evaluates): (u64, bool),
         asks: A,
-    ) -> Result<(), NoPlace> {
-        self.has_place(keep)?;
+    ) -> Result<(), NoSlot> {
+        self.check_slot(keep)?;
         let others = self
             .rows
             .iter()
@@ -166,9 +166,9 @@ impl<A> NodeHolds<A> {
         let (subprocesses, others): (Vec<_>, Vec<_>) =
             others.partition(|(process, _)| process.is_some());
         let others: Vec<usize> = others.into_iter().map(|(_, bytes)| bytes).collect();
-        let none = NoPlace::All(others.len());
+        let none = NoSlot::All(others.len());
         let row = self.rows.iter_mut().find(|row| row.id == id).ok_or(none)?;
-        // What may still be told of it has room.
+        // Reserves space for later reports.
         let mut held = HoldRow {
             parked: Some(Parked {
                 owner: keep.owner.clone(),
@@ -181,7 +181,7 @@ impl<A> NodeHolds<A> {
         };
         let bytes = written(&held).len();
         held.evaluates(evaluates);
-        // Of a subprocess no relay is told.
+        // Subprocesses are not reported to relays.
         let fits = match row.process {
             Some(_) => subprocesses.len() < MAX_KEPT_WORKERS,
             None => kept_fit(others.into_iter().chain([bytes])),
@@ -197,19 +197,19 @@ impl<A> NodeHolds<A> {
         });
         if row.process.is_none() {
             let (worker_id, port) = (row.held.worker_id.clone(), row.held.port);
-            self.go_along(&worker_id, port, &keep.owner);
+            self.assign_subprocesses(&worker_id, port, &keep.owner);
         }
         Ok(())
     }
 
-    /// Whether an expression of the lost client runs in the worker of `id`, which is kept.
+    /// Sets whether an expression of the lost client runs in the kept worker of `id`.
     pub fn evaluates(&mut self, id: HoldId, evaluates: bool) {
         let row = self.rows.iter_mut().find(|row| row.id == id);
         row.into_iter()
             .for_each(|row| row.held.evaluates(evaluates));
     }
 
-    /// The session that `open` of `replica` names goes on with the worker of `id`, which was kept, at `now_unix_ms`.
+    /// Resumes the kept worker of `id` for the session in `open` of `replica`, at `now_unix_ms`.
     pub fn resume(&mut self, id: HoldId, open: &Open, replica: Replica, now_unix_ms: u64) {
         let Some(row) = self.rows.iter_mut().find(|row| row.id == id) else {
             return;
@@ -223,12 +223,12 @@ impl<A> NodeHolds<A> {
         let taken_over = row.process.is_none() && owner.is_some_and(|own| own != row.held.name);
         if taken_over {
             let taker = (&*row.held.name).into();
-            self.go_along(&open.worker_id, open.port, &taker);
+            self.assign_subprocesses(&open.worker_id, open.port, &taker);
         }
     }
 
-    /// The subprocesses that are kept of the worker are those of `owner`, who has that now.
-    fn go_along(&mut self, worker_id: &Name, port: u16, owner: &Subject) {
+    /// Assigns the kept subprocesses of the worker to `owner`, its new owner.
+    fn assign_subprocesses(&mut self, worker_id: &Name, port: u16, owner: &Subject) {
         let of_worker =
             |row: &&mut NodeHold<A>| row.process.is_some() && row.is_of(worker_id, port);
         for row in self.rows.iter_mut().filter(of_worker) {
@@ -241,7 +241,7 @@ impl<A> NodeHolds<A> {
         }
     }
 
-    /// For whom the worker is kept, or its subprocess `process`, and what it is asked through.
+    /// The owner and the channel of the kept worker, or of its subprocess `process`.
     pub fn kept(
         &self,
         worker_id: &Name,
@@ -256,7 +256,7 @@ impl<A> NodeHolds<A> {
         })
     }
 
-    /// What the worker that is to run on is asked through, where the session that is meant is the one that is kept.
+    /// The channel of the worker to resume, if the requested session is the one that is kept.
     pub fn to_let_run(&self, let_run: &LetRun) -> Option<&A> {
         let LetRun {
             worker_id, port, ..
@@ -272,15 +272,14 @@ impl<A> NodeHolds<A> {
         })
     }
 
-    /// What relays are told. A connection without a session, such as a relay's look after a worker that was left, is not
-    /// shown.
+    /// The rows for relays. A connection without a session, such as a relay's check after a detach, is not included.
     pub fn rows(&self) -> Arc<[HoldRow]> {
         let workers = self.rows.iter().filter(|row| row.process.is_none());
         let named = workers.filter(|row| !row.held.session.is_empty());
         named.map(|row| row.held.clone()).collect()
     }
 
-    /// The worker, as its sessions have it.
+    /// The rows of the worker itself, without subprocesses.
     fn workers(&self, worker_id: &Name, port: u16) -> impl Iterator<Item = &NodeHold<A>> {
         let of_worker =
             move |row: &&NodeHold<A>| row.held.worker_id == *worker_id && row.held.port == port;
@@ -297,8 +296,8 @@ impl<A> NodeHolds<A> {
         own.filter_map(|row| row.process).collect()
     }
 
-    /// The worker of the subprocess of `id`, which is kept, where the same person has it: until when it is kept, where it is.
-    /// `None`: that person has it no more, and the subprocess is to be let run.
+    /// For the kept subprocess of `id`: the end of its worker's park, if the same user has that worker parked, or
+    /// `Some(None)` if that user holds it. `None`: that user no longer has it, and the subprocess must be resumed.
     pub fn task_of(&self, id: HoldId) -> Option<Option<u64>> {
         let own = self.rows.iter().find(|row| row.id == id)?;
         let owner = own.owner()?;
@@ -310,25 +309,24 @@ impl<A> NodeHolds<A> {
         })
     }
 
-    /// Whether the owner of `keep` may have one more of those that are kept. Where authentication is off, no person's share is
-    /// known.
-    fn has_place(&self, keep: &ParkTerms) -> Result<(), NoPlace> {
+    /// Checks whether the owner of `keep` may keep one more. Without authentication, users are unknown.
+    fn check_slot(&self, keep: &ParkTerms) -> Result<(), NoSlot> {
         if keep.owner.is_empty() {
             return Ok(());
         }
-        let mut places = PlacesOfOne::default();
+        let mut slots = UserSlots::default();
         for row in &self.rows {
             let owner = row.held.parked.as_ref().map(|parked| &parked.owner);
             if owner == Some(&keep.owner) {
-                places.add(row.kept.as_ref().and_then(|kept| kept.cluster_session));
+                slots.add(row.kept.as_ref().and_then(|kept| kept.cluster_session));
             }
         }
-        places.has_place(keep.cluster_session.as_ref())
+        slots.check_slot(keep.cluster_session.as_ref())
     }
 }
 
 impl<A> NodeHold<A> {
-    /// For whom it is kept.
+    /// The user for whom it is kept.
     fn owner(&self) -> Option<&Subject> {
         Some(&self.held.parked.as_ref()?.owner)
     }

@@ -1,8 +1,8 @@
 //! Holds reported by the agents of nodes, of sessions of any relay.
 //!
 //! An agent reports with each change which workers are held through it, and by whom; it is believed for its own nodes alone.
-//! A link that breaks, or whose credential has expired, leaves the agent's last report valid for [`KEPT`], or until the next
-//! link of the node reports another. An agent that has detached, or is not to be trusted, leaves none.
+//! A link that breaks, or whose credential has expired, leaves the agent's last report valid for [`REPORT_VALIDITY`],
+//! or until the next link of the node reports another. An agent that has detached, or is not to be trusted, leaves none.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,56 +13,55 @@ use tokio::time::Instant;
 use super::row::{Holder, RayNode, Worker};
 use ray_relay_base::wire::tunnel::messages::HoldRow;
 
-/// How long the word of an agent stands whose link broke: as long as one that is silent is taken to be there.
-pub const KEPT: Duration = Duration::from_secs(15);
+/// How long an agent's last report stays valid after its link broke: as long as a silent agent is considered alive.
+pub const REPORT_VALIDITY: Duration = Duration::from_secs(15);
 
 /// Cluster and id of a node.
 type NodeKey = (Arc<str>, Arc<str>);
 
-/// A worker that is held elsewhere than by this relay's own sessions.
+/// A worker that is held, but not by a session of this relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteHold {
     /// The node of the worker.
     pub node: RayNode,
-    /// The worker, and who holds it.
+    /// The worker, and its holder.
     pub held: HoldRow,
 }
 
-/// The last word of each. Bounded by who may speak: so many agents, and the rows of one message for each.
+/// The last report of each agent, bounded by the number of agents, and the rows of one message for each.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub struct RemoteHolds {
     nodes: HashMap<NodeKey, HoldReport>,
 }
 
-/// The last word of one of them.
+/// The last report of an agent.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 struct HoldReport {
-    /// The link on which the agent has reported.
+    /// The link of the report.
     link: u64,
     rows: Vec<RemoteHold>,
-    /// Until when it is valid, where the link broke.
+    /// End of its validity, if the link broke.
     until: Option<Instant>,
 }
 
-/// Of which workers something else is said than before: to be looked up anew.
+/// Workers whose reports have changed, to be merged anew.
 pub type Touched = Vec<RemoteHold>;
 
 impl RemoteHold {
-    /// Who has it.
+    /// The holder.
     pub fn holder(&self) -> Holder {
         Holder::from(&self.held)
     }
 
-    /// Whether the worker was held all the time since `before`: by the same session, or by one that goes on with what was
-    /// parked.
-    pub(super) fn goes_on_with(&self, before: &Self) -> bool {
+    /// Whether the worker was held without a gap since `before`: by the same session, or by one that resumes its park.
+    pub(super) fn continues(&self, before: &Self) -> bool {
         let session = |hold: &Self| (hold.held.replica, hold.held.session.clone());
         before.held.parked.is_some() || session(self) == session(before)
     }
 
-    /// What tells its session from all others.
+    /// The identity of its session.
     fn session(&self) -> ([u8; 8], &str, &str, u16) {
         let held = &self.held;
         (held.replica.0, &held.session, &held.worker_id, held.port)
@@ -70,9 +69,9 @@ impl RemoteHold {
 }
 
 impl RemoteHolds {
-    /// The agent of the link `link`, which speaks for `nodes`, says that `held` is held through it by others than this relay's
-    /// sessions.
-    pub fn hear(&mut self, link: u64, nodes: Vec<RayNode>, held: &[HoldRow]) -> Touched {
+    /// Replaces the report of the agent on the link `link`, which serves `nodes`: it reports `held`, without this
+    /// relay's own sessions.
+    pub fn set_report(&mut self, link: u64, nodes: Vec<RayNode>, held: &[HoldRow]) -> Touched {
         let mut touched = forget(&mut self.nodes, |report| report.link == link);
         for node in nodes {
             let key = (Arc::clone(&node.cluster), Arc::clone(&node.node_id));
@@ -93,32 +92,33 @@ impl RemoteHolds {
         touched
     }
 
-    /// The link `link` has ended at `now`; its agent's word `stands` for a while, or not.
-    pub fn leave(&mut self, link: u64, stands: bool, now: Instant) -> Touched {
-        if stands {
+    /// Handles the end of the link `link` at `now`. If its report `stays_valid`, it does so for a while; otherwise it
+    /// is dropped.
+    pub fn end_link(&mut self, link: u64, stays_valid: bool, now: Instant) -> Touched {
+        if stays_valid {
             for report in self.nodes.values_mut().filter(|report| report.link == link) {
-                report.until = Some(now + KEPT);
+                report.until = Some(now + REPORT_VALIDITY);
             }
             return Touched::new();
         }
         forget(&mut self.nodes, |report| report.link == link)
     }
 
-    /// Takes back what no longer stands at `now`.
+    /// Drops reports that are no longer valid at `now`.
     pub fn expire(&mut self, now: Instant) -> Touched {
         let is_over = |report: &HoldReport| report.until.is_some_and(|until| until <= now);
         forget(&mut self.nodes, is_over)
     }
 
-    /// When something is to be [taken back](Self::expire) next.
+    /// The time of the next [expiry](Self::expire).
     pub fn next_expiry(&self) -> Option<Instant> {
         self.nodes.values().filter_map(|report| report.until).min()
     }
 
-    /// Who else has `worker`.
+    /// The remote hold of `worker`.
     pub fn of(&self, worker: &Worker<'_>) -> Option<&RemoteHold> {
         let is_it = |hold: &&RemoteHold| worker.is(&hold.node, &hold.held);
-        // By node, before any rows are looked at.
+        // By node first, before any rows are compared.
         let reports = self.nodes.iter().filter(|((cluster, node_id), _)| {
             **cluster == *worker.cluster
                 && (worker.node_id.is_empty() || **node_id == *worker.node_id)
@@ -126,13 +126,13 @@ impl RemoteHolds {
         reports.flat_map(|(_, report)| &report.rows).find(is_it)
     }
 
-    /// Every reported hold. A worker that is known by several names of its cluster, or reported by several agents, is there as
+    /// Every reported hold. A worker under several names of its cluster, or reported by several agents, is included as
     /// often.
     pub fn iter(&self) -> impl Iterator<Item = &RemoteHold> {
         self.nodes.values().flat_map(|report| &report.rows)
     }
 
-    /// The same, each session once.
+    /// The same, with each session once.
     pub fn sessions(&self) -> Vec<RemoteHold> {
         let mut all: Vec<_> = self.iter().collect();
         all.sort_by(|a, b| a.session().cmp(&b.session()));
@@ -141,7 +141,7 @@ impl RemoteHolds {
     }
 }
 
-/// Drops the reports that are over, and says what was in them.
+/// Drops the reports that are over, and returns their rows.
 fn forget(
     reports: &mut HashMap<NodeKey, HoldReport>,
     is_over: impl Fn(&HoldReport) -> bool,

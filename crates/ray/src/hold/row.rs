@@ -1,4 +1,4 @@
-//! A hold as it is shown, and as it is said from one process to another.
+//! A hold as it is shown, and as it is transferred between processes.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -17,42 +17,43 @@ pub struct RayNode {
     pub cluster: Arc<str>,
     /// Ray's node id (hex).
     pub node_id: Arc<str>,
-    /// The node's address, as Ray knows it.
+    /// The node's address according to Ray.
     pub address: IpAddr,
 }
 
-/// What the relay calls itself as the client of a look: a snapshot, or a question for a rank. A client that wants the
-/// task waits for its end, which is a matter of seconds.
+/// The relay's client name for a snapshot, or a query for a rank. A client that requests the task waits for its end,
+/// which takes seconds.
 pub const LOOK_CLIENT: &str = "ray-relay look";
 
-/// Who has a debugger attached.
+/// The holder of a breakpoint, with a debugger attached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Holder {
     /// The number of the session, as in `/relay/v1/sessions`.
     pub session: u64,
-    /// The person, if the relay authenticates clients.
+    /// The user, if the relay authenticates clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// What the client calls itself (an editor: `clientName` or `clientID` of `initialize`), cleaned for display.
+    /// The name that the client gives itself (an editor: `clientName` or `clientID` of `initialize`), cleaned for
+    /// display.
     pub client: String,
-    /// Where the client connected from. An agent of another relay may not tell it.
+    /// The address from which the client connected. The agent of another relay may not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<SocketAddr>,
     /// When the client attached.
     pub since: Timestamp,
-    /// The other relay whose session it is. Without it the session is this relay's own.
+    /// The other relay that has the session. Without it the session is this relay's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replica: Option<Replica>,
-    /// Until when the task is parked for that person. Without it the client is there.
+    /// End of the park for that user. Without it the client is connected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parked_until: Option<Timestamp>,
-    /// The client is gone, and an expression of it still runs in the task. The state is `attached` then.
+    /// Whether an expression of the former client still runs in the task. The state is `attached` then.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub evaluates: bool,
 }
 
 impl Holder {
-    /// Of a session of this relay, from now on.
+    /// A session of this relay, from now on.
     pub fn here(
         session: u64,
         subject: Option<String>,
@@ -71,30 +72,31 @@ impl Holder {
         }
     }
 
-    /// Its session is one of this relay's.
+    /// Whether its session belongs to this relay.
     pub fn is_here(&self) -> bool {
         self.replica.is_none()
     }
 
-    /// It ends by itself within seconds. A client that takes the name of a look has others wait for seconds, and gains nothing.
-    pub fn is_look(&self) -> bool {
+    /// Whether it is a snapshot, which ends by itself within seconds. A client that borrows the name makes others wait
+    /// for seconds, and gains nothing.
+    pub fn is_snapshot(&self) -> bool {
         self.client == LOOK_CLIENT && self.parked_until.is_none()
     }
 
-    /// Who has it, for those whom it is no concern by which client and from where. Of a client that is not authenticated that
-    /// is all that is known.
-    pub fn who(&self) -> String {
-        let person = self.subject.is_some();
-        let (client, peer) = match person {
+    /// A description of the holder without client and address, for users without that permission. For an
+    /// unauthenticated client those are all that is known.
+    pub fn description(&self) -> String {
+        let authenticated = self.subject.is_some();
+        let (client, peer) = match authenticated {
             true => (String::new(), None),
             false => (self.client.clone(), self.peer),
         };
-        let told = Self {
+        let visible = Self {
             client,
             peer,
             ..self.clone()
         };
-        told.to_string()
+        visible.to_string()
     }
 }
 
@@ -116,7 +118,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A holder as another relay knows it that says `held`.
+/// The holder according to the row `held` of another relay.
 impl From<&HoldRow> for Holder {
     fn from(held: &HoldRow) -> Self {
         let at = |ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms));
@@ -137,11 +139,11 @@ impl From<&HoldRow> for Holder {
     }
 }
 
-/// What tells one worker's debugger from all others, as the registry lists it.
+/// The identity of one worker's debugger, as the registry lists it.
 #[derive(Debug, Clone, Copy)]
 pub struct Worker<'a> {
     pub cluster: &'a str,
-    /// Empty for a legacy breakpoint of Ray before 2.40, which does not say on which node it is.
+    /// Empty for a legacy breakpoint of Ray before 2.40, which does not report its node.
     pub node_id: &'a str,
     pub node_ip: IpAddr,
     pub worker_id: &'a str,
@@ -150,7 +152,7 @@ pub struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Whether `held`, which is said of a worker of `node`, is this one.
+    /// Whether the row `held`, reported for a worker of `node`, is about this one.
     pub fn is(&self, node: &RayNode, held: &HoldRow) -> bool {
         let there = match self.node_id.is_empty() {
             true => self.node_ip == node.address || self.node_ip.is_loopback(),

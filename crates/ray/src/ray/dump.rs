@@ -1,4 +1,4 @@
-//! py-spy's dump of a process, as Ray's `/worker/traceback` gives it, read as a [`Look`]. Pure.
+//! Parses py-spy's dump of a process, from Ray's `/worker/traceback`, as a [`Look`]. Pure.
 //!
 //! ```text
 //! Process 501: ray::train
@@ -17,7 +17,7 @@ const MAIN: &str = "MainThread";
 /// Characters of a path or a name.
 const MAX_NAME_CHARS: usize = 256;
 
-/// What `dump` says; `None` where it is none.
+/// Parses `dump`; `None` if it is none.
 pub fn read(dump: &str) -> Option<Look> {
     let mut look: Option<Look> = None;
     for line in dump.lines() {
@@ -52,7 +52,7 @@ pub fn read(dump: &str) -> Option<Look> {
     look.filter(|look| !look.threads.is_empty())
 }
 
-/// `501 (active+gil): "MainThread"`.
+/// Parses `501 (active+gil): "MainThread"`.
 fn thread(line: &str, pid: u32) -> Option<Thread> {
     let (id, rest) = line.split_once(" (")?;
     let (state, rest) = rest.split_once(')')?;
@@ -77,14 +77,14 @@ fn thread(line: &str, pid: u32) -> Option<Thread> {
     })
 }
 
-/// `    Condition.wait (threading.py:331)`; calls outside Python have no line.
+/// Parses `    Condition.wait (threading.py:331)`; calls outside Python have no line.
 fn frame(line: &str) -> Option<Frame> {
     let line = line.strip_prefix("    ")?;
-    // Deeper are variables, which were not asked for.
+    // Deeper lines are variables, which were not requested.
     if line.starts_with(' ') {
         return None;
     }
-    let (function, file, line) = match place(line) {
+    let (function, file, line) = match split_location(line) {
         Some((function, file, line)) => (function, file, line),
         None => {
             let (function, file) = line.strip_suffix(')')?.rsplit_once(" (")?;
@@ -100,11 +100,11 @@ fn frame(line: &str) -> Option<Frame> {
     })
 }
 
-/// The function, the file and the line that a line of py-spy names: `function (path/file.py:123)`.
-pub fn place(line: &str) -> Option<(&str, &str, u32)> {
-    // No function of Python's has such a thing in its name, and a folder may.
-    let (function, place) = line.strip_suffix(')')?.split_once(" (")?;
-    let (file, line) = place.rsplit_once(':')?;
+/// Parses the function, the file and the line in a line of py-spy: `function (path/file.py:123)`.
+pub fn split_location(line: &str) -> Option<(&str, &str, u32)> {
+    // No function name of Python contains this, but a folder may.
+    let (function, location) = line.strip_suffix(')')?.split_once(" (")?;
+    let (file, line) = location.rsplit_once(':')?;
     Some((function, file, line.parse().ok()?))
 }
 
@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    /// What a head of 2.60 has answered for a worker that waits in debugpy.
+    /// The response of a head of 2.60 for a worker that waits in debugpy.
     fn recorded(name: &str) -> String {
         let fixtures =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/ray/2.60.0");

@@ -1,4 +1,4 @@
-//! Ray's Jobs API and what belongs to it: jobs, their packages and output, and lists of the State API.
+//! Ray's Jobs API with related requests: jobs, their packages and output, and lists of the State API.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use ray_relay_base::config;
 use ray_relay_base::wire::text::hex;
 
 /// The deadline of one request, from connect to the last byte.
-const DEADLINE: Duration = Duration::from_secs(30);
-/// The deadline of the upload of a package, which may be tens of megabytes over a slow line.
-const UPLOAD_DEADLINE: Duration = Duration::from_secs(600);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The deadline of the upload of a package, which may be tens of megabytes over a slow connection.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Jobs of one cluster, through its dashboard or a relay in front of it.
 #[derive(Debug, Clone)]
@@ -37,11 +37,11 @@ pub struct JobState {
     pub message: String,
     /// The job in Ray's other lists, e.g. `02000000`; `None` until its driver runs.
     pub job_id: Option<String>,
-    /// What the job was submitted with.
+    /// The metadata of the submission.
     pub metadata: Value,
 }
 
-/// The same as Ray says it.
+/// A job in Ray's own format.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct JobAnswer {
@@ -66,23 +66,23 @@ impl JobState {
         }
     }
 
-    /// It will not change any more.
+    /// Whether it has reached a final state.
     pub fn ended(&self) -> bool {
         matches!(self.status.as_str(), "SUCCEEDED" | "FAILED" | "STOPPED")
     }
 }
 
 impl Jobs {
-    /// Those of the cluster whose head is `head`.
+    /// The jobs of the cluster whose head is `head`.
     pub fn of(head: HeadClient) -> Self {
         Self { head }
     }
 
-    /// Those of the cluster whose dashboard is at `address`, with the token of `token_file`; where that is `None` and
-    /// `as_ray` holds, with the one that Ray itself would find.
+    /// The jobs of the cluster whose dashboard is at `address`, with the token of `token_file`; without one and if
+    /// `as_ray` is set, with the token that Ray itself would find.
     ///
     /// # Errors
-    /// [`HeadConfigError`] where the address is no URL.
+    /// [`HeadConfigError`] if the address is no URL.
     pub fn new(
         address: impl Into<String>,
         token_file: Option<PathBuf>,
@@ -93,7 +93,11 @@ impl Jobs {
             token_file,
             ..config::Cluster::default()
         };
-        Ok(Self::of(HeadClient::new(&cluster, DEADLINE, as_ray)?))
+        Ok(Self::of(HeadClient::new(
+            &cluster,
+            REQUEST_TIMEOUT,
+            as_ray,
+        )?))
     }
 
     /// Rows of Ray's State API, e.g. of `workers?detail=1`.
@@ -109,7 +113,7 @@ impl Jobs {
         }
     }
 
-    /// The nodes that the head calls alive.
+    /// The nodes that the head lists as alive.
     ///
     /// # Errors
     /// [`HeadError`].
@@ -119,13 +123,16 @@ impl Jobs {
         Ok(rows)
     }
 
-    /// Submits what `request` says, an object as in Ray's documentation with at least an `entrypoint`; returns the
-    /// submission id.
+    /// Submits `request`, an object as in Ray's documentation with at least an `entrypoint`; returns the submission
+    /// id.
     ///
     /// # Errors
     /// [`HeadError`].
     pub async fn submit(&self, request: &Value) -> Result<String, HeadError> {
-        let answer: Value = self.head.post_json("/api/jobs/", request, DEADLINE).await?;
+        let answer: Value = self
+            .head
+            .post_json("/api/jobs/", request, REQUEST_TIMEOUT)
+            .await?;
         match answer.get("submission_id").and_then(Value::as_str) {
             Some(id) => Ok(id.to_owned()),
             None => Err(HeadError::NotJson {
@@ -135,12 +142,13 @@ impl Jobs {
         }
     }
 
-    /// Puts a package into the cluster's store, where it is not there yet; returns its URI, which a `working_dir` may be.
+    /// Uploads a package to the cluster's store, unless it is there already; returns its URI, which is valid as a
+    /// `working_dir`.
     ///
     /// # Errors
     /// [`HeadError`].
     pub async fn upload_package(&self, zip: Bytes) -> Result<String, HeadError> {
-        // Ray takes the name for a hash of the content, and an old package for a new one's equal.
+        // Ray treats the name as a hash of the content, and reuses an old package of the same name.
         let hash = hex(digest(&SHA256, &zip).as_ref());
         let name = format!("_ray_pkg_{}.zip", &hash[..32]);
         match self.head.get(&format!("/api/packages/gcs/{name}")).await {
@@ -151,7 +159,7 @@ impl Jobs {
         Ok(format!("gcs://{name}"))
     }
 
-    /// Puts `content` into the cluster's store under `name`, whatever is there.
+    /// Uploads `content` to the cluster's store as `name`, replacing what is there.
     ///
     /// # Errors
     /// [`HeadError`].
@@ -159,12 +167,12 @@ impl Jobs {
         let path = format!("/api/packages/gcs/{name}");
         let body = Some(("application/octet-stream", content));
         self.head
-            .ask(Method::PUT, &path, body, UPLOAD_DEADLINE)
+            .ask(Method::PUT, &path, body, UPLOAD_TIMEOUT)
             .await?;
         Ok(())
     }
 
-    /// How the job `id` is; `None` where there is no such job.
+    /// The state of the job `id`; `None` if there is no such job.
     ///
     /// # Errors
     /// [`HeadError`].
@@ -176,7 +184,7 @@ impl Jobs {
         Ok(Some(JobState::read(&answer)))
     }
 
-    /// All jobs, also those that have ended.
+    /// All jobs, including those that have ended.
     ///
     /// # Errors
     /// [`HeadError`].
@@ -203,17 +211,23 @@ impl Jobs {
     pub async fn stop(&self, id: &str) -> Result<(), HeadError> {
         let path = format!("/api/jobs/{id}/stop");
         let body = Some((JSON, Bytes::from_static(b"{}")));
-        self.head.ask(Method::POST, &path, body, DEADLINE).await?;
+        self.head
+            .ask(Method::POST, &path, body, REQUEST_TIMEOUT)
+            .await?;
         Ok(())
     }
 
-    /// Has Ray forget the job `id`, which has ended, if there is one.
+    /// Deletes the ended job `id` from Ray, if there is one.
     ///
     /// # Errors
     /// [`HeadError`].
     pub async fn forget(&self, id: &str) -> Result<(), HeadError> {
         let path = format!("/api/jobs/{id}");
-        match self.head.ask(Method::DELETE, &path, None, DEADLINE).await {
+        match self
+            .head
+            .ask(Method::DELETE, &path, None, REQUEST_TIMEOUT)
+            .await
+        {
             Ok(_) | Err(HeadError::Status { status: 404, .. }) => Ok(()),
             Err(error) => Err(error),
         }

@@ -1,7 +1,8 @@
-//! A look at a process of Ray's: the stacks of all its threads, with what their variables hold where the source tells.
+//! A snapshot of a Ray process: the stacks of all its threads, with the values of their variables if the source
+//! includes them.
 //!
-//! One type for every source. What comes is of a program on the cluster: a look that is read has bounded lists and texts,
-//! and no text in it drives a terminal. Pure.
+//! One type for every source. The data comes from a program on the cluster: a parsed snapshot has bounded lists and
+//! texts, and none of its texts can control a terminal. Pure.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
@@ -10,10 +11,10 @@ use ray_relay_base::wire::text::{escaped, one_line, shortened};
 
 pub mod py_spy;
 
-/// Bytes of one look as JSON.
+/// Largest snapshot, in bytes of JSON.
 pub const MAX_INSPECTION_BYTES: usize = 512 * 1024;
 
-/// Threads of one look.
+/// Threads of one snapshot.
 pub(crate) const MAX_THREADS: usize = 256;
 
 /// Frames of one thread.
@@ -29,27 +30,27 @@ const MAX_PATH_CHARS: usize = 1024;
 
 const MAX_NAME_CHARS: usize = 256;
 
-/// See the module.
+/// A snapshot of a Ray process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Look {
-    /// The process, by its number on its own machine.
+    /// The process id on its own machine.
     pub pid: u32,
-    /// The version of its Python; empty where it is not told.
+    /// The version of its Python; empty if it is not known.
     #[serde(default)]
     pub python: String,
-    /// Where this is from.
+    /// The source of the snapshot.
     pub source: Source,
-    /// Why the worker's hook does not tell it, where the worker has one.
+    /// The reason why the worker's hook did not provide it, if the worker has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Its threads, the main one first where it is known.
+    /// Its threads, the main one first if it is known.
     pub threads: Vec<Thread>,
-    /// Threads for which there was no room.
+    /// Threads left out for lack of space.
     #[serde(default)]
     pub threads_cut: u32,
 }
 
-/// Who has looked.
+/// The source of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
@@ -66,37 +67,37 @@ pub enum Source {
 pub struct Thread {
     /// Python's identifier of it.
     pub id: u64,
-    /// Empty where it has none.
+    /// Empty if it has none.
     #[serde(default)]
     pub name: String,
-    /// The system's number of it.
+    /// The system's id of the thread.
     #[serde(default)]
     pub native_id: Option<u64>,
     /// Python's main thread, which in a Ray worker runs tasks.
     #[serde(default)]
     pub is_main: bool,
-    /// Whether it has Python's lock; `None`: not looked at.
+    /// Whether it holds the GIL; `None`: not checked.
     #[serde(default)]
     pub holds_gil: Option<bool>,
-    /// Whether it waits in the system; `None`: not looked at.
+    /// Whether it waits in the system; `None`: not checked.
     #[serde(default)]
     pub idle: Option<bool>,
-    /// The call outside Python in which it waits, or the type of what a coroutine waits for; `None`: not known.
+    /// The call outside Python in which it waits, or the type that a coroutine awaits; `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
-    /// The asyncio task whose stack this is, by name; `None`: a thread's own.
+    /// The name of the asyncio task with this stack; `None`: the stack is a thread's own.
     #[serde(default)]
     pub task: Option<String>,
-    /// The exception that has left its frames, in one line, as far as that is told by its type; `None`: it runs. It may be a
-    /// secret, as a value may.
+    /// The exception that has left its frames, in one line, as its type describes it; `None`: it runs. It may be a
+    /// secret, like a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raised: Option<String>,
-    /// The same without its text, where the hook renders it so.
+    /// The same without its text, if the hook renders it so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structure: Option<String>,
     /// Innermost first.
     pub frames: Vec<Frame>,
-    /// Frames for which there was no room. Where the hook leaves some out, an entry without a line stands for them.
+    /// Frames left out for lack of space. If the hook leaves some out, an entry without a line stands for them.
     #[serde(default)]
     pub frames_cut: u32,
 }
@@ -106,14 +107,14 @@ pub struct Thread {
 pub struct Frame {
     /// The path of the source, as the process knows it.
     pub file: String,
-    /// The line that it is at; 0 where it is not told.
+    /// The current line; 0 if it is not known.
     pub line: u32,
     /// The function.
     pub function: String,
-    /// Its variables; `None`: the source tells none.
+    /// Its variables; `None`: the source has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locals: Option<Vec<Local>>,
-    /// Variables for which there was no room.
+    /// Variables left out for lack of space.
     #[serde(default)]
     pub locals_cut: u32,
 }
@@ -123,15 +124,15 @@ pub struct Frame {
 pub struct Local {
     /// Its name.
     pub name: String,
-    /// The name of its type; empty where the source does not tell it.
+    /// The name of its type; empty if the source does not include it.
     #[serde(default, rename = "type")]
     pub kind: String,
-    /// What it holds, in one line. It may be a secret: a person who may only look sees `structure`.
+    /// Its value, in one line. It may be a secret: a user who may only look sees `structure`.
     pub value: String,
-    /// There is more of it.
+    /// Whether the value is truncated.
     #[serde(default)]
     pub cut: bool,
-    /// The same without its text, where the hook renders it so: an older hook, py-spy and Ray do not.
+    /// The same without its text, if the hook renders it so: older hooks, py-spy and Ray do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structure: Option<LocalStructure>,
 }
@@ -139,28 +140,28 @@ pub struct Local {
 /// A variable without the text of its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalStructure {
-    /// Its name; its length, where that is none that source could have.
+    /// Its name; or the length of its name, if that could not occur in source code.
     pub name: String,
     /// The name of its type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What is shown of it, in one line.
+    /// The visible part of the value, in one line.
     pub value: String,
-    /// There is more of it.
+    /// Whether the value is truncated.
     #[serde(default)]
     pub cut: bool,
 }
 
-/// What came is no look.
+/// The data is no valid snapshot.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid look at a process: {}", one_line(&.0.to_string()))]
 pub struct Unreadable(#[from] serde_json::Error);
 
 impl Look {
-    /// Reads one: lists that are too long are cut and say so, texts are cut and made safe to show.
+    /// Parses a snapshot: long lists are cut and count the rest, texts are cut and made safe to show.
     ///
     /// # Errors
-    /// [`Unreadable`]: no JSON, more than [`MAX_INSPECTION_BYTES`] bytes, a field of the wrong kind or none.
+    /// [`Unreadable`]: no JSON, more than [`MAX_INSPECTION_BYTES`] bytes, a field of the wrong type or missing.
     pub fn read(json: &[u8]) -> Result<Self, Unreadable> {
         if json.len() > MAX_INSPECTION_BYTES {
             return Err(serde_json::Error::custom("it is too long").into());
@@ -168,7 +169,7 @@ impl Look {
         Ok(serde_json::from_slice::<Self>(json)?.bounded())
     }
 
-    /// This look with lists and texts that are as long as they may be, and safe to show.
+    /// Bounds lists and texts, and makes texts safe to show.
     fn bounded(mut self) -> Self {
         tidy(&mut self.python, MAX_NAME_CHARS);
         if let Some(note) = &mut self.note {
@@ -200,14 +201,14 @@ impl Look {
     }
 }
 
-/// Takes what is beyond `most` off `list`, and counts it.
+/// Truncates `list` to `most` elements, and counts the others.
 fn cut<T>(list: &mut Vec<T>, most: usize, count: &mut u32) {
     let excess = list.len().saturating_sub(most);
     list.truncate(most);
     *count = count.saturating_add(u32::try_from(excess).unwrap_or(u32::MAX));
 }
 
-/// `text` without invisible characters, and not longer than it may be.
+/// Removes invisible characters from `text`, and truncates it.
 fn tidy(text: &mut String, most: usize) {
     *text = shortened(text, most);
 }
@@ -226,7 +227,7 @@ impl Local {
     }
 }
 
-/// A value in one line, as Python writes invisible characters.
+/// A value in one line, with invisible characters as Python escapes.
 fn line(value: &str) -> String {
     let line = escaped(value).replace('\n', "\\n").replace('\t', "\\t");
     shortened(&line, MAX_VALUE_CHARS)

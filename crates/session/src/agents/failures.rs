@@ -15,7 +15,7 @@ use tracing::warn;
 
 use ray_relay_base::wire::text::base32;
 use ray_relay_base::wire::tunnel::messages::{FailedTask, FailureId, MAX_AGENT_FAILURES};
-use ray_relay_ray::ray::registry::{Location, Names, RayNode, Running, TaskOf, What};
+use ray_relay_ray::ray::registry::{Location, Names, RayNode, Running, TaskOf, WorkKind};
 
 /// Of all agents together.
 const MAX_FAILURES: usize = 16_384;
@@ -102,7 +102,7 @@ impl Failed {
             task_id: told.task_id.to_string(),
             task: Running {
                 cluster: Arc::clone(&node.cluster),
-                what: What::Task,
+                what: WorkKind::Task,
                 // Its worker's word, for people: no rule is about it.
                 group: told.function.to_string(),
                 names: Names::default(),
@@ -114,7 +114,7 @@ impl Failed {
             },
             at: now.checked_sub(ago).unwrap_or(now),
             exception: told.exception.to_string(),
-            location: Location::told(&told.file, told.line.into(), &told.function),
+            location: Location::reported(&told.file, told.line.into(), &told.function),
         }
     }
 }

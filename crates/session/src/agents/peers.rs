@@ -63,7 +63,8 @@ impl Agents {
         // A session of this relay is one that it has, unless the agent keeps it.
         let others = |held: &&HoldRow| held.replica != self.replica || held.parked.is_some();
         let held: Vec<_> = held.iter().filter(others).cloned().collect();
-        self.registry.hear(|said| said.hear(link, nodes, &held));
+        self.registry
+            .update_remote(|remote| remote.set_report(link, nodes, &held));
         self.elsewhere.news.send_replace(());
     }
 
@@ -82,7 +83,8 @@ impl Agents {
                 | AgentLinkEnd::Replaced
                 | AgentLinkEnd::Over(PrincipalEnded::Expired)
         );
-        self.registry.hear(|said| said.leave(link, stands, now));
+        self.registry
+            .update_remote(|remote| remote.end_link(link, stands, now));
         self.elsewhere.news.send_replace(());
     }
 
@@ -144,7 +146,8 @@ impl Agents {
                 Some(_) = asked.asking.join_next() => {}
                 () = sleep_until(next) => {}
             }
-            self.registry.hear(|said| said.expire(Instant::now()));
+            self.registry
+                .update_remote(|remote| remote.expire(Instant::now()));
         }
     }
 

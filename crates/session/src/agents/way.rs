@@ -14,7 +14,7 @@ use ray_relay_base::config::{UpstreamPath, is_loopback_host};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::tunnel::messages::Name;
-use ray_relay_ray::hold::KEPT;
+use ray_relay_ray::hold::REPORT_VALIDITY;
 use ray_relay_ray::ray::registry::{Breakpoint, Holder, Kind, RayNode};
 
 /// How long agents are asked which of their nodes a legacy breakpoint is on.
@@ -192,7 +192,7 @@ impl Agents {
             return (self.path(cluster) == UpstreamPath::Agent).then_some(NoAgentReason::None);
         };
         // A session may know before its agent's link does.
-        (at.until(lost.since) <= KEPT).then(|| lost.into())
+        (at.until(lost.since) <= REPORT_VALIDITY).then(|| lost.into())
     }
 
     /// The agent that speaks for the node of `breakpoint`.

@@ -6,7 +6,7 @@
 //! as the same person. It is over when both sides have ended it, when no command has resumed it for `connect.resume`, or when the time of its
 //! principal is over, which a newer credential of the same rights puts off.
 //!
-//! Bounds: links in all and of one principal (`connect.max_links`), the bytes of each ([`UP`], [`DOWN`]).
+//! Bounds: links in all and of one principal (`connect.max_links`), the bytes of each ([`UP_WINDOW_BYTES`], [`DOWN_WINDOW_BYTES`]).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ use ray_relay_base::memory::Memory;
 use ray_relay_base::shutdown::Shutdown;
 use ray_relay_base::wire::resumed::messages::{LinkId, LinkSecret, Opener, ResumeMessage};
 use ray_relay_base::wire::resumed::{
-    Cut, DOUBTED, DOWN, LinkHandle, LinkedStream, Phase, UP, carry,
+    Cut, DOUBT_TIMEOUT, DOWN_WINDOW_BYTES, LinkHandle, LinkedStream, Phase, UP_WINDOW_BYTES, carry,
 };
 use ray_relay_base::wire::tunnel::messages::{Replica, written};
 
@@ -193,7 +193,7 @@ impl Links {
         let secret = LinkSecret::random().ok_or(LinkRefusal::NoSecrets)?;
         let (principal, renewal) = principal.renewable();
         let account = self.memory.account(principal.known_subject().as_deref());
-        let (link, stream) = LinkHandle::counted(DOWN, UP, &account);
+        let (link, stream) = LinkHandle::counted(DOWN_WINDOW_BYTES, UP_WINDOW_BYTES, &account);
         let begun = ResumeMessage::Begun {
             link: id,
             secret,
@@ -323,7 +323,7 @@ impl Links {
                 Phase::Detached(_) if link.owes_nothing() => return,
                 Phase::Detached(since) => Some(*since + self.resume),
             };
-            let doubted_until = doubted.borrow_and_update().map(|at| at + DOUBTED);
+            let doubted_until = doubted.borrow_and_update().map(|at| at + DOUBT_TIMEOUT);
             let nobody_until = lost_until.and(doubted_until);
             let until = [lost_until, left_until, nobody_until].into_iter().flatten();
             let until = until.min();
@@ -336,7 +336,7 @@ impl Links {
             tokio::select! {
                 changed = phase.changed() => if changed.is_err() { return },
                 Ok(()) = doubted.changed() => {}
-                () = link.left(), if left_until.is_none() => {
+                () = link.closed(), if left_until.is_none() => {
                     left_until = Some(Instant::now() + self.resume.max(FAREWELL));
                 }
                 () = late => {

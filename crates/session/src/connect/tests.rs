@@ -164,15 +164,15 @@ async fn a_link_that_is_doubted_and_has_no_transport_is_over_in_seconds() {
     };
     let attached = held.link.attach(0).unwrap();
     stream.doubt(true);
-    sleep(DOUBTED * 2).await;
+    sleep(DOUBT_TIMEOUT * 2).await;
     assert_eq!(*held.link.phase().borrow(), Phase::Attached);
     stream.doubt(false);
     drop(attached);
-    sleep(DOUBTED * 2).await;
+    sleep(DOUBT_TIMEOUT * 2).await;
     assert!(matches!(*held.link.phase().borrow(), Phase::Detached(_)));
     stream.doubt(true);
     let began = Instant::now();
     let read = stream.read(&mut [0; 1]).await;
-    assert_eq!(began.elapsed(), DOUBTED);
+    assert_eq!(began.elapsed(), DOUBT_TIMEOUT);
     assert!(read.is_err());
 }

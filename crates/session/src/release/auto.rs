@@ -20,7 +20,9 @@ use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_base::config::Release;
 use ray_relay_base::timestamp::Timestamp;
-use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, JobOf, Snapshot, Standing};
+use ray_relay_ray::ray::registry::{
+    Breakpoint, BreakpointId, CollectiveTimeout, Holder, JobOf, Snapshot,
+};
 
 /// The longest pause between looks; each change of the list is one too.
 const LOOK: Duration = Duration::from_secs(30);
@@ -93,7 +95,7 @@ async fn step(
         known.is_some_and(|b| b.is_paused() && b.stop == one.stop)
     });
     let policy = &context.config.release;
-    let jobs = list.standing(Breakpoint::is_paused);
+    let jobs = list.collective_timeouts(Breakpoint::is_paused);
     for breakpoint in list.live.iter().filter(|b| b.is_paused()) {
         let Some((left, because)) = left(policy, breakpoint, &jobs, now) else {
             continue;
@@ -147,7 +149,7 @@ async fn step(
 fn left(
     policy: &Release,
     breakpoint: &Breakpoint,
-    jobs: &BTreeMap<JobOf<'_>, Standing<'_>>,
+    jobs: &BTreeMap<JobOf<'_>, CollectiveTimeout<'_>>,
     now: Instant,
 ) -> Option<(Duration, Because)> {
     let after = policy.after_on(&breakpoint.cluster);

@@ -10,15 +10,15 @@ use tokio::time::Instant;
 
 use super::limits::{Limit, LimitStep, remaining};
 use ray_relay_base::wire::human_time::span;
+use ray_relay_ray::ray::pause_clock::{PauseClock, PauseState};
 use ray_relay_ray::ray::registry::Breakpoint;
-use ray_relay_ray::ray::stand_clock::{Stand, StandClock};
 
 /// Until when others wait for the task of a session.
 #[derive(Debug)]
 pub(super) struct CollectiveWait {
     timeout: Duration,
     job: String,
-    stands: watch::Receiver<Stand>,
+    stands: watch::Receiver<PauseState>,
     /// Of the stop that is counted, unless it is over.
     limit: Option<(Instant, Option<Limit>)>,
     /// The client knows that there is a limit.
@@ -33,7 +33,7 @@ impl CollectiveWait {
     }
 
     /// Of a session with the task of `breakpoint`, whose `clock` that is; `None` where nothing is known of a limit.
-    pub(super) fn new(breakpoint: &Breakpoint, clock: &StandClock) -> Option<Self> {
+    pub(super) fn new(breakpoint: &Breakpoint, clock: &PauseClock) -> Option<Self> {
         let names = &breakpoint.names;
         Some(Self {
             timeout: names.collective_timeout?,
@@ -89,9 +89,11 @@ impl CollectiveWait {
     fn count(&mut self) {
         let stand = *self.stands.borrow_and_update();
         match (stand, &self.limit) {
-            (Stand::Runs(..), _) => self.limit = None,
-            (Stand::Since(at), Some((counted, _))) if *counted == at => {}
-            (Stand::Since(at), _) => self.limit = Some((at, Some(Limit::new(self.timeout, at)))),
+            (PauseState::Runs(..), _) => self.limit = None,
+            (PauseState::Since(at), Some((counted, _))) if *counted == at => {}
+            (PauseState::Since(at), _) => {
+                self.limit = Some((at, Some(Limit::new(self.timeout, at))))
+            }
         }
     }
 }
@@ -106,7 +108,7 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    fn wait(clock: &StandClock) -> CollectiveWait {
+    fn wait(clock: &PauseClock) -> CollectiveWait {
         let mut rank = paused("step", 1);
         assert!(
             CollectiveWait::new(&rank, clock).is_none(),
@@ -132,7 +134,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_client_is_told_at_once_again_when_the_time_is_short_and_when_it_is_over() {
-        let clock = StandClock::new(Some(Instant::now()));
+        let clock = PauseClock::new(Some(Instant::now()));
         advance(12 * MINUTE).await;
         let told = course(&mut wait(&clock)).await;
         let told: Vec<_> = told.iter().map(|(at, text)| (*at, &**text)).collect();
@@ -149,7 +151,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_steps_has_the_others_wait_on_and_who_lets_it_run_does_not() {
-        let clock = StandClock::new(Some(Instant::now()));
+        let clock = PauseClock::new(Some(Instant::now()));
         let mut wait = wait(&clock);
         assert!(wait.due(Instant::now()).is_some());
         advance(10 * MINUTE).await;

@@ -38,7 +38,7 @@ pub async fn given_back(
     wanted: impl Fn(&Breakpoint) -> bool,
 ) {
     let is_brief = |holder: &Holder| {
-        holder.is_look() || (holder.is_here() && !sessions.is_live(holder.session))
+        holder.is_snapshot() || (holder.is_here() && !sessions.is_live(holder.session))
     };
     let is_held = |b: &Breakpoint| b.holder().is_some_and(is_brief) && wanted(b);
     let mut lists = registry.watch();

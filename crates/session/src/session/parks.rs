@@ -30,7 +30,7 @@ use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_debugger::debugger::unattended::Taker;
-use ray_relay_ray::hold::NoPlace;
+use ray_relay_ray::hold::NoSlot;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot, State};
 
 /// Workers that are parked at a time: of what each debugger says meanwhile 32 KiB are kept.
@@ -135,36 +135,36 @@ impl Parks {
     /// cluster session.
     ///
     /// # Errors
-    /// [`NoPlace`].
+    /// [`NoSlot`].
     pub fn share(
         &self,
         principal: &Principal,
         family: Option<&str>,
-    ) -> Result<Box<ParkShare>, NoPlace> {
+    ) -> Result<Box<ParkShare>, NoSlot> {
         self.places.take(principal, family)
     }
 
     /// Whether one more could be parked now.
     ///
     /// # Errors
-    /// [`NoPlace`].
-    pub fn has_room(&self) -> Result<(), NoPlace> {
+    /// [`NoSlot`].
+    pub fn has_room(&self) -> Result<(), NoSlot> {
         match self.parked.lock().len() < MAX_PARKS {
             true => Ok(()),
-            false => Err(NoPlace::All(MAX_PARKS)),
+            false => Err(NoSlot::All(MAX_PARKS)),
         }
     }
 
     /// A place for the park `id` of `principal`, whose session has its `share`.
     ///
     /// # Errors
-    /// [`NoPlace`].
+    /// [`NoSlot`].
     pub fn park(
         self: &Arc<Self>,
         principal: &Principal,
         id: ParkId,
         share: Box<ParkShare>,
-    ) -> Result<ParkSlot, NoPlace> {
+    ) -> Result<ParkSlot, NoSlot> {
         let (ask, asks) = mpsc::channel(1);
         let entry = ParkEntry {
             principal: principal.clone(),
@@ -173,7 +173,7 @@ impl Parks {
         };
         let mut parked = self.parked.lock();
         if parked.len() >= MAX_PARKS {
-            return Err(NoPlace::All(MAX_PARKS));
+            return Err(NoSlot::All(MAX_PARKS));
         }
         parked.insert(id, entry);
         drop(parked);

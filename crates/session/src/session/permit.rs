@@ -19,10 +19,10 @@ use crate::session::{Authorized, Denied};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Rights;
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_ray::ray::pause_clock::PauseClock;
 use ray_relay_ray::ray::registry::{
     Breakpoint, Claim, ClaimError, Holder, Lease, Location, Registry, State,
 };
-use ray_relay_ray::ray::stand_clock::StandClock;
 use ray_relay_ray::ray::task_end::TaskEnd;
 
 /// How long after it has appeared the name of a breakpoint is waited for: a task's row appears up to a second after it stops,
@@ -253,7 +253,7 @@ impl Permit {
     pub fn attached(self) -> Attached {
         let since = self.breakpoint().first_seen.instant;
         let waited_for = self.holds() && CollectiveWait::is_known(self.breakpoint());
-        let clock = waited_for.then(|| StandClock::new(self.listed.then_some(since)));
+        let clock = waited_for.then(|| PauseClock::new(self.listed.then_some(since)));
         Attached {
             permit: self,
             clock,
@@ -308,7 +308,7 @@ impl Permit {
 pub struct Attached {
     permit: Permit,
     /// Where others wait for the task.
-    clock: Option<StandClock>,
+    clock: Option<PauseClock>,
 }
 
 impl Attached {
@@ -397,7 +397,7 @@ impl Attached {
     pub fn stands_at(&self, location: Option<Location>) {
         // Beside a subprocess the worker's is shown.
         if let Some(claim) = self.permit.claim() {
-            claim.stands_at(location);
+            claim.set_location(location);
         }
     }
 

@@ -80,7 +80,7 @@ impl SessionRefusal {
         if let Some(until) = holder.parked_until {
             return Self::Parked {
                 name: breakpoint.title(),
-                holder: holder.who(),
+                holder: holder.description(),
                 left: span(now.until(until)),
             };
         }

@@ -256,7 +256,7 @@ impl<'a> Park<'a> {
                 }
                 ask = self.place.asked() => match ask {
                     ParkCommand::HandOver(taker, answer) => {
-                        if let Err(answer) = self.waiting.want(taker, answer) {
+                        if let Err(answer) = self.waiting.register(taker, answer) {
                             _ = answer.send(Err(Busy));
                         }
                     }
@@ -285,7 +285,7 @@ impl<'a> Park<'a> {
                             return ParkEnding::HandedOver(taker);
                         }
                     }
-                    AfterWaiting::Heard(UnattendedEvent::Value(value)) => {
+                    AfterWaiting::Event(UnattendedEvent::Value(value)) => {
                         if let Some(looking) = looking.take() {
                             // By this the cluster session asks for the rank alone.
                             let told = value.as_deref().ok();
@@ -296,7 +296,7 @@ impl<'a> Park<'a> {
                             looking.done(value, &self.live.capture);
                         }
                     }
-                    AfterWaiting::Heard(heard) => {
+                    AfterWaiting::Event(heard) => {
                         if let Some(outcome) = self.on_heard(heard).await {
                             return ParkEnding::By(outcome);
                         }
@@ -396,7 +396,7 @@ impl<'a> Park<'a> {
         } = self;
         let share = place.into_share();
         let (worker, closing) = live.part();
-        let (line, kept) = waiting.debugger.into_line();
+        let (line, kept) = waiting.debugger.into_idle();
         let handed_over = HandedOver {
             worker,
             connection: Box::new(Parked {

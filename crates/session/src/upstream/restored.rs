@@ -29,7 +29,7 @@ use ray_relay_debugger::debugger::kept::{KeptConnection, Stored};
 use ray_relay_debugger::debugger::legacy::LegacySession;
 use ray_relay_debugger::debugger::unattended::{Unattended, keeping};
 use ray_relay_debugger::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
-use ray_relay_debugger::keeper::{KeptSlot, LeftConnection};
+use ray_relay_debugger::keeper::{KeptSlot, UnclaimedConnection};
 use ray_relay_ray::ray::registry::{
     Breakpoint, BreakpointId, ClaimError, EnteredBreakpoint, Holder, Registry,
 };
@@ -139,8 +139,8 @@ pub struct LostSession {
 
 impl Restored {
     /// What a relay has `left`; `None`: what was written down of it is not understood, and it is closed.
-    pub fn left(left: LeftConnection) -> Option<Self> {
-        let LeftConnection {
+    pub fn left(left: UnclaimedConnection) -> Option<Self> {
+        let UnclaimedConnection {
             connection,
             record,
             slot,

@@ -12,7 +12,7 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::json::typed_list;
 use ray_relay_base::wire::text::replaced;
-use ray_relay_ray::ray::registry::{Breakpoint, Running, Snapshot, State, What};
+use ray_relay_ray::ray::registry::{Breakpoint, Running, Snapshot, State, WorkKind};
 
 /// Groups of a job that are told of one by one.
 const GROUPS: usize = 32;
@@ -49,7 +49,7 @@ pub fn jobs<'a>(
         };
         let of = (&*one.cluster, job);
         let stands = workers.contains(&(&*one.cluster, &*one.worker_id));
-        if stands || one.what == What::Driver || !jobs.contains_key(&of) {
+        if stands || one.what == WorkKind::Driver || !jobs.contains_key(&of) {
             continue;
         }
         let group = others.entry(of).or_default().entry(&one.group).or_default();
@@ -57,7 +57,7 @@ pub fn jobs<'a>(
         group.ranks.extend(one.names.rank);
         group.longest = group.longest.max(one.running_for(now.time));
     }
-    let limits = list.standing(|_| true);
+    let limits = list.collective_timeouts(|_| true);
     let told = jobs.iter().map(|(of, stops)| {
         let groups = others.get(of);
         let longest = stops.iter().map(|one| one.waiting(now)).max();
@@ -153,7 +153,7 @@ mod tests {
     use ray_relay_ray::ray::registry::Names;
     use ray_relay_ray::ray::testing::{paused, snapshot};
 
-    fn running(n: u8, job: &str, rank: Option<u32>, what: What) -> Running {
+    fn running(n: u8, job: &str, rank: Option<u32>, what: WorkKind) -> Running {
         Running {
             cluster: "default".into(),
             what,
@@ -180,13 +180,13 @@ mod tests {
         stands.names_mut().collective_timeout = Some(Duration::from_secs(1800));
         let list = snapshot(vec![stands]);
         let all = [
-            running(0, "01000000", Some(0), What::Method),
-            running(1, "01000000", Some(1), What::Method),
-            running(2, "01000000", Some(2), What::Method),
+            running(0, "01000000", Some(0), WorkKind::Method),
+            running(1, "01000000", Some(1), WorkKind::Method),
+            running(2, "01000000", Some(2), WorkKind::Method),
             // It stands itself, it is a driver, and it is of another job.
-            running(3, "01000000", Some(3), What::Method),
-            running(4, "01000000", None, What::Driver),
-            running(5, "02000000", Some(0), What::Method),
+            running(3, "01000000", Some(3), WorkKind::Method),
+            running(4, "01000000", None, WorkKind::Driver),
+            running(5, "02000000", Some(0), WorkKind::Method),
         ];
         let told = jobs(&list, all.iter(), at(2600));
         assert_eq!(

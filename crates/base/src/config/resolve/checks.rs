@@ -10,7 +10,7 @@ use crate::config::settings::{
 use crate::config::units::format_duration;
 
 impl Resolver {
-    /// What no single value can be blamed for.
+    /// Checks what no single value can be blamed for.
     pub(super) fn cross_checks(&mut self, config: &Config, checks: &Checks) {
         self.check_listen(config);
         self.check_memory(config);
@@ -45,7 +45,7 @@ impl Resolver {
         }
     }
 
-    /// The duration of one key is not shorter than that of another.
+    /// Checks that the duration of one key is not shorter than that of another.
     fn at_least(&mut self, long: (&str, Duration), short: (&str, Duration), hint: &str) {
         if long.1 < short.1 {
             let expected = format!("at least {} ({})", short.0, format_duration(short.1));
@@ -78,7 +78,7 @@ impl Resolver {
         }
     }
 
-    /// What has to fit together in `[tls]`, and the files themselves.
+    /// Checks the settings of `[tls]` against each other, then the files themselves.
     fn check_tls(&mut self, tls: &Tls, checks: &Checks) {
         let before = self.problems.len();
         if tls.mode == TlsMode::Off {
@@ -92,11 +92,11 @@ impl Resolver {
             }
             return;
         }
-        for (key, given) in [
+        for (key, value) in [
             ("tls.cert_file", &tls.cert_file),
             ("tls.key_file", &tls.key_file),
         ] {
-            if given.is_none() {
+            if value.is_none() {
                 self.problem(
                     key,
                     "nothing, although TLS is on",
@@ -161,7 +161,7 @@ impl Resolver {
                 "nothing would be released, since that would be as soon as a task stops",
             );
         }
-        // Only a cluster that was found has a name with a dot.
+        // Only a discovered cluster has a name with a dot.
         let known = |name: &String| {
             config.clusters.iter().any(|cluster| cluster.name == *name)
                 || (config.discovery.kubernetes && name.contains('.'))
@@ -176,7 +176,7 @@ impl Resolver {
         }
     }
 
-    /// What has to fit together in `[notice]`, and the files themselves.
+    /// Checks the settings of `[notice]` against each other, and the files themselves.
     fn check_notice(&mut self, notice: &Notice, checks: &Checks) {
         if notice.url_file.is_some() {
             for fault in (checks.notice_files)(notice) {
@@ -184,11 +184,11 @@ impl Resolver {
             }
             return;
         }
-        for (key, given) in [
+        for (key, value) in [
             ("notice.ca_file", &notice.ca_file),
             ("notice.key_file", &notice.key_file),
         ] {
-            if given.is_some() {
+            if value.is_some() {
                 self.problem(
                     key,
                     "a file, and no notice.url_file",
@@ -233,11 +233,11 @@ impl Resolver {
                 "a client would be cut off before it hears that Kubernetes does not answer",
             );
         }
-        for (key, given) in [
+        for (key, value) in [
             ("kubernetes.ca_file", &kubernetes.ca_file),
             ("kubernetes.token_file", &kubernetes.token_file),
         ] {
-            if given.is_some() && kubernetes.api_server.is_none() {
+            if value.is_some() && kubernetes.api_server.is_none() {
                 self.problem(
                     key,
                     "a file, and no kubernetes.api_server",

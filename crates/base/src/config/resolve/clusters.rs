@@ -1,4 +1,4 @@
-//! The list of clusters: taken whole from the source that counts most.
+//! The list of clusters: taken as a whole from the source of highest precedence.
 
 use crate::config::address::split_cluster;
 use crate::config::file::{FileEntries, RawCluster};
@@ -16,7 +16,7 @@ struct ClusterCandidate {
 }
 
 impl Resolver {
-    /// `wants_one`: where no source gives any, there is that of this machine.
+    /// `wants_one`: without any cluster in the sources, use the one on this machine.
     pub(super) fn clusters(
         &mut self,
         file: Option<Vec<RawCluster>>,
@@ -65,7 +65,7 @@ impl Resolver {
         clusters.map(|candidate| candidate.cluster).collect()
     }
 
-    /// Reads a cluster that is given by `entries`, and that what counts more may replace.
+    /// Reads a cluster from `entries`; a source of higher precedence may replace it.
     fn cluster(&mut self, entries: FileEntries) -> Cluster {
         for (key, entry) in entries {
             self.entries.insert((Cluster::NAME, key), vec![entry]);
@@ -84,7 +84,7 @@ impl Resolver {
         let first = self.problems.len();
         let cluster = self.cluster(raw.entries);
         if without_address {
-            // Where the problem would be if it were given.
+            // Position where the problem would be if the key were given.
             let before = self.problems[first..]
                 .iter()
                 .take_while(|problem| problem.key == "cluster.name");
@@ -121,8 +121,8 @@ impl Resolver {
         }
     }
 
-    /// `NAME=URL`. A cluster that a source below names too keeps the token file, the GCS and the path given there: the
-    /// address is what differs between places, and a token is not to be lost by overriding it.
+    /// Parses `NAME=URL`. If a lower source has a cluster of this name, its token file, GCS settings and path are
+    /// kept: only the address differs between environments, and overriding it must not drop the token.
     fn named_cluster(
         &mut self,
         text: &str,
@@ -131,8 +131,8 @@ impl Resolver {
         below: Option<&[ClusterCandidate]>,
     ) -> ClusterCandidate {
         let (name, url) = split_cluster(text);
-        let given = [("name", name), ("ray_address", Some(url))];
-        let entries = given.into_iter().filter_map(|(key, value)| {
+        let keys = [("name", name), ("ray_address", Some(url))];
+        let entries = keys.into_iter().filter_map(|(key, value)| {
             let entry = RawEntry {
                 label: label.to_owned(),
                 place: place.to_owned(),

@@ -23,12 +23,12 @@ pub enum Advertise {
 }
 
 settings! {
-    /// The keys of which an [`Advertise`] is made.
+    /// The keys from which an [`Advertise`] is built.
     struct Keys = "advertise" {
         /// How breakpoints are told apart in dashboard answers: `single`, `ports` or `host`.
         mode: AdvertiseMode = AdvertiseMode::Single, choice();
         /// The ports of mode `ports`, one for each breakpoint.
-        ports: RangeInclusive<u16> = 5700..=5731, ValueKind::new(ports, |ports| quoted(&shown(ports)));
+        ports: RangeInclusive<u16> = 5700..=5731, ValueKind::new(ports, |ports| quoted(&display_range(ports)));
         /// The host name of mode `host`, in which `{id}` stands for the id of the breakpoint.
         host: String = String::new(), ValueKind::new(host_template, quoted).without_default();
     }
@@ -47,7 +47,7 @@ words! {
     }
 }
 
-/// What `host` takes.
+/// Expected form of `host`, for messages.
 const HOST: &str = "a host name with {id} once in it, such as \"{id}.debug.example.com\"";
 
 impl Section for Advertise {
@@ -73,7 +73,7 @@ impl Section for Advertise {
     }
 }
 
-fn shown(ports: &RangeInclusive<u16>) -> String {
+fn display_range(ports: &RangeInclusive<u16>) -> String {
     format!("{}-{}", ports.start(), ports.end())
 }
 

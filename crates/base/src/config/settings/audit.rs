@@ -11,7 +11,7 @@ use crate::config::resolver::Resolver;
 use crate::config::units::{GIB, KIB, MIB};
 
 settings! {
-    /// `[audit]`: the record of what was decided and done.
+    /// `[audit]`: the record of decisions and actions.
     pub struct Audit = "audit", then needs_file {
         /// The sink of audit lines.
         sink: AuditSink = AuditSink::Off, choice();
@@ -19,11 +19,12 @@ settings! {
         file: Option<PathBuf> = None, path("the path of a file");
         /// The daemon's address, for `sink = "syslog"`.
         syslog: SyslogAddress = SyslogAddress::Unix("/dev/log".into()), ValueKind::new(syslog, quoted);
-        /// A file that would grow over so many bytes is rotated: fewer would hold a few lines, more take long to verify.
+        /// The file is rotated before it exceeds this size in bytes: a smaller file would hold a few lines, a larger
+        /// one takes long to verify.
         max_size: usize = 64 * MIB, size(64 * KIB..=16 * GIB);
         /// Rotated files that are kept; 0 keeps all.
         keep: usize = 0, count(0..=10_000);
-        /// What happens where a line cannot be written.
+        /// Behaviour when a line cannot be written.
         on_failure: OnFailure = OnFailure::Deny, choice();
         /// Whether debugger commands are recorded.
         commands: bool = true, flag();
@@ -47,11 +48,11 @@ words! {
 }
 
 words! {
-    /// What happens where something cannot be put on record.
+    /// Behaviour when something cannot be recorded.
     pub enum OnFailure {
-        /// What was to be recorded does not happen.
+        /// The action to record does not happen.
         Deny = "deny",
-        /// What was to be recorded happens all the same, with an error in the log.
+        /// The action happens anyway, and the log shows an error.
         Allow = "allow",
     }
 }

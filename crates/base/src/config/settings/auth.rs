@@ -17,16 +17,16 @@ settings! {
         issuer: Vec<String> = Vec::new(), texts(16, "an array of at most 16 issuers (`iss`), such as [\"https://login.example.com\"]");
         /// The clock skew that is tolerated when `exp`, `nbf` and `iat` are checked.
         leeway: Duration = 30 * SECOND, duration(Duration::ZERO..=5 * MINUTE);
-        /// The longest lifetime of a token, from `iat` to `exp`. Absent: whatever its issuer gave it.
+        /// The longest lifetime of a token, from `iat` to `exp`. Absent: no limit besides the issuer's.
         max_lifetime: Option<Duration> = None, duration(SECOND..=365 * DAY).optional();
-        /// Who may do what. Absent: what the tokens say.
+        /// The rules for principals. Absent: the tokens carry the permissions.
         policy_file: Option<PathBuf> = None, path("the path of a policy file");
-        /// What is not to be trusted any more.
+        /// The file with revoked tokens, keys and principals.
         revocations_file: Option<PathBuf> = None, path("the path of the file with revocations, which need not be there yet");
         /// The secret of tickets, the same for all replicas. Absent: random for each process.
         ticket_key_file: Option<PathBuf> = None, path("the path of a file with a secret, as `ray-relay token keygen --algorithm HS256` makes it");
     } constants {
-        /// Refused credentials of one address that cost nothing.
+        /// Refused credentials from one address that are not throttled.
         throttle_after: u32 = 10;
     }
 }

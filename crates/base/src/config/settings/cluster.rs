@@ -1,4 +1,4 @@
-//! `[[cluster]]`: a Ray cluster, and how its head and its GCS are reached.
+//! `[[cluster]]`: a Ray cluster, and the addresses of its head and its GCS.
 
 use std::path::PathBuf;
 
@@ -16,18 +16,19 @@ settings! {
         name: String = "default".to_owned(), ValueKind::new(name, quoted);
         /// The head's dashboard, `http` or `https`, a path prefix allowed.
         ray_address: String = "http://127.0.0.1:8265".to_owned(), ValueKind::new(ray_address, quoted).shaped(Shape::Address);
-        /// Ray's own token. Absent: for the first cluster RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or
-        /// ~/.ray/auth_token, as Ray itself looks; none for the others.
+        /// Ray's own token. Absent: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token for the first cluster, as
+        /// Ray itself does; none for the others.
         token_file: Option<PathBuf> = None, path("the path of a file with Ray's token");
         /// The GCS, for breakpoints of the legacy debugger.
         gcs_address: Gcs = Gcs::Auto, ValueKind::new(gcs_address, quoted);
-        /// Where Ray speaks TLS (`RAY_USE_TLS=1`): the authorities of the GCS, its `RAY_TLS_CA_CERT`. With the two below, or without all.
+        /// If Ray uses TLS (`RAY_USE_TLS=1`): the authorities of the GCS, its `RAY_TLS_CA_CERT`. Set all three files
+        /// or none.
         gcs_ca_file: Option<PathBuf> = None, path("the path of a PEM file with certificate authorities");
-        /// The client certificate that the GCS wants, such as `RAY_TLS_SERVER_CERT` of a worker.
+        /// The client certificate that the GCS requires, such as `RAY_TLS_SERVER_CERT` of a worker.
         gcs_cert_file: Option<PathBuf> = None, path("the path of a PEM file with a certificate");
         /// Its private key, such as `RAY_TLS_SERVER_KEY` of that worker.
         gcs_key_file: Option<PathBuf> = None, path("the path of a PEM file with a private key");
-        /// By which way its workers are reached. Absent: `upstream.path`.
+        /// The path to its workers. Absent: `upstream.path`.
         path: Option<UpstreamPath> = None, choice().optional();
     }
 }
@@ -39,7 +40,7 @@ fn name(value: &RawValue) -> Read<String> {
 
 fn ray_address(value: &RawValue) -> Read<String> {
     let expected = match value {
-        // Outside the file, clusters are given by address alone or together with the name.
+        // Outside the file, clusters are given by address alone or with a name.
         RawValue::Word(_) => "URL or NAME=URL",
         _ => "an address",
     };

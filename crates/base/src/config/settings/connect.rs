@@ -8,7 +8,7 @@ use crate::config::units::{DAY, MINUTE};
 settings! {
     /// `[connect]`: the links of `ray-relay connect`.
     pub struct Connect = "connect" {
-        /// How long a connection is held whose network is gone; 0s: not at all.
+        /// How long a link whose network is gone can be resumed; 0s: not at all.
         resume: Duration = 15 * MINUTE, duration(Duration::ZERO..=DAY);
         /// Connections through `ray-relay connect` at a time; a quarter for one principal.
         max_links: usize = 1024, count(1..=100_000);

@@ -12,9 +12,9 @@ settings! {
         connect_timeout: Duration = 5 * SECOND, duration(SHORTEST..=10 * MINUTE);
         /// Largest single message in either direction after attach, in bytes.
         max_frame: usize = 64 * MIB, size(64 * KIB..=GIB);
-        /// Whether the permission `debug` is enough to end a worker process.
+        /// Whether the permission `debug` suffices to end a worker process.
         allow_terminate: bool = false, flag();
-        /// Whether the permission `debug` is enough to open a debugger in a task that runs and asked for none.
+        /// Whether the permission `debug` suffices to open a debugger in a running task that did not ask for one.
         allow_attach: bool = false, flag();
     }
 }

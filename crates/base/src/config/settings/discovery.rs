@@ -1,4 +1,4 @@
-//! `[discovery]`: Ray clusters that are found by asking, beside those of `[[cluster]]`.
+//! `[discovery]`: Ray clusters found through an API, in addition to those of `[[cluster]]`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,29 +10,29 @@ use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
 
 /// The default of `discovery.ray_address`.
-const USUAL: &str = "http://{service}.{namespace}.svc:{port}";
+const DEFAULT_RAY_ADDRESS: &str = "http://{service}.{namespace}.svc:{port}";
 
 /// Namespaces that can be named; each is watched by itself.
 const MAX_NAMESPACES: usize = 64;
 
 settings! {
-    /// `[discovery]`: Ray clusters that are found by asking.
+    /// `[discovery]`: Ray clusters found through an API.
     pub struct ClusterDiscovery = "discovery" {
-        /// The RayClusters of the Kubernetes API server of `[kubernetes]` are clusters.
+        /// Discovers the RayClusters of the Kubernetes API server of `[kubernetes]`.
         kubernetes: bool = false, flag();
-        /// Those of these namespaces; empty: of all that the relay may read.
+        /// Limits discovery to these namespaces; empty: all that the relay may read.
         namespaces: Vec<String> = Vec::new(), ValueKind::new(namespaces, listed);
-        /// Those with these labels, as `kubectl get --selector` takes it. Absent: all.
+        /// Limits discovery to these labels, in the form of `kubectl get --selector`. Absent: all.
         label_selector: Option<String> = None, text("a label selector, such as \"debug=yes\"").optional();
         /// The dashboard of a cluster's head, by its Service.
-        ray_address: HeadAddress = HeadAddress(USUAL.to_owned()), ValueKind::new(ray_address, quoted).shaped(Shape::Address);
-        /// Clusters that are watched at a time, beside those of `[[cluster]]`.
+        ray_address: HeadAddress = HeadAddress(DEFAULT_RAY_ADDRESS.to_owned()), ValueKind::new(ray_address, quoted).shaped(Shape::Address);
+        /// Clusters that are watched at a time, in addition to those of `[[cluster]]`.
         max_clusters: usize = 64, count(1..=512);
     }
 }
 
-/// A `ray_address` in which `{service}` and `{namespace}` stand for the Service of a cluster's head, and `{port}` for that of
-/// its dashboard.
+/// A template of a `ray_address`: `{service}` and `{namespace}` stand for the Service of a cluster's head, and
+/// `{port}` for the port of its dashboard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeadAddress(String);
 
@@ -64,7 +64,7 @@ impl HeadAddress {
         Ok(address)
     }
 
-    /// The address of the dashboard at `port` of `service` in `namespace`, both of them labels.
+    /// The address of the dashboard at `port` of `service` in `namespace`, both of them DNS labels.
     pub fn of(&self, service: &str, namespace: &str, port: u16) -> String {
         let filled = self.0.replace("{service}", service);
         let filled = filled.replace("{namespace}", namespace);
@@ -86,5 +86,7 @@ fn ray_address(value: &RawValue) -> Read<HeadAddress> {
 }
 
 fn expected() -> String {
-    format!("an address with {{service}} and {{namespace}} in it, such as \"{USUAL}\"")
+    format!(
+        "an address with {{service}} and {{namespace}} in it, such as \"{DEFAULT_RAY_ADDRESS}\""
+    )
 }

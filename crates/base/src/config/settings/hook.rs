@@ -5,8 +5,8 @@ use crate::config::kind::flag;
 settings! {
     /// `[hook]`: how the hook gets into workers.
     pub struct Hook = "hook" {
-        /// Whether jobs that are submitted through the relay have it in their workers, unless they refuse. The package ray-relay
-        /// has to be installed where Ray is, on every node: a job whose driver does not find it fails.
+        /// Whether jobs that are submitted through the relay get the hook in their workers, unless they opt out. The
+        /// package ray-relay must be installed on every Ray node: a job whose driver does not find it fails.
         inject: bool = false, flag();
     }
 }

@@ -11,13 +11,13 @@ settings! {
     pub struct Http = "http" {
         /// Open streams of /relay/v1/events at a time.
         max_event_streams: usize = 64, count(1..=100_000);
-        /// Names besides IP addresses and localhost under which browsers, commands, agents and `ray` may reach
-        /// this relay; with a dot in front, every name below that domain. Other names are refused.
+        /// Names under which browsers, commands, agents and `ray` may reach this relay, in addition to IP addresses
+        /// and localhost. A leading dot allows every name below that domain. Other names are refused.
         allowed_hosts: Vec<String> = Vec::new(), ValueKind::new(host_names, listed);
         /// The host name of each cluster's dashboard for browsers, such as `{cluster}.ray.example.com`. Absent:
         /// `{cluster}.localhost`, for browsers on this machine or at a forwarded port.
         dashboard_hosts: Option<String> = None, ValueKind::new(dashboard_hosts, quoted).optional();
-        /// /relay/metrics is open to everyone, also where clients are authenticated.
+        /// Whether /relay/metrics is public even if clients are authenticated.
         metrics_open: bool = false, flag();
     }
 }
@@ -35,11 +35,12 @@ fn host_names(value: &RawValue) -> Read<Vec<String>> {
     Ok(names.iter().map(|name| name.to_ascii_lowercase()).collect())
 }
 
-/// What `dashboard_hosts` takes.
+/// Expected form of `dashboard_hosts`, for messages.
 const DASHBOARDS: &str =
     "a host name that begins with {cluster}, such as \"{cluster}.ray.example.com\"";
 
-/// `{cluster}` and a domain: a label of its own, so that one wildcard of DNS and of a certificate is for all.
+/// Reads `{cluster}` and a domain. The cluster is a label of its own, so that one DNS wildcard and one wildcard
+/// certificate cover all.
 fn dashboard_hosts(value: &RawValue) -> Read<String> {
     let template = read::text(value, DASHBOARDS)?;
     let domain = template.strip_prefix("{cluster}.");

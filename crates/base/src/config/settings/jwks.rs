@@ -15,9 +15,9 @@ settings! {
         url: Option<String> = None, web_address();
         /// Certificate authorities for `url`. Absent: the system's.
         ca_file: Option<PathBuf> = None, path("the path of a PEM file with certificate authorities");
-        /// How often the set is fetched without a reason.
+        /// Interval of routine fetches.
         refresh: Duration = 5 * MINUTE, duration(10 * SECOND..=DAY);
-        /// How long keys are trusted that could not be fetched again.
+        /// How long keys stay trusted when they cannot be fetched again.
         max_stale: Duration = HOUR, duration(SECOND..=30 * DAY);
         /// The deadline of one fetch of the key set.
         timeout: Duration = 5 * SECOND, duration(SHORTEST..=MINUTE);

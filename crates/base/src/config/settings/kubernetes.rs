@@ -1,4 +1,4 @@
-//! `[kubernetes]`: tokens that a Kubernetes API server vouches for.
+//! `[kubernetes]`: tokens verified by a Kubernetes API server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,28 +10,29 @@ use crate::config::read::{self, Read};
 use crate::config::units::{DAY, HOUR, MINUTE, SECOND};
 
 settings! {
-    /// `[kubernetes]`: tokens that a Kubernetes API server vouches for.
+    /// `[kubernetes]`: tokens verified by a Kubernetes API server.
     pub struct Kubernetes = "kubernetes" {
-        /// Tokens that are not the relay's own are shown to Kubernetes.
+        /// Whether tokens that are not the relay's own are reviewed by Kubernetes.
         enabled: bool = false, flag();
-        /// A token has to be meant for one of them. Never empty.
+        /// Accepted audiences; a token needs one of them. Never empty.
         audiences: Vec<String> = vec!["ray-relay".to_owned()], ValueKind::new(audiences, listed);
-        /// Where permissions are looked for, and the relay's own namespace. Absent: that of the relay's pod, or of the kubeconfig's context.
+        /// The namespace of permission checks, and the relay's own. Absent: that of the relay's pod, or of the
+        /// kubeconfig's context.
         namespace: Option<String> = None, ValueKind::new(namespace, quoted).optional();
         /// https, or http to loopback. Absent: that of the pod, else of the kubeconfig.
         api_server: Option<String> = None, web_address();
         /// Certificate authorities of `api_server`. Absent: the system's. Only with `api_server`.
         ca_file: Option<PathBuf> = None, path("the path of a PEM file with certificate authorities");
-        /// The relay's own token for `api_server`, and given whenever that is.
+        /// The relay's own token for `api_server`, required with it.
         token_file: Option<PathBuf> = None, path("the path of a file with the relay's own token");
-        /// The deadline of each question about a token, and of a client that waits for the answers.
+        /// The deadline of each review of a token, and of a client that waits for the answers.
         timeout: Duration = 5 * SECOND, duration(SHORTEST..=MINUTE);
-        /// How long an answer holds, and how often the tokens of live sessions are shown again.
+        /// How long an answer is valid, and the interval of new reviews for live sessions.
         recheck: Duration = MINUTE, duration(SECOND..=HOUR);
-        /// How long live sessions and accepted tokens outlast an API server that does not answer.
+        /// How long live sessions and accepted tokens survive an API server that does not answer.
         outage_grace: Duration = 5 * MINUTE, duration(SHORTEST..=DAY);
     } constants {
-        /// How long a refused token is not shown again.
+        /// How long a refused token is refused without a new review.
         refused_for: Duration = 10 * SECOND;
     }
 }

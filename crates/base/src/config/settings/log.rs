@@ -4,7 +4,7 @@ use tracing::metadata::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 use crate::config::kind::{ValueKind, choice, quoted};
-use crate::config::problem::{Wrong, nearest, shown};
+use crate::config::problem::{Wrong, nearest, printable};
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
 
@@ -42,7 +42,10 @@ fn filter(value: &RawValue) -> Read<String> {
         let levels = ["off", "error", "warn", "info", "debug", "trace"];
         let hint = match nearest(word, levels) {
             Some(near) => format!("did you mean {near}?"),
-            None => format!("for everything of one module write {}=trace", shown(word)),
+            None => format!(
+                "for everything of one module write {}=trace",
+                printable(word)
+            ),
         };
         return Err(Wrong::expected(EXPECTED).hint(hint));
     }

@@ -1,4 +1,4 @@
-//! `[notice]`: a webhook that is told of breakpoints that wait too long, and of what became of them.
+//! `[notice]`: a webhook for breakpoints that wait too long, and for their outcome.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use crate::config::read::{self, Read};
 use crate::config::units::{DAY, MINUTE, SECOND};
 
 /// The default of `notice.text`.
-const USUAL: &str =
+const DEFAULT_TEMPLATE: &str =
     "{name} on {cluster} {event}: stopped {waited} ago at {location}, held by {holder}. {link}";
 
 const MAX_TEMPLATE_BYTES: usize = 1000;
 
 settings! {
-    /// `[notice]`: a webhook, and what it is told.
+    /// `[notice]`: a webhook, and the notices that it gets.
     pub struct Notice = "notice" {
         /// A file with the address of the webhook: https, or http to loopback. Absent: no notices.
         url_file: Option<PathBuf> = None, path("the path of a file with the address of a webhook");
@@ -26,41 +26,41 @@ settings! {
         ca_file: Option<PathBuf> = None, path("the path of a PEM file with certificate authorities");
         /// The secret that notices are signed with. Absent: they are not signed.
         key_file: Option<PathBuf> = None, path("the path of a file with a secret of 32 bytes or more");
-        /// What the body of a notice is.
+        /// The format of a notice's body.
         form: NoticeForm = NoticeForm::Json, choice();
-        /// What the webhook is told of. Never empty.
+        /// The events that are sent to the webhook. Never empty.
         on: Vec<NoticeEvent> = NoticeEvent::all(), ValueKind::new(events, |events| listed(&words(events)));
-        /// A breakpoint that has waited for so long is told of, once for each stop.
+        /// How long a breakpoint has to wait before a notice is sent, once for each stop.
         paused_for: Duration = 30 * MINUTE, duration(SECOND..=30 * DAY);
-        /// So long before the collectives of a job time out that wait for a stopped task, it is told, once for each stop.
+        /// How long before a job's collectives time out on a stopped task a notice is sent, once for each stop.
         collective_within: Duration = 5 * MINUTE, duration(SECOND..=30 * DAY);
-        /// The sentence for people, of breakpoints.
+        /// The sentence for people, in notices about breakpoints.
         text: Template = Template::usual(), ValueKind::new(template, quoted);
-        /// The address of the relay as people reach it, without a slash at its end. Absent: notices have no link.
+        /// The public address of the relay, without a slash at its end. Absent: notices have no link.
         link: Option<String> = None, ValueKind::new(link, quoted).shaped(Shape::Address).optional();
     }
 }
 
 words! {
-    /// What the body of a notice is.
+    /// The format of a notice's body.
     pub enum NoticeForm {
-        /// An object of the relay's own.
+        /// An object in the relay's own format.
         Json = "json",
-        /// What incoming webhooks of Slack take.
+        /// The payload of Slack's incoming webhooks.
         Slack = "slack",
     }
 }
 
 words! {
-    /// What a notice is about.
+    /// The event that a notice reports.
     pub enum NoticeEvent {
         /// A breakpoint has waited for `notice.paused_for`.
         Paused = "paused",
         /// Collectives of its job that wait for it time out within `notice.collective_within`.
         Collective = "collective",
-        /// A task is kept stopped for a person, who has lost the connection or has parked it.
+        /// A task is kept stopped for a user who lost the connection or parked it.
         Parked = "parked",
-        /// A task was let run by `[release]`.
+        /// A task was resumed by `[release]`.
         Released = "released",
         /// A worker died while a session held it.
         Died = "died",
@@ -70,7 +70,7 @@ words! {
 }
 
 words! {
-    /// What stands for a value in the text of a notice.
+    /// A placeholder in the text of a notice.
     pub enum Placeholder {
         /// The task, actor method, replica or driver.
         Name = "name",
@@ -82,11 +82,11 @@ words! {
         Job = "job",
         /// File and line of the stop.
         Location = "location",
-        /// For how long the task has stood, or had stood at its end.
+        /// How long the task has been paused, or had been at its end.
         Waited = "waited",
-        /// Who has, or had, the task, with a debugger or in a park.
+        /// The holder of the task, now or before, with a debugger or in a park.
         Holder = "holder",
-        /// What happened, as a verb.
+        /// The event, as a verb.
         Event = "event",
         /// The address of the breakpoint in the relay's page.
         Link = "link",
@@ -117,10 +117,10 @@ enum TemplatePiece {
 
 impl Template {
     fn usual() -> Self {
-        USUAL.parse().unwrap_or_default()
+        DEFAULT_TEMPLATE.parse().unwrap_or_default()
     }
 
-    /// The text with `value` of each placeholder in its place.
+    /// The text with each placeholder replaced by its `value`.
     pub fn filled(&self, value: impl Fn(Placeholder) -> String) -> String {
         let pieces = self.0.iter().map(|piece| match piece {
             TemplatePiece::Text(text) => text.clone(),
@@ -132,15 +132,15 @@ impl Template {
 
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |wanted: Placeholder| {
-            let word = Placeholder::WORDS.iter().find(|(_, it)| *it == wanted);
+        let name = |placeholder: Placeholder| {
+            let word = Placeholder::WORDS.iter().find(|(_, it)| *it == placeholder);
             format!("{{{}}}", word.map_or("", |(word, _)| word))
         };
         f.write_str(&self.filled(name))
     }
 }
 
-/// A `{` that begins no placeholder: what stands behind it, up to the next `}`.
+/// A `{` that begins no placeholder. Holds the text behind it, up to the next `}`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no placeholder {{{0}}}")]
 pub struct UnknownPlaceholder(String);
@@ -231,14 +231,17 @@ mod tests {
         let filled = read.filled(|placeholder| format!("<{placeholder:?}>"));
         assert_eq!(filled, "a <Name> } <Waited><Link>");
         for (wrong, hint) in [("{nmae}", Some("did you mean {name}?")), ("{", None)] {
-            let told = template(&text(wrong)).unwrap_err();
+            let refused = template(&text(wrong)).unwrap_err();
             for (word, _) in Placeholder::WORDS {
-                assert!(told.expected.contains(&format!("{{{word}}}")), "{told:?}");
+                assert!(
+                    refused.expected.contains(&format!("{{{word}}}")),
+                    "{refused:?}"
+                );
             }
-            assert_eq!(told.hint.as_deref(), hint, "{wrong}");
+            assert_eq!(refused.hint.as_deref(), hint, "{wrong}");
         }
         assert!(template(&text(&"x".repeat(MAX_TEMPLATE_BYTES + 1))).is_err());
-        assert_eq!(Template::usual().to_string(), USUAL);
+        assert_eq!(Template::usual().to_string(), DEFAULT_TEMPLATE);
     }
 
     #[test]

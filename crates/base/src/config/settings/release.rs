@@ -1,4 +1,4 @@
-//! `[release]`: when tasks are released without a person asking.
+//! `[release]`: when tasks are released without a request.
 
 use std::time::Duration;
 
@@ -11,34 +11,35 @@ use crate::config::units::{DAY, MINUTE, format_duration, parse_duration};
 const MAX_WAIT_PERIOD: Duration = DAY.saturating_mul(30);
 
 settings! {
-    /// `[release]`: when tasks that wait at a breakpoint are released without a person asking.
+    /// `[release]`: when tasks that wait at a breakpoint are released without a request.
     pub struct Release = "release" {
-        /// A breakpoint that has waited for so long is released. Absent: `off`.
-        after: Option<Duration> = None, ValueKind::new(off_or_time, shown);
-        /// So long before, it is announced in the event stream and the audit log.
+        /// How long a breakpoint waits before it is released. Absent: `off`.
+        after: Option<Duration> = None, ValueKind::new(off_or_time, display_after);
+        /// How long before the release it is announced in the event stream and the audit log.
         announce: Duration = 5 * MINUTE, duration(SHORTEST..=MAX_WAIT_PERIOD);
-        /// After so long the collectives (NCCL, Gloo) of a job time out that wait for a stopped task of it. A job says its own
-        /// by `RAY_RELAY_COLLECTIVE_TIMEOUT` in its runtime environment. Absent: `off`, and only what jobs say is known.
-        collective_timeout: Option<Duration> = None, ValueKind::new(off_or_time, shown);
-        /// So long before that time-out, all waiting tasks of the job are released. Absent: `off`, and nothing is.
-        before_collective_timeout: Option<Duration> = None, ValueKind::new(off_or_time, shown);
-        /// Names of the clusters for which it holds; empty: for all.
+        /// The timeout of a job's collectives (NCCL, Gloo) that wait for one of its stopped tasks. A job sets its own
+        /// with `RAY_RELAY_COLLECTIVE_TIMEOUT` in its runtime environment. Absent: `off`, and only the jobs' own
+        /// values count.
+        collective_timeout: Option<Duration> = None, ValueKind::new(off_or_time, display_after);
+        /// How long before that timeout all waiting tasks of the job are released. Absent: `off`, and nothing is.
+        before_collective_timeout: Option<Duration> = None, ValueKind::new(off_or_time, display_after);
+        /// Names of the clusters to which this section applies; empty: all.
         clusters: Vec<String> = Vec::new(), texts(1000, "a list of names of clusters, such as [\"training\"]");
     }
 }
 
 impl Release {
-    /// How long a breakpoint of `cluster` may wait; `None`: as long as it likes.
+    /// How long a breakpoint of `cluster` may wait; `None`: without limit.
     pub fn after_on(&self, cluster: &str) -> Option<Duration> {
         self.after.filter(|_| self.holds_on(cluster))
     }
 
-    /// After how long the collectives of a job of `cluster` time out that says nothing of it itself.
+    /// The collective timeout of a job of `cluster` that sets none itself.
     pub fn collective_timeout_on(&self, cluster: &str) -> Option<Duration> {
         self.collective_timeout.filter(|_| self.holds_on(cluster))
     }
 
-    /// How long before that time-out what waits on `cluster` is released; `None`: it is not.
+    /// How long before that timeout waiting tasks of `cluster` are released; `None`: they are not.
     pub fn before_collective_timeout_on(&self, cluster: &str) -> Option<Duration> {
         self.before_collective_timeout
             .filter(|_| self.holds_on(cluster))
@@ -54,10 +55,12 @@ impl Release {
     }
 }
 
-/// Reads what a job says by `RAY_RELAY_COLLECTIVE_TIMEOUT`; nothing where that is no time within the bounds of the key.
+/// Reads a job's `RAY_RELAY_COLLECTIVE_TIMEOUT`; `None` if it is no duration within the bounds of the key.
 pub fn collective_timeout_of_job(text: &str) -> Option<Duration> {
-    let told = parse_duration(text).ok()?;
-    (SHORTEST..=MAX_WAIT_PERIOD).contains(&told).then_some(told)
+    let timeout = parse_duration(text).ok()?;
+    (SHORTEST..=MAX_WAIT_PERIOD)
+        .contains(&timeout)
+        .then_some(timeout)
 }
 
 fn off_or_time(value: &RawValue) -> Read<Option<Duration>> {
@@ -73,6 +76,6 @@ fn off_or_time(value: &RawValue) -> Read<Option<Duration>> {
     }
 }
 
-fn shown(after: &Option<Duration>) -> String {
+fn display_after(after: &Option<Duration>) -> String {
     quoted(&after.map_or("off".to_owned(), format_duration))
 }

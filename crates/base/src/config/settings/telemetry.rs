@@ -1,12 +1,12 @@
-//! `[telemetry]`: where the relay sends what it tells of itself, beside its log and its metrics.
+//! `[telemetry]`: where the relay sends telemetry, in addition to its log and its metrics.
 
 use crate::config::kind::{Shape, ValueKind, quoted};
 use crate::config::read;
 
 settings! {
-    /// `[telemetry]`: where traces go.
+    /// `[telemetry]`: destination of traces.
     pub struct Telemetry = "telemetry" {
-        /// A collector of OpenTelemetry that is sent traces, by OTLP over HTTP. Absent: there are none.
+        /// An OpenTelemetry collector that receives traces, by OTLP over HTTP. Absent: there are none.
         otlp: Option<String> = None, ValueKind::new(
             |value| read::plain_address(
                 value,

@@ -11,15 +11,15 @@ use crate::config::resolver::Resolver;
 settings! {
     /// `[tls]`: encryption on the one port, and client certificates.
     pub struct Tls = "tls", then follow_files {
-        /// Whether the port speaks TLS; `required` where it is not given and `cert_file` or `key_file` is.
+        /// Whether the port speaks TLS; `required` if it is not set and `cert_file` or `key_file` is.
         mode: TlsMode = TlsMode::Off, choice();
         /// PEM, the relay's certificate first, then the intermediate ones. Needed unless `mode` is `off`.
         cert_file: Option<PathBuf> = None, pem_file();
         /// PEM, the private key of the first certificate, not encrypted. Needed unless `mode` is `off`.
         key_file: Option<PathBuf> = None, pem_file();
-        /// The oldest version that is spoken.
+        /// The oldest accepted version.
         min_version: TlsVersion = TlsVersion::V1_2, choice();
-        /// Whether clients present certificates; `required` where it is not given and `client_ca_file` is.
+        /// Whether clients present certificates; `required` if it is not set and `client_ca_file` is.
         client_auth: ClientAuth = ClientAuth::Off, choice();
         /// PEM, the authorities of client certificates. Needed unless `client_auth` is `off`.
         client_ca_file: Option<PathBuf> = None, pem_file();
@@ -31,21 +31,21 @@ settings! {
 words! {
     /// Whether the port speaks TLS.
     pub enum TlsMode {
-        /// The port speaks plain text alone.
+        /// Plain text only.
         Off = "off",
-        /// Both, told apart by the first bytes.
+        /// Both, distinguished by the first bytes.
         Optional = "optional",
-        /// TLS alone; plain text is refused in its protocol's own words.
+        /// TLS only; plain text is refused in the client's own protocol.
         Required = "required",
     }
 }
 
 words! {
-    /// The oldest version that is spoken.
+    /// The oldest accepted version.
     pub enum TlsVersion {
         /// TLS 1.2, with forward secrecy and authenticated encryption only.
         V1_2 = "1.2",
-        /// TLS 1.3 alone.
+        /// TLS 1.3 only.
         V1_3 = "1.3",
     }
 }
@@ -53,17 +53,17 @@ words! {
 words! {
     /// Whether clients present certificates.
     pub enum ClientAuth {
-        /// None is asked for.
+        /// No certificate is requested.
         Off = "off",
-        /// One is asked for; a client without is served, one with a wrong one is not.
+        /// A certificate is requested; a client without one is served, a client with an invalid one is not.
         Optional = "optional",
-        /// No client is served without.
+        /// A client without a certificate is not served.
         Required = "required",
     }
 }
 
 impl Tls {
-    /// An operator who gives a certificate wants it used, and not beside plain text.
+    /// Turns TLS on if certificate files are given, and plain text off.
     fn follow_files(&mut self, resolver: &mut Resolver) {
         if self.cert_file.is_some() || self.key_file.is_some() {
             follow(resolver, "mode", &mut self.mode, TlsMode::Required);
@@ -75,7 +75,7 @@ impl Tls {
     }
 }
 
-/// `key` is `value` where no source says otherwise.
+/// Sets `key` to `value` unless a source sets it.
 fn follow<T: Keyword>(resolver: &mut Resolver, key: &'static str, slot: &mut T, value: T) {
     if resolver.is_given("tls", key) {
         return;
@@ -91,7 +91,7 @@ fn pem_file() -> ValueKind<Option<PathBuf>> {
     file_path(pem_path)
 }
 
-/// Not the contents of a PEM file, which are easily pasted where its path is wanted.
+/// Reads a path, and rejects the contents of a PEM file, which are easily pasted in its place.
 fn pem_path(value: &RawValue) -> Read<PathBuf> {
     const EXPECTED: &str = "the path of a PEM file";
     let path = read::text(value, EXPECTED)?;

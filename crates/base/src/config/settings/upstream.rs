@@ -1,11 +1,11 @@
-//! `[upstream]`: the way to the workers.
+//! `[upstream]`: the path to the workers.
 
 use crate::config::kind::{choice, count};
 
 settings! {
-    /// `[upstream]`: the way to the workers.
+    /// `[upstream]`: the path to the workers.
     pub struct Upstream = "upstream" {
-        /// By which way workers are reached, where their cluster says nothing else.
+        /// The path to workers whose cluster sets none.
         path: UpstreamPath = UpstreamPath::PreferAgent, choice();
         /// Links of agents at a time.
         max_agents: usize = 4096, count(1..=100_000);
@@ -13,13 +13,13 @@ settings! {
 }
 
 words! {
-    /// By which way workers are reached.
+    /// The path to workers.
     pub enum UpstreamPath {
-        /// Through the agent of their node where one is linked, otherwise directly.
+        /// Through the agent of their node if one is linked, otherwise directly.
         PreferAgent = "prefer-agent",
-        /// Through the agent of their node and no other way.
+        /// Through the agent of their node only.
         Agent = "agent",
-        /// Directly, whatever agents there are.
+        /// Directly, even if agents are linked.
         Direct = "direct",
     }
 }

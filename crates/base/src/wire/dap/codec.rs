@@ -1,23 +1,23 @@
 //! The base protocol of DAP: `Content-Length: N`, a blank line, N bytes of JSON.
 //!
-//! Pure. [`Frames`] takes bytes as they come and gives whole bodies, for the part of a session in which the
-//! relay speaks itself; [`header`] serves those as well who forward bodies unread.
+//! Pure. [`Frames`] takes bytes as they arrive and yields whole bodies, for the part of a session in which the relay
+//! itself takes part; [`header`] also serves code that forwards bodies unread.
 //! Source: Debug Adapter Protocol specification, "Base Protocol".
 
 use bytes::{Buf, BytesMut};
 use memchr::{memchr_iter, memchr3_iter};
 use serde_json::Value;
 
-use crate::memory::{Account, MemoryUse, Short, Taken};
+use crate::memory::{Account, MemoryUse, Reservation, Short};
 
 /// Longest header block, blank line included. The specification knows one header of some 30 bytes.
-pub const MAX_HEADER: usize = 512;
+pub const MAX_HEADER_BYTES: usize = 512;
 
-/// The bytes are not a DAP frame, or one that is not taken.
+/// The bytes are not a DAP frame, or not an acceptable one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// No blank line within [`MAX_HEADER`] bytes.
-    #[error("the header of a debug adapter message is longer than {MAX_HEADER} bytes")]
+    /// No blank line within [`MAX_HEADER_BYTES`] bytes.
+    #[error("the header of a debug adapter message is longer than {MAX_HEADER_BYTES} bytes")]
     HeaderTooLong,
     /// A header block without exactly one readable `Content-Length`.
     #[error("the header of a debug adapter message has no valid Content-Length")]
@@ -38,21 +38,21 @@ pub enum FrameError {
     /// There is no memory to hold it.
     #[error("a debug adapter message is not held: {0}")]
     Short(#[from] Short),
-    /// The body says more than once what it is, or something else than what it is.
+    /// The body declares its type more than once, or as something it is not.
     #[error("a debug adapter message is ambiguous about what it is")]
     Ambiguous,
 }
 
-/// A header block at the start of `bytes`: its own length and the length of the body, both in
-/// bytes; `None` while it is incomplete.
+/// Parses a header block at the start of `bytes`. Returns its own length and the length of the body, both in bytes;
+/// `None` while it is incomplete.
 ///
 /// # Errors
 /// Every [`FrameError`] that is about a header.
 pub fn header(bytes: &[u8], limit: usize) -> Result<Option<(usize, usize)>, FrameError> {
-    let window = &bytes[..bytes.len().min(MAX_HEADER)];
+    let window = &bytes[..bytes.len().min(MAX_HEADER_BYTES)];
     let blank = memchr_iter(b'\n', window).find(|at| window[..=*at].ends_with(b"\r\n\r\n"));
     let Some(end) = blank.map(|at| at - 3) else {
-        return if window.len() == MAX_HEADER {
+        return if window.len() == MAX_HEADER_BYTES {
             Err(FrameError::HeaderTooLong)
         } else {
             Ok(None)
@@ -67,7 +67,7 @@ pub fn header(bytes: &[u8], limit: usize) -> Result<Option<(usize, usize)>, Fram
             .ok_or(FrameError::BadHeader)?;
         if line[..colon].eq_ignore_ascii_case(b"content-length") {
             let digits = line[colon + 1..].trim_ascii();
-            // Two lengths are how messages are smuggled past a reader of the other one.
+            // Two lengths are a way to smuggle messages past a reader that uses the other one.
             if length.is_some()
                 || digits.is_empty()
                 || digits.len() > 18
@@ -89,8 +89,9 @@ pub fn header(bytes: &[u8], limit: usize) -> Result<Option<(usize, usize)>, Fram
     }
 }
 
-/// Whether every reader reads `header` alike. The specification lets a header have more lines, and editors differ about
-/// those and about letter case; who takes another length for the body takes a part of it for the next message.
+/// Whether every reader parses `header` alike. The specification allows more header lines, and editors differ about
+/// those and about letter case. A reader with another idea of the length would take a part of the body for the next
+/// message.
 pub(crate) fn is_plain_header(header: &[u8]) -> bool {
     let length = header
         .strip_prefix(b"Content-Length: ")
@@ -100,7 +101,7 @@ pub(crate) fn is_plain_header(header: &[u8]) -> bool {
     })
 }
 
-/// `body` with its header in front, appended to `to`.
+/// Appends `body` with its header to `to`.
 pub fn put_frame(to: &mut Vec<u8>, body: &[u8]) {
     to.extend_from_slice(b"Content-Length: ");
     to.extend_from_slice(body.len().to_string().as_bytes());
@@ -126,8 +127,8 @@ pub fn parse(body: &[u8]) -> Result<Value, FrameError> {
     }
 }
 
-/// `body` with a replacement character for each escaped half of a surrogate pair that stands alone, which Python
-/// writes and JSON parsers refuse.
+/// Replaces each escaped unpaired surrogate in `body`, which Python writes and JSON parsers refuse, by a replacement
+/// character.
 pub fn without_lone_surrogates(body: &[u8]) -> Vec<u8> {
     let escaped = |at: usize| {
         let digits = body.get(at..at + 6)?.strip_prefix(b"\\u")?;
@@ -153,16 +154,16 @@ pub fn without_lone_surrogates(body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What a value of JSON takes in memory at most, beside its text.
-const VALUE: usize = 96;
+/// Largest memory of a JSON value in addition to its text.
+const VALUE_OVERHEAD_BYTES: usize = 96;
 
-/// What may be looked at whatever there is, in bytes: the debugger that says that a thread stands, and the editor that says that it
-/// goes on.
-pub const LITTLE: usize = 16 * 1024;
+/// Bytes that may be inspected even without memory: the debugger's message that a thread stopped, and the editor's
+/// that it continues.
+pub const UNCOUNTED_BYTES: usize = 16 * 1024;
 
-/// What it takes to look at `body`, in bytes: the text, its values, and what is made of them.
+/// Memory to inspect `body`, in bytes: the text, its values, and what is derived from them.
 pub fn weight(body: &[u8]) -> usize {
-    3 * body.len() + VALUE * memchr3_iter(b',', b'{', b'[', body).count()
+    3 * body.len() + VALUE_OVERHEAD_BYTES * memchr3_iter(b',', b'{', b'[', body).count()
 }
 
 /// Cuts a stream of bytes into bodies.
@@ -170,8 +171,8 @@ pub fn weight(body: &[u8]) -> usize {
 pub struct Frames {
     bytes: BytesMut,
     limit: usize,
-    /// For the message that is read, or was read last.
-    taken: Taken,
+    /// For the current message, or the last one.
+    reserved: Reservation,
 }
 
 impl Frames {
@@ -180,13 +181,13 @@ impl Frames {
         Self {
             bytes: BytesMut::new(),
             limit,
-            taken: Account::default().nothing(MemoryUse::Messages),
+            reserved: Account::default().nothing(MemoryUse::Messages),
         }
     }
 
-    /// From now on what is held is taken from `account`.
+    /// Charges memory to `account` from now on.
     pub fn count(&mut self, account: &Account) {
-        self.taken = account.nothing(MemoryUse::Messages);
+        self.reserved = account.nothing(MemoryUse::Messages);
     }
 
     /// Raises the limit: from now on bodies may have `limit` bytes.
@@ -194,33 +195,33 @@ impl Frames {
         self.limit = limit;
     }
 
-    /// Where the next bytes are to be read into.
+    /// The buffer to read the next bytes into.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.bytes
     }
 
-    /// The next whole body, or `None` while it is incomplete. What has been buffered is at most
-    /// one header, `limit` and what one read brought beyond.
+    /// The next whole body, or `None` while it is incomplete. Buffers at most one header, `limit` and the surplus of
+    /// one read.
     ///
     /// # Errors
     /// As [`header`], and [`FrameError::Short`].
     pub fn next_body(&mut self) -> Result<Option<BytesMut>, FrameError> {
         let Some((head, body)) = header(&self.bytes, self.limit)? else {
-            self.taken.insist(self.bytes.len());
+            self.reserved.insist(self.bytes.len());
             return Ok(None);
         };
         if self.bytes.len() < head + body {
-            // In a buffer that grows by doubling.
-            self.taken.resize(2 * self.bytes.len())?;
+            // The buffer grows by doubling.
+            self.reserved.resize(2 * self.bytes.len())?;
             return Ok(None);
         }
         self.bytes.advance(head);
         let body = self.bytes.split_to(body);
-        self.taken.resize(self.bytes.len() + weight(&body))?;
+        self.reserved.resize(self.bytes.len() + weight(&body))?;
         Ok(Some(body))
     }
 
-    /// What has been read beyond the last body: it belongs to the next reader of the stream.
+    /// Returns the bytes read beyond the last body, which belong to the next reader of the stream.
     pub fn into_rest(self) -> BytesMut {
         self.bytes
     }
@@ -267,7 +268,7 @@ mod tests {
             })
         );
         assert_eq!(
-            header(&[b'x'; MAX_HEADER], 10),
+            header(&[b'x'; MAX_HEADER_BYTES], 10),
             Err(FrameError::HeaderTooLong)
         );
     }

@@ -9,29 +9,29 @@ use crate::memory::Account;
 use crate::wire::dap::codec::{FrameError, Frames, frame, parse, put_frame};
 use crate::wire::dap::message::with_bare_failure;
 
-/// Bytes that there is room for at each read: an `attach` of an editor's comes in one.
-const ROOM: usize = 2048;
+/// Bytes reserved for each read: an editor's `attach` fits in one.
+const READ_BYTES: usize = 2048;
 
-/// Why the conversation has ended.
+/// The reason why the conversation has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Closed {
-    /// The peer closed.
+    /// The peer closed the connection.
     #[error("the client closed the connection")]
     ByPeer,
     /// The connection broke.
     #[error("the connection to the client broke: {0}")]
     Broken(#[from] io::Error),
-    /// What came is not DAP.
+    /// The bytes received are not DAP.
     #[error("{0}")]
     Malformed(#[from] FrameError),
 }
 
-/// A peer that speaks DAP, and what has been read of it.
+/// A peer that speaks DAP, and the bytes read from it.
 #[derive(Debug)]
 pub struct Conversation<S> {
     stream: S,
     frames: Frames,
-    /// The peer shows the body of a failure alone.
+    /// Whether the peer shows only the body of a failure.
     bare_failures: bool,
 }
 
@@ -45,12 +45,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         }
     }
 
-    /// Has failures sent as [`with_bare_failure`] has them, from now on.
+    /// Sends failures in the form of [`with_bare_failure`], from now on.
     pub fn bare_failures(&mut self) {
         self.bare_failures = true;
     }
 
-    /// A conversation over `stream`, where `rest` was read from it before and comes first.
+    /// A conversation over `stream`, continuing with `rest`, which was read from it before.
     pub fn resume(stream: S, rest: &[u8], max_frame: usize) -> Self {
         let mut conversation = Self::new(stream, max_frame);
         conversation.frames.buffer().extend_from_slice(rest);
@@ -62,7 +62,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         self.frames.allow(max_frame);
     }
 
-    /// From now on what it holds of the peer's is taken from `account`.
+    /// Charges the memory of received messages to `account` from now on.
     pub fn count(&mut self, account: &Account) {
         self.frames.count(account);
     }
@@ -77,7 +77,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
                 return Ok(parse(&body)?);
             }
             let buffer = self.frames.buffer();
-            buffer.reserve(ROOM);
+            buffer.reserve(READ_BYTES);
             if self.stream.read_buf(buffer).await? == 0 {
                 return Err(Closed::ByPeer);
             }
@@ -94,7 +94,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         self.send_frame(&frame(message)).await
     }
 
-    /// The same of a message that is written as `body`.
+    /// The same for a message serialized as `body`.
     ///
     /// # Errors
     /// [`Closed::Broken`].
@@ -109,7 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         Ok(self.stream.flush().await?)
     }
 
-    /// The stream, and what was read of it beyond the last message.
+    /// Returns the stream, and the bytes read beyond the last message.
     pub fn into_parts(self) -> (S, Vec<u8>) {
         (self.stream, self.frames.into_rest().to_vec())
     }

@@ -1,22 +1,22 @@
-//! The inside of a JSON value, gone over 64 bytes at a time: nothing of it decides but where it ends.
+//! Skips over the inside of a JSON value, 64 bytes at a time, to find its end.
 //!
-//! Pure. A bit for each byte tells quotes, backslashes and brackets; what is between quotes is told from those by arithmetic, and
-//! the brackets outside are gone through one by one.
+//! Pure. A bit for each byte marks quotes, backslashes and brackets. Arithmetic on these bits finds the bytes within
+//! strings; the brackets outside are counted one by one.
 
 use memchr::memchr2;
 
 const BLOCK: usize = 64;
 
-/// Where in a value a reader is.
+/// A reader's position in a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Inside {
-    /// Brackets that are open; none: the value is at its end.
+    /// Number of open brackets; 0: the value has ended.
     pub(super) open: usize,
-    /// In a string.
+    /// Whether the position is in a string.
     pub(super) text: bool,
 }
 
-/// The bytes of a block of each kind, its first byte in the lowest bit.
+/// The bytes of each kind in a block, its first byte in the lowest bit.
 #[derive(Debug, Clone, Copy)]
 struct Kinds {
     quotes: u64,
@@ -34,8 +34,8 @@ impl Inside {
         }
     }
 
-    /// Goes over `bytes` up to behind the bracket that closes the value: how many that are. A backslash at the very end of the
-    /// bytes, which says something of what follows, is not taken.
+    /// Advances over `bytes` to just behind the bracket that closes the value, and returns how many that are. A
+    /// backslash at the very end is not consumed, since it applies to the next byte.
     pub(super) fn pass(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while self.open > 0 && at < bytes.len() {
@@ -58,7 +58,7 @@ impl Inside {
         at
     }
 
-    /// The same of the first `length` bytes of `block`. `None`: they are all in a string.
+    /// The same for the first `length` bytes of `block`. `None`: they are all in a string.
     fn pass_block(&mut self, block: &[u8; BLOCK], length: usize) -> Option<usize> {
         let kinds = Kinds::of(block);
         if self.text && kinds.quotes | kinds.backslashes == 0 {
@@ -67,7 +67,7 @@ impl Inside {
         let escaped = escaped(kinds.backslashes);
         let within = between(kinds.quotes & !escaped) ^ if self.text { u64::MAX } else { 0 };
         if kinds.backslashes & !within != 0 {
-            // No JSON.
+            // This is not JSON.
             return Some(self.pass_bytes(&block[..length]));
         }
         let mut brackets = (kinds.opening | kinds.closing) & !within;
@@ -85,12 +85,12 @@ impl Inside {
             brackets ^= bit;
         }
         self.text = within >> (BLOCK - 1) == 1;
-        // What is escaped is looked at with its backslash.
+        // An escaped byte is consumed together with its backslash.
         let parts = (kinds.backslashes & !escaped) >> (length - 1) & 1 == 1;
         Some(if parts { length - 1 } else { length })
     }
 
-    /// The same byte by byte.
+    /// The same, byte by byte.
     fn pass_bytes(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() && self.open > 0 {
@@ -110,7 +110,7 @@ impl Inside {
 
 impl Kinds {
     fn of(block: &[u8; BLOCK]) -> Self {
-        // Compared in wide registers, and then gathered bit by bit.
+        // Compared in wide registers, then gathered bit by bit.
         let mut kinds = [0; BLOCK];
         for (kind, byte) in kinds.iter_mut().zip(block) {
             let bracket = byte | 0x20;
@@ -137,12 +137,12 @@ impl Kinds {
     }
 }
 
-/// The lowest bits of the eight bytes of `word`, side by side.
+/// The lowest bits of the eight bytes of `word`, next to each other.
 fn gathered(word: u64) -> u64 {
     (word & 0x0101_0101_0101_0101).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
-/// The bytes behind `backslashes`, but for those that are escaped themselves.
+/// The bytes behind `backslashes`, except backslashes that are escaped themselves.
 fn escaped(mut backslashes: u64) -> u64 {
     let mut escaped = 0;
     while backslashes != 0 {
@@ -153,7 +153,7 @@ fn escaped(mut backslashes: u64) -> u64 {
     escaped
 }
 
-/// A bit for each byte from a quote up to before the next.
+/// A bit for each byte from an opening quote up to its closing one.
 fn between(mut quotes: u64) -> u64 {
     for distance in [1, 2, 4, 8, 16, 32] {
         quotes ^= quotes << distance;

@@ -1,9 +1,9 @@
-//! Path mappings, which debugpy keeps for the whole process and not for a session.
+//! Path mappings, which debugpy stores for the whole process and not for a session.
 //!
-//! Pure. An attach without mappings, or with an empty list, leaves those of the client before (seen with 1.8.0,
-//! 1.8.14 and 1.8.22, `pydevd_file_utils.setup_client_server_paths`): the next person would see `/home/ann/…`, or what
-//! a client wanted them to take for the file that runs. So every attach says which mappings hold, and a session that had
-//! some takes them along when it ends ([`forgetting`]): not everybody who comes next comes through the relay.
+//! Pure. An attach without mappings, or with an empty list, leaves the previous client's (seen with 1.8.0, 1.8.14 and
+//! 1.8.22, `pydevd_file_utils.setup_client_server_paths`). The next user would see `/home/ann/…`, or a file that the
+//! previous client chose to pass off as the running one. So every attach sets the mappings, and a session that had
+//! some removes them at its end ([`forgetting`]): the next client may not come through the relay.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,39 +11,40 @@ use serde_json::{Map, Value, json};
 
 const KEY: &str = "pathMappings";
 
-/// A folder that there is not.
-const NOWHERE: &str = "/.ray-relay/nowhere";
+/// A folder that does not exist.
+const MISSING_FOLDER: &str = "/.ray-relay/nowhere";
 
-static NONE: LazyLock<Value> = LazyLock::new(|| json!([{"localRoot": "/", "remoteRoot": "/"}]));
+static IDENTITY_MAPPING: LazyLock<Value> =
+    LazyLock::new(|| json!([{"localRoot": "/", "remoteRoot": "/"}]));
 
-/// Every path stands for itself. Not an empty list, which debugpy takes for nothing said.
+/// Maps every path to itself. An empty list would not do: debugpy takes it for no mappings given.
 pub fn none() -> Value {
-    NONE.clone()
+    IDENTITY_MAPPING.clone()
 }
 
-/// No path of the worker's is one of the client's.
+/// Maps no path of the worker to one of the client.
 pub fn nowhere() -> Value {
-    json!([{"localRoot": NOWHERE, "remoteRoot": NOWHERE}])
+    json!([{"localRoot": MISSING_FOLDER, "remoteRoot": MISSING_FOLDER}])
 }
 
-/// Arguments of an `evaluate` that makes the process forget all mappings. DAP has no request for that, and an attach is
-/// not repeated. It is answered in 50 ms, also while every thread runs or stands (1.8.0, 1.8.14 and 1.8.22), because
-/// nothing of it runs in a thread of the program's.
+/// Arguments of an `evaluate` that makes the process forget all mappings. DAP has no request for that, and an attach
+/// cannot be repeated. It is answered within 50 ms, whether threads run or are paused (1.8.0, 1.8.14 and 1.8.22),
+/// because it does not run in a thread of the program.
 pub fn forgetting() -> Value {
     json!({"expression": "__import__('pydevd_file_utils').setup_client_server_paths([])"})
 }
 
-/// Which of the worker's files a client has.
+/// The worker's files that a client has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientFiles {
-    /// Those of the folder that the process is in, in this one of its own; `""`: none.
+    /// The files below the process's working directory, in this folder of the client; `""`: none.
     Below(Arc<str>),
-    /// Not these, by the paths at which it was told that it has them.
+    /// All but these, given by the paths at which the client was assumed to have them.
     Without(Arc<[String]>),
 }
 
 impl ClientFiles {
-    /// Arguments of an `evaluate` that makes the process know it.
+    /// Arguments of an `evaluate` that sets it in the process.
     pub fn setting(&self) -> Value {
         match self {
             Self::Below(local) => below(local),
@@ -52,7 +53,7 @@ impl ClientFiles {
     }
 }
 
-/// What `ray-relay` on the client's machine has the relay evaluate where files are missing there.
+/// The expression by which `ray-relay` on the client's machine reports missing files to the relay.
 pub const MISSING: &str = "ray-relay missing";
 
 /// The expression that names `paths` as missing.
@@ -60,8 +61,8 @@ pub fn missing(paths: &[String]) -> String {
     format!("{MISSING} {}", Value::from(paths))
 }
 
-/// The process serves these files by reference, as those that no mapping is for: only a mapping gives a client's path the
-/// reference 0. Breakpoints are still found by the path. Mappings that are set anew forget it.
+/// Makes the process serve these files by reference, like files without a mapping: only a mapping gives a client's
+/// path the reference 0. Breakpoints are still found by path. New mappings discard this.
 fn without(paths: &[String]) -> Value {
     let paths = Value::from(paths);
     json!({"expression": format!(
@@ -70,44 +71,46 @@ fn without(paths: &[String]) -> Value {
     )})
 }
 
-/// The client's folder `local` stands for the one that the process is in, as the root `.` of an attach does, and no other for any;
-/// `""`: none does. Files of which a client was told before are told anew.
+/// Maps the client's folder `local` to the process's working directory, like the root `.` of an attach, and nothing
+/// else; `""`: nothing. Files announced to the client before are announced again.
 fn below(local: &str) -> Value {
     let pair = match local {
         "" => {
-            let nowhere = Value::from(NOWHERE);
+            let nowhere = Value::from(MISSING_FOLDER);
             format!("({nowhere}, {nowhere})")
         }
-        // A string of JSON's says the same in Python.
+        // A JSON string is a Python literal too.
         local => format!("({}, __import__('os').getcwd())", Value::from(local)),
     };
     json!({"expression": format!("__import__('pydevd_file_utils').setup_client_server_paths([{pair}])")})
 }
 
-/// Whether `arguments` map a path to another one.
-pub fn given(arguments: &Map<String, Value>) -> bool {
-    usable(arguments).iter().any(|one| NONE[0] != *one)
+/// Whether `arguments` map a path to a different one.
+pub fn has_mappings(arguments: &Map<String, Value>) -> bool {
+    usable(arguments)
+        .iter()
+        .any(|one| IDENTITY_MAPPING[0] != *one)
 }
 
-/// Makes `arguments` say which mappings hold, and in which way their client writes paths, which debugpy keeps as well.
-/// What it would stumble over is left out.
+/// Makes `arguments` set the mappings and the client's path style, which debugpy stores as well. Invalid mappings are
+/// left out.
 pub fn settle(arguments: &mut Map<String, Value>) {
-    let mappings = match given(arguments) {
+    let mappings = match has_mappings(arguments) {
         true => usable(arguments).into(),
         false => none(),
     };
     arguments.insert(KEY.into(), mappings);
-    let told = |option: &Value| option == "WindowsClient" || option == "UnixClient";
+    let sets_style = |option: &Value| option == "WindowsClient" || option == "UnixClient";
     let by_option = arguments
         .get("debugOptions")
         .and_then(Value::as_array)
-        .is_some_and(|options| options.iter().any(told));
+        .is_some_and(|options| options.iter().any(sets_style));
     if !by_option && !arguments.get("clientOS").is_some_and(Value::is_string) {
         arguments.insert("clientOS".into(), "unix".into());
     }
 }
 
-/// Mappings with two folders; of any other debugpy makes nothing, or fails to attach.
+/// Mappings with two folders; debugpy ignores any other, or fails to attach.
 fn usable(arguments: &Map<String, Value>) -> Vec<Value> {
     let folder = |one: &Value, key: &str| {
         let folder = one.get(key)?.as_str()?;
@@ -117,8 +120,8 @@ fn usable(arguments: &Map<String, Value>) -> Vec<Value> {
         let (local, remote) = (folder(one, "localRoot")?, folder(one, "remoteRoot")?);
         Some(json!({"localRoot": local, "remoteRoot": remote}))
     };
-    let given = arguments.get(KEY).and_then(Value::as_array);
-    given.into_iter().flatten().filter_map(pair).collect()
+    let mappings = arguments.get(KEY).and_then(Value::as_array);
+    mappings.into_iter().flatten().filter_map(pair).collect()
 }
 
 #[cfg(test)]

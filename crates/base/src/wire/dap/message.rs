@@ -1,7 +1,7 @@
 //! The few messages that the relay writes itself.
 //!
-//! Sequence numbers towards a client need not be continuous (VS Code and nvim-dap ignore them), so messages
-//! put between a worker's own carry 0; `request_seq` is always the client's own.
+//! Sequence numbers towards a client need not be continuous (VS Code and nvim-dap ignore them). So messages inserted
+//! between a worker's own carry 0; `request_seq` is always the client's own.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,29 +10,29 @@ use super::names::{Command, Event};
 use crate::wire::json::{into_typed, put, typed_at};
 use crate::wire::text::unlinked;
 
-/// What programs tell the relay's own refusals apart by: the number of the error.
+/// The error number by which programs distinguish the relay's refusals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum RefusalCode {
-    /// For whatever other reason.
+    /// Any other reason.
     Refused = 5678,
     /// The task's debugger cannot be reached.
     Unreachable = 5679,
-    /// Nothing of what was asked for is there, or is any more.
+    /// The requested object does not exist, or no longer.
     NotFound = 5680,
 }
 
 impl RefusalCode {
-    /// That of the answer with this body.
+    /// The code in the response with this body.
     pub fn of(body: &Value) -> Self {
         let id = body.pointer("/error/id").and_then(Value::as_u64);
-        let told = [Self::Unreachable, Self::NotFound].into_iter();
-        let mut told = told.filter(|code| id == Some(u64::from(*code as u32)));
-        told.next().unwrap_or(Self::Refused)
+        let codes = [Self::Unreachable, Self::NotFound].into_iter();
+        let mut codes = codes.filter(|code| id == Some(u64::from(*code as u32)));
+        codes.next().unwrap_or(Self::Refused)
     }
 }
 
-/// A message of a debugger's, or of a relay's in its place, as far as the relay itself goes by it.
+/// A message of a debugger, or of a relay in its place, with the fields that the relay uses.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Incoming {
@@ -64,33 +64,33 @@ pub struct ThreadEvent {
 }
 
 impl Incoming {
-    /// Reads `message`; one of another shape is of no kind.
+    /// Parses `message`; one of another shape gets an empty `kind`.
     pub fn read(message: Value) -> Self {
         into_typed(message)
     }
 
-    /// Whether it answers the request `seq`.
+    /// Whether it responds to the request `seq`.
     pub fn answers(&self, seq: i64) -> bool {
         self.kind == "response" && self.request_seq == Some(seq)
     }
 
-    /// The command that it answers.
+    /// The command to which it responds.
     pub fn command(&self) -> Option<Command> {
         Command::parse(self.command.as_deref()?.as_bytes())
     }
 
-    /// The event that it tells of, where that is known.
+    /// The event, if it is a known one.
     pub fn event(&self) -> Option<Event> {
         Event::parse(self.event.as_deref()?.as_bytes())
     }
 
-    /// The value that it has for an `evaluate`.
+    /// The result of an `evaluate`.
     pub fn result(self) -> String {
         result_of(self.body)
     }
 }
 
-/// The value in the body of the answer to an `evaluate`.
+/// The result in the body of a response to `evaluate`.
 pub fn result_of(body: Value) -> String {
     into_typed::<Evaluated>(body).result
 }
@@ -102,12 +102,12 @@ impl ThreadEvent {
     }
 }
 
-/// The arguments of the request in `message`; null where it has none.
+/// The arguments of the request in `message`; null if it has none.
 pub fn arguments_of(message: &Value) -> &Value {
     message.get("arguments").unwrap_or(&Value::Null)
 }
 
-/// Whether `message` is a response that says that its request was carried out.
+/// Whether `message` is a successful response.
 pub fn succeeded(message: &Value) -> bool {
     message.get("success") == Some(&Value::Bool(true))
 }
@@ -121,7 +121,7 @@ where
         && message.get("request_seq").is_some_and(|to| to == seq)
 }
 
-/// A request of a client, as far as the relay has to understand it.
+/// A client's request, with the fields that the relay needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// `seq`, echoed as `request_seq`. Any JSON number.
@@ -133,7 +133,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The request in `message`; `None` where it is a response, an event or not well formed.
+    /// The request in `message`; `None` if it is a response, an event or not well formed.
     pub fn read(message: &mut Value) -> Option<Self> {
         if message.get("type")?.as_str()? != "request" {
             return None;
@@ -157,17 +157,17 @@ impl Request {
         says("type", "request") && says("command", command.as_str())
     }
 
-    /// What it asks for, where that is known.
+    /// The command, if it is a known one.
     pub fn known(&self) -> Option<Command> {
         Command::parse(self.command.as_bytes())
     }
 
-    /// Whether its sender leaves with it.
+    /// Whether the sender ends its session with it.
     pub fn leaves(&self) -> bool {
         matches!(self.known(), Some(Command::Disconnect | Command::Terminate))
     }
 
-    /// A good answer; `body` null means none.
+    /// A successful response; `body` null means none.
     pub fn success(&self, body: Value) -> Value {
         let mut answer = json!({
             "seq": 0, "type": "response", "request_seq": self.seq, "success": true, "command": self.command,
@@ -178,23 +178,25 @@ impl Request {
         answer
     }
 
-    /// A good answer to a request that sets breakpoints: each is taken. VS Code stops configuring where the array is missing.
-    pub fn breakpoints_taken(&self) -> Value {
-        let asked = ["breakpoints", "filters"]
+    /// A successful response to a request that sets breakpoints, which accepts each. VS Code stops configuring if the
+    /// array is missing.
+    pub fn breakpoints_accepted(&self) -> Value {
+        let requested = ["breakpoints", "filters"]
             .iter()
             .find_map(|key| self.arguments.get(key)?.as_array());
-        let taken = |one: &Value| match one.get("line") {
+        let accepted = |one: &Value| match one.get("line") {
             Some(line) => json!({"verified": true, "line": line}),
             None => json!({"verified": true}),
         };
-        let taken: Vec<_> = asked.into_iter().flatten().map(taken).collect();
-        self.success(json!({ "breakpoints": taken }))
+        let accepted: Vec<_> = requested.into_iter().flatten().map(accepted).collect();
+        self.success(json!({ "breakpoints": accepted }))
     }
 
-    /// A good answer to a request that sets breakpoints where no debugger has taken them: an editor shows them as not set.
+    /// A successful response to a request that sets breakpoints without a debugger to accept them: an editor shows
+    /// them as not set.
     pub fn breakpoints_pending(&self) -> Value {
         const PENDING_MESSAGE: &str = "no attached task has this file yet; a breakpoint is set in each task that opens as a session";
-        let mut answer = self.breakpoints_taken();
+        let mut answer = self.breakpoints_accepted();
         let all = answer["body"]["breakpoints"].as_array_mut();
         for one in all.into_iter().flatten() {
             put(one, "verified", false);
@@ -203,16 +205,16 @@ impl Request {
         answer
     }
 
-    /// [`Request::failure`] of that `code`.
+    /// [`Request::failure`] with this `code`.
     pub fn refusal(&self, code: RefusalCode, sentence: &str) -> Value {
         let mut answer = self.failure(sentence);
         answer["body"]["error"]["id"] = (code as u32).into();
         answer
     }
 
-    /// An answer that VS Code shows in a dialog and Neovim as a message.
+    /// A failed response, which VS Code shows in a dialog and Neovim as a message.
     pub fn failure(&self, sentence: &str) -> Value {
-        // Names of tasks and words of workers are in it.
+        // It contains names of tasks and texts of workers.
         let sentence = &*unlinked(sentence);
         let mut answer = json!({
             "seq": 0, "type": "response", "request_seq": self.seq, "success": false, "command": self.command,
@@ -220,7 +222,8 @@ impl Request {
             "body": {"error": {"id": RefusalCode::Refused as u32, "format": sentence, "showUser": true}},
         });
         if sentence.contains(['{', '}']) {
-            // In `format`, braces are placeholders. Only they become variables: a client that knows none shows the rest.
+            // In `format`, braces are placeholders. Only they become variables: a client that knows no variables shows
+            // the rest.
             let braced = |c: char| match c {
                 '{' => "{open}".to_owned(),
                 '}' => "{close}".to_owned(),
@@ -235,14 +238,14 @@ impl Request {
     }
 }
 
-/// Says whether an editor shows the failure `answer` in a dialog.
+/// Sets whether an editor shows the failure `answer` in a dialog.
 pub fn show_dialog(answer: &mut Value, shows: bool) {
     if let Some(error) = answer.pointer_mut("/body/error") {
         put(error, "showUser", shows);
     }
 }
 
-/// `message` with its sentence as its body, where it is a failure: for a client that shows nothing else.
+/// Copies the sentence of `message` into its body if it is a failure: for a client that shows nothing else.
 pub fn with_bare_failure(message: &Value) -> Option<Value> {
     let is = |key: &str, value: Value| message.get(key) == Some(&value);
     let failed = is("type", "response".into()) && is("success", false.into());
@@ -270,16 +273,16 @@ pub fn event(name: impl AsRef<str>, body: Value) -> Value {
     event
 }
 
-/// Says in the event by which an agent names a subprocess that it keeps the session with it.
+/// Marks the event by which an agent announces a subprocess as one whose session the agent holds.
 pub const KEPT_SUBPROCESS: &str = "rayRelayKept";
 
-/// The subprocess `process` of the worker waits for a client, as debugpy says it.
+/// The event by which debugpy announces that the subprocess `process` of the worker waits for a client.
 pub fn named_subprocess(process: u32) -> Value {
     let body = json!({"request": Command::Attach.as_str(), "subProcessId": process});
     event(Event::DebugpyAttach, body)
 }
 
-/// An agent keeps the session with that subprocess.
+/// The same event, marked as held by an agent.
 pub fn kept_subprocess(process: u32) -> Value {
     let mut named = named_subprocess(process);
     named["body"][KEPT_SUBPROCESS] = true.into();
@@ -295,28 +298,29 @@ pub fn notice(text: &str, important: bool) -> Value {
     )
 }
 
-/// The head says that the task of `title`, which the client let run, has ended. For people as [`notice`], for programs by
-/// `data` ([`tells_task_end`]). An actor has one with each call: `again`, people see no line of it.
+/// Reports that the task of `title`, which the client resumed, has ended, according to the head. For people it is a
+/// [`notice`], for programs it has `data` ([`tells_task_end`]). An actor gets one for each call: with `again`, people
+/// see no line.
 pub fn task_end(title: &str, again: bool) -> Value {
     let text = format!(
         "{title} has ended; this session stays with its worker, for a later task that stops there, until you disconnect"
     );
-    let mut told = notice(&text, false);
+    let mut message = notice(&text, false);
     if again {
-        told["body"]["category"] = "telemetry".into();
+        message["body"]["category"] = "telemetry".into();
     }
-    told["body"]["data"] = json!({"rayRelay": "taskEnded"});
-    told
+    message["body"]["data"] = json!({"rayRelay": "taskEnded"});
+    message
 }
 
-/// The same of one that was to stop, and has not come to that: the session is over.
+/// The same for a task that was to stop and did not: the session is over.
 pub fn task_end_before_stop(title: &str) -> Value {
-    let mut told = notice(
+    let mut message = notice(
         &format!("{title} has ended before it stopped, and this session with it"),
         true,
     );
-    told["body"]["data"] = json!({"rayRelay": "taskEnded"});
-    told
+    message["body"]["data"] = json!({"rayRelay": "taskEnded"});
+    message
 }
 
 /// Whether the `output` event with this body is [`task_end`], or [`task_end_before_stop`].
@@ -329,18 +333,18 @@ pub fn tells_task_end(body: &Value) -> bool {
 mod tests {
     use super::*;
 
-    /// What VS Code 1.139 makes of an error: each `{name}` is looked up once.
+    /// Formats an error like VS Code 1.139: each `{name}` is looked up once.
     fn as_shown(failure: &Value) -> String {
         let error = &failure["body"]["error"];
         let placeholder = regex::Regex::new(r"\{([^}]+)\}").unwrap();
-        let shown = placeholder.replace_all(
+        let filled = placeholder.replace_all(
             error["format"].as_str().unwrap(),
             |found: &regex::Captures<'_>| match error["variables"][&found[1]].as_str() {
                 Some(value) => value.to_owned(),
                 None => found[0].to_owned(),
             },
         );
-        shown.into_owned()
+        filled.into_owned()
     }
 
     proptest::proptest! {

@@ -1,9 +1,8 @@
-//! The Debug Adapter Protocol alone: frames, messages, and how much of one is read.
+//! The Debug Adapter Protocol alone: frames, messages, and partial parsing.
 
 pub mod codec;
 pub mod conversation;
 mod inside;
-pub mod kept;
 pub mod mappings;
 pub mod message;
 pub mod names;
@@ -14,5 +13,6 @@ pub mod rest;
 pub mod scanner;
 pub mod splice;
 pub mod stack;
-pub mod stands;
+pub mod stopped_threads;
+pub mod stored_messages;
 pub mod texts;

@@ -1,4 +1,4 @@
-//! The names of DAP's messages: each is spelled here, and nowhere else in production code.
+//! The names of DAP's messages: production code spells them here only.
 //!
 //! Pure. Source: Debug Adapter Protocol specification 1.71; debugpy 1.8.0 to 1.8.22 and its pydevd for those of their own.
 
@@ -22,8 +22,8 @@ macro_rules! names {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// The one of this name; `None` where nothing here knows it. Allocates nothing: it is asked for each message
-            /// that passes.
+            /// The variant with this name; `None` for unknown names. Allocates nothing: it runs for each message that
+            /// passes.
             pub fn parse(name: &[u8]) -> Option<Self> {
                 match name {
                     $(name if name == $text.as_bytes() => Some(Self::$name),)*
@@ -47,7 +47,7 @@ macro_rules! names {
 }
 
 names! {
-    /// `command` of a request to a debug adapter, and of the answer.
+    /// `command` of a request to a debug adapter, and of the response.
     Command {
         Initialize = "initialize",
         Attach = "attach",
@@ -91,7 +91,7 @@ names! {
 }
 
 names! {
-    /// `command` of a request that a debug adapter puts to its client.
+    /// `command` of a request from a debug adapter to its client.
     Reverse {
         StartDebugging = "startDebugging",
         RunInTerminal = "runInTerminal",

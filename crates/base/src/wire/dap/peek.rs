@@ -1,10 +1,10 @@
-//! Peeking: what kind of message a body is, read without parsing it.
+//! Peeking: the type of a message, found without parsing its body.
 //!
-//! Pure. Who relays a session asks for each frame that passes and forwards nearly all of them as they came; only
-//! what must be rewritten is parsed. Python and editors take the *last* of two equal keys:
-//! `{"command":"threads", … ,"command":"terminate"}` must not pass as `threads`. Towards the worker the whole object is
-//! walked before any of it passes. Towards the client, where messages are long, the first keys decide, and the
-//! [rest](super::rest) is walked as it passes.
+//! Pure. The relay peeks at each frame that passes and forwards nearly all of them unchanged; only messages that must
+//! be rewritten are parsed. Python and editors use the *last* of two equal keys: `{"command":"threads", …
+//! ,"command":"terminate"}` must not pass as `threads`. Towards the worker the whole object is scanned before any of
+//! it passes. Towards the client, where messages are long, the first keys decide, and the [rest](super::rest) is
+//! scanned as it passes.
 
 use memchr::memchr2;
 
@@ -21,49 +21,49 @@ pub enum MessageType {
     Event,
 }
 
-/// What the bytes so far say about a message.
+/// The result of a peek at the first bytes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peek<'a> {
     /// The type, and the `command` or `event` it names (raw bytes, free of escapes).
     Known(MessageType, &'a [u8]),
-    /// It takes a JSON parser to tell: escapes, duplicates, unusual order, or no JSON at all.
+    /// A JSON parser has to decide: escapes, duplicates, unusual order, or no JSON at all.
     Unclear,
-    /// The bytes so far do not say.
+    /// The bytes so far do not suffice.
     More,
 }
 
-/// How much of the object has to be seen.
+/// How much of the object must be scanned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// The object up to the keys that decide.
+    /// The object up to the deciding keys.
     Deciding,
     /// All top-level keys.
     Whole,
 }
 
-/// A look at one body that goes on where it stopped, so that a body that comes in many pieces is read once.
+/// An incremental scan of one body: it continues where it stopped, so that a body in many pieces is read once.
 #[derive(Debug, Clone, Copy)]
 pub struct Walk {
     depth: Depth,
-    /// Everything before this byte has been looked at.
+    /// Everything before this byte has been scanned.
     at: usize,
     state: PeekState,
     kind: Option<PeekedText>,
     command: Option<PeekedText>,
     event: Option<PeekedText>,
     success: Success,
-    /// A key was there that no debugger writes before those that decide.
+    /// Whether there was a key that no debugger writes before the deciding ones.
     unusual: bool,
 }
 
-/// Where in the body a string without escapes is.
+/// The position of a string without escapes in the body.
 #[derive(Debug, Clone, Copy)]
 struct PeekedText {
     start: usize,
     end: usize,
 }
 
-/// Keys whose value decides.
+/// Keys whose values decide.
 #[derive(Debug, Clone, Copy)]
 enum PeekedField {
     Kind,
@@ -71,18 +71,18 @@ enum PeekedField {
     Event,
 }
 
-/// What `success` says.
+/// The value of `success`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Success {
     Unknown,
-    /// Its value is to come.
+    /// Its value comes next.
     Next,
     True,
     Other,
 }
 
-/// Keys that debuggers write before those that decide, or between them.
-const USUAL: [&[u8]; 2] = [b"seq", b"request_seq"];
+/// Keys that debuggers write before the deciding ones, or between them.
+const LEADING_KEYS: [&[u8]; 2] = [b"seq", b"request_seq"];
 
 #[derive(Debug, Clone, Copy)]
 enum PeekState {
@@ -92,11 +92,11 @@ enum PeekState {
     Key,
     /// In a key that begins at this byte.
     InKey(usize),
-    /// Before the `:` of a key that decides, or of another.
+    /// Before the `:` of a deciding key, or of another.
     Colon(Option<PeekedField>),
     /// Before the value of such a key.
     Value(Option<PeekedField>),
-    /// In a value that decides, which begins at this byte.
+    /// In a deciding value, which begins at this byte.
     InText(PeekedField, usize),
     /// In a value that is a string.
     InString,
@@ -108,12 +108,12 @@ enum PeekState {
     After,
     /// Behind the `}` of the message.
     Over,
-    /// Not to be told from here on.
+    /// Undecidable from here on.
     Unclear,
 }
 
 impl Walk {
-    /// A walk that is at the start of a body.
+    /// A walk at the start of a body.
     pub fn new(depth: Depth) -> Self {
         Self {
             depth,
@@ -127,17 +127,17 @@ impl Walk {
         }
     }
 
-    /// The bytes of the body that have been looked at.
+    /// Number of body bytes scanned.
     pub fn looked_at(&self) -> usize {
         self.at
     }
 
-    /// Whether what was looked at says nothing beside what the message is, and in a response that it succeeded.
+    /// Whether the scanned part states nothing but the message's type, and in a response that it succeeded.
     pub fn is_usual(&self, kind: MessageType) -> bool {
         !self.unusual && (self.success == Success::True || kind != MessageType::Response)
     }
 
-    /// Looks at `body`, the first bytes of a message of `length` bytes in all: the bytes of the last call, and more.
+    /// Scans `body`, the first bytes of a message of `length` bytes in all: the bytes of the last call, and more.
     pub fn peek<'a>(&mut self, body: &'a [u8], length: usize) -> Peek<'a> {
         loop {
             match self.state {
@@ -158,7 +158,7 @@ impl Walk {
         }
     }
 
-    /// The state behind the next token; `None` where the bytes end in it.
+    /// The state behind the next token; `None` if the bytes end within it.
     fn step(&mut self, body: &[u8]) -> Option<PeekState> {
         Some(match self.state {
             PeekState::Open => match self.after_space(body)? {
@@ -171,20 +171,7 @@ impl Walk {
             },
             PeekState::InKey(start) => match self.plain_text(body, start)? {
                 None => PeekState::Unclear,
-                Some(text) => PeekState::Colon(match text.of(body) {
-                    b"type" => Some(PeekedField::Kind),
-                    b"command" => Some(PeekedField::Command),
-                    b"event" => Some(PeekedField::Event),
-                    b"success" => {
-                        self.unusual |= self.success != Success::Unknown;
-                        self.success = Success::Next;
-                        None
-                    }
-                    other => {
-                        self.unusual |= !USUAL.contains(&other);
-                        None
-                    }
-                }),
+                Some(text) => PeekState::Colon(self.field(text.of(body))),
             },
             PeekState::Colon(slot) => match self.after_space(body)? {
                 b':' => PeekState::Value(slot),
@@ -210,21 +197,7 @@ impl Walk {
             }
             PeekState::InText(slot, start) => match self.plain_text(body, start)? {
                 None => PeekState::Unclear,
-                text => {
-                    let slot = match slot {
-                        PeekedField::Kind => &mut self.kind,
-                        PeekedField::Command => &mut self.command,
-                        PeekedField::Event => &mut self.event,
-                    };
-                    match slot {
-                        // Readers differ about which of two equal keys counts.
-                        Some(_) => PeekState::Unclear,
-                        None => {
-                            *slot = text;
-                            PeekState::After
-                        }
-                    }
-                }
+                Some(text) => self.store(slot, text),
             },
             PeekState::InString => {
                 self.skip_string(body)?;
@@ -240,7 +213,7 @@ impl Walk {
             }
             PeekState::Scalar => {
                 let found = memchr2(b',', b'}', &body[self.at..]);
-                // What ends it is looked at again.
+                // The byte that ends it is scanned again.
                 self.at = found.map_or(body.len(), |n| self.at + n);
                 found?;
                 PeekState::After
@@ -254,6 +227,41 @@ impl Walk {
         })
     }
 
+    /// The field whose value follows this key, if it decides.
+    #[inline]
+    fn field(&mut self, key: &[u8]) -> Option<PeekedField> {
+        match key {
+            b"type" => Some(PeekedField::Kind),
+            b"command" => Some(PeekedField::Command),
+            b"event" => Some(PeekedField::Event),
+            b"success" => {
+                self.unusual |= self.success != Success::Unknown;
+                self.success = Success::Next;
+                None
+            }
+            other => {
+                self.unusual |= !LEADING_KEYS.contains(&other);
+                None
+            }
+        }
+    }
+
+    /// Stores the value of a deciding key, and returns the state behind it.
+    #[inline]
+    fn store(&mut self, field: PeekedField, text: PeekedText) -> PeekState {
+        let stored = match field {
+            PeekedField::Kind => &mut self.kind,
+            PeekedField::Command => &mut self.command,
+            PeekedField::Event => &mut self.event,
+        };
+        if stored.is_some() {
+            // Readers differ about which of two equal keys counts.
+            return PeekState::Unclear;
+        }
+        *stored = Some(text);
+        PeekState::After
+    }
+
     fn known<'a>(&self, body: &'a [u8]) -> Option<Peek<'a>> {
         let (kind, name) = match self.kind?.of(body) {
             b"request" => (MessageType::Request, self.command?),
@@ -264,7 +272,7 @@ impl Walk {
         Some(Peek::Known(kind, name.of(body)))
     }
 
-    /// Takes the next byte that is no white space.
+    /// Consumes the next byte that is not white space.
     fn after_space(&mut self, body: &[u8]) -> Option<u8> {
         loop {
             let byte = *body.get(self.at)?;
@@ -275,7 +283,7 @@ impl Walk {
         }
     }
 
-    /// Takes the rest of a string that began at `start`, and its closing quote; `Some(None)` if it has escapes.
+    /// Consumes the rest of a string that began at `start`, and its closing quote; `Some(None)` if it has escapes.
     fn plain_text(&mut self, body: &[u8], start: usize) -> Option<Option<PeekedText>> {
         let found = memchr2(b'"', b'\\', &body[self.at..]);
         self.at = found.map_or(body.len(), |n| self.at + n + 1);
@@ -284,7 +292,7 @@ impl Walk {
         Some((body[end] == b'"').then_some(PeekedText { start, end }))
     }
 
-    /// Takes the rest of a string and its closing quote.
+    /// Consumes the rest of a string and its closing quote.
     fn skip_string(&mut self, body: &[u8]) -> Option<()> {
         while let Some(n) = memchr2(b'"', b'\\', &body[self.at..]) {
             self.at += n;
@@ -293,7 +301,7 @@ impl Walk {
                 return Some(());
             }
             if self.at + 1 == body.len() {
-                // The next time from the backslash on.
+                // Continues from the backslash next time.
                 return None;
             }
             self.at += 2;

@@ -1,12 +1,12 @@
-//! The stop of a post-mortem in Python 3.12 and later, where debugpy (1.8.14 to 1.8.22) would stop inside of itself.
+//! The stop of a post-mortem in Python 3.12 and later, where debugpy (1.8.14 to 1.8.22) would stop inside itself.
 //!
-//! Ray has pydevd stop by `stop_on_unhandled_exception`. While that is at work, `sys.monitoring` goes on calling pydevd for the
-//! same thread, which sees that a stop is wanted and stops at the next line: one of pydevd's own. pydevd's own entry to a
-//! post-mortem (`trigger_exception_handler`) pauses the monitoring of the thread, and Ray does not use that.
+//! Ray makes pydevd stop with `stop_on_unhandled_exception`. Meanwhile `sys.monitoring` keeps calling pydevd for the
+//! same thread. pydevd sees the pending stop and stops at the next line, which is one of its own. pydevd's own entry
+//! to a post-mortem (`trigger_exception_handler`) pauses the monitoring of the thread, but Ray does not use it.
 
 use serde_json::{Value, json};
 
-/// Run in the process, any number of times.
+/// Python code to run in the process; running it again is harmless.
 const PAUSES_MONITORING: &str = r#"
 import functools, sys
 pydevd = sys.modules["pydevd"]
@@ -24,10 +24,10 @@ if monitoring and not hasattr(stop, "__wrapped__"):
     debugger.stop_on_unhandled_exception = stops
 "#;
 
-/// Returns the arguments of an `evaluate` after which a post-mortem stops where the exception was raised. It has to be answered
-/// before `configurationDone` is sent.
+/// Returns the arguments of an `evaluate` after which a post-mortem stops where the exception was raised. It must be
+/// answered before `configurationDone` is sent.
 pub fn pausing_monitoring() -> Value {
-    // A string of JSON's says the same in Python.
+    // A JSON string is a Python literal too.
     json!({"expression": format!("exec({}, {{}})", Value::from(PAUSES_MONITORING)), "context": "clipboard"})
 }
 

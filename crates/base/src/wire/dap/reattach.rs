@@ -1,35 +1,35 @@
-//! Another client on a connection that is attached already.
+//! Another client on a connection that is already attached.
 //!
-//! Pure. debugpy's adapter takes one `attach` for each connection and refuses a second (seen with 1.8.0 and 1.8.22), and leaving it
-//! would resume the task. So `reattach.py` hands the new arguments to the process itself, where the adapter would have sent them.
-//! It also keeps the breakpoint list of a prompt next to the debugger's breakpoints: debugpy replaces breakpoints by file, and knows
-//! neither numbers nor what is disabled.
+//! Pure. debugpy's adapter accepts one `attach` per connection and refuses a second (seen with 1.8.0 and 1.8.22), and
+//! disconnecting would resume the task. So `reattach.py` passes the new arguments to the process itself, where the
+//! adapter would have sent them. It also stores the breakpoint list of a prompt next to the debugger's breakpoints:
+//! debugpy replaces breakpoints by file, and has neither numbers nor disabled ones.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 const SOURCE: &str = include_str!("reattach.py");
 
-/// Whether the breakpoints of the client before are kept for the next prompt.
+/// Whether the previous client's breakpoints are kept for the next prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
-    /// It was a client of the same user.
+    /// The previous client belonged to the same user.
     Kept,
-    /// Nothing of another user's is kept.
+    /// Another user's breakpoints are discarded.
     Forgotten,
 }
 
-/// The breakpoints of the client before.
+/// The previous client's breakpoints.
 #[derive(Debug, Default, Deserialize)]
-pub struct LeftBreakpoints {
-    /// The list of a prompt, as that has written it.
+pub struct StoredBreakpoints {
+    /// The list of a prompt, in the prompt's own format.
     pub list: Option<String>,
-    /// File as the worker has it, line and condition of each that the debugger knows.
+    /// Path in the worker, line and condition of each breakpoint in the debugger.
     pub lines: Vec<(String, u32, Option<String>)>,
 }
 
-/// An expression that makes the debugger take the `arguments` of an `attach`, and remove all breakpoints. It is evaluated without a
-/// frame.
+/// An expression that makes the debugger apply the `arguments` of an `attach`, and remove all breakpoints. It is
+/// evaluated without a frame.
 pub fn attach(arguments: &Value, before: Before) -> String {
     let op = match before {
         Before::Kept => "attach",
@@ -38,12 +38,12 @@ pub fn attach(arguments: &Value, before: Before) -> String {
     expression(&json!({"op": op, "arguments": arguments}))
 }
 
-/// An expression whose value is [`LeftBreakpoints`]. debugpy 1.8.0 gives no value without a frame.
-pub fn left() -> String {
+/// An expression whose value is [`StoredBreakpoints`]. debugpy 1.8.0 returns no value without a frame.
+pub fn stored_breakpoints() -> String {
     expression(&json!({"op": "left"}))
 }
 
-/// An expression that keeps the `list` of a prompt until the debugger is detached.
+/// An expression that stores the `list` of a prompt until the debugger is detached.
 pub fn keep(list: &str) -> String {
     expression(&json!({"op": "keep", "list": list}))
 }

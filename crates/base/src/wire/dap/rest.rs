@@ -1,19 +1,19 @@
-//! The rest of a message that passes unparsed, behind the keys that said what it is.
+//! The rest of a message that passes unparsed, behind the keys that declared its type.
 //!
-//! Pure. Its reader may take the last of two equal keys, and the writer of the message may be hostile to that reader: so the
-//! rest says nothing more of what the message is, and its body has no part that a reader would act upon in a message of
-//! another kind. The bytes may come in pieces; nothing is kept of them.
+//! Pure. Its reader may use the last of two equal keys, and the writer may be hostile to that reader. So the rest must
+//! not redeclare the type, and its body must not have a key that a reader would act upon in a message of another type.
+//! The bytes may come in pieces; none are stored.
 
 use memchr::memchr2;
 
 use super::inside::Inside;
 
-/// Keys of a message that stand before its rest, and are not to come again.
-const DECIDED: [&[u8]; 4] = [b"type", b"command", b"event", b"success"];
+/// Keys that come before the rest of a message, and must not come again.
+const DECIDING_KEYS: [&[u8]; 4] = [b"type", b"command", b"event", b"success"];
 
-/// Keys of a body that a reader opens files by, shows links of, or renders: messages with one of them are looked
-/// at whole, whatever they say they are. A response is matched with its request by its number alone.
-const ACTED_UPON: [&[u8]; 8] = [
+/// Keys of a body by which a reader opens files, shows links, or renders: messages with one of them are parsed
+/// completely, whatever their declared type. A response is matched with its request by its number alone.
+const PARSED_KEYS: [&[u8]; 8] = [
     b"stackFrames",
     b"source",
     b"sources",
@@ -26,7 +26,7 @@ const ACTED_UPON: [&[u8]; 8] = [
 
 const MAX_KEY_BYTES: usize = 256;
 
-/// The message is not what it said it is, or nothing that can be told.
+/// The message is not of its declared type, or cannot be decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AmbiguousMessage;
 
@@ -46,13 +46,13 @@ enum RestLevel {
 enum RestState {
     /// Before a key, or the end of the object.
     Key(RestLevel),
-    /// Before the `:` of a key; whether that is the body's.
+    /// Before the `:` of a key; whether the key is `body`.
     Colon(RestLevel, bool),
     /// Before the value of such a key.
     Value(RestLevel, bool),
     /// In a value that is a string.
     Text(RestLevel),
-    /// In a value that is a list, or an object of which nothing is looked at.
+    /// In a value that is a list, or an object that is not examined.
     Nested(RestLevel, Inside),
     /// In a number or a word.
     Scalar(RestLevel),
@@ -63,19 +63,19 @@ enum RestState {
 }
 
 impl Rest {
-    /// The rest of a message, from behind the value of one of its keys.
+    /// Starts behind the value of one of the message's keys.
     pub fn new() -> Self {
         Self {
             state: RestState::After(RestLevel::Message),
         }
     }
 
-    /// Whether the message is at its end.
+    /// Whether the message has ended.
     pub fn is_over(&self) -> bool {
         matches!(self.state, RestState::Over)
     }
 
-    /// How many of the next `bytes` may pass; the others are to be shown again, with more behind them.
+    /// Returns how many of `bytes` may pass; the caller has to present the others again, with more behind them.
     ///
     /// # Errors
     /// [`AmbiguousMessage`]: nothing more of the message may pass.
@@ -110,7 +110,7 @@ impl Rest {
                 RestState::Text(level) => match memchr2(b'"', b'\\', rest) {
                     None => return Ok(bytes.len()),
                     Some(n) if rest[n] == b'"' => (n + 1, RestState::After(level)),
-                    // What is escaped is looked at with its backslash.
+                    // An escaped byte is consumed together with its backslash.
                     Some(n) if n + 1 == rest.len() => return Ok(at + n),
                     Some(n) => (n + 2, RestState::Text(level)),
                 },
@@ -144,7 +144,7 @@ impl Default for Rest {
     }
 }
 
-/// The key, or the end, that `bytes` begin with: its length, and what follows. `None`: it is not all there.
+/// Parses the key, or the end, at the start of `bytes`: its length, and the state behind it. `None`: it is incomplete.
 fn key(bytes: &[u8], level: RestLevel) -> Result<Option<(usize, RestState)>, AmbiguousMessage> {
     match bytes[0] {
         b'"' => {}
@@ -159,8 +159,8 @@ fn key(bytes: &[u8], level: RestLevel) -> Result<Option<(usize, RestState)>, Amb
     };
     let name = &bytes[1..=length];
     let refused: &[&[u8]] = match level {
-        RestLevel::Message => &DECIDED,
-        RestLevel::Body => &ACTED_UPON,
+        RestLevel::Message => &DECIDING_KEYS,
+        RestLevel::Body => &PARSED_KEYS,
     };
     // No debugger writes a key with escapes.
     if bytes[length + 1] == b'\\' || refused.contains(&name) {
@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// What passes of `text`, shown in pieces that end at these places.
+    /// The part of `text` that passes, presented in pieces that end at these positions.
     fn passes(text: &str, cuts: &[usize]) -> Result<bool, AmbiguousMessage> {
         let bytes = text.as_bytes();
         let (mut rest, mut at) = (Rest::new(), 0);

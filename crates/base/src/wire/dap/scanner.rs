@@ -1,21 +1,21 @@
-//! The frame scanner: where frames begin and end in a passing stream, and which of them have to be held.
+//! The frame scanner: finds the bounds of frames in a passing stream, and the frames that must be held.
 //!
-//! Pure. What relays a session holds what was read and asks what to do with the front of it. A frame that need not
-//! be seen is forwarded as soon as its beginning decides that; what is asked about again is not looked at again. Where the
-//! beginning alone decides ([`Depth::Deciding`]), the rest is walked as it passes: a message that turns out to be another one
-//! is captured while it is all here, and else never ends.
+//! Pure. The relay holds the bytes that it read and asks what to do with the front of them. A frame that need not be
+//! captured is forwarded as soon as its beginning decides that; bytes are scanned once. If the beginning alone decides
+//! ([`Depth::Deciding`]), the rest is scanned as it passes. A message that turns out to be of another type is captured
+//! if it is all here; otherwise it is never completed.
 
 use crate::wire::dap::codec::{FrameError, header, is_plain_header};
 use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 use crate::wire::dap::rest::{AmbiguousMessage, Rest};
 
-/// Bytes of a body that are looked at before it is captured for want of an answer ([`Depth::Deciding`]).
-const WINDOW: usize = 512;
+/// Bytes of a body to scan before it is captured without a decision ([`Depth::Deciding`]).
+const MAX_PEEKED_BYTES: usize = 512;
 
-/// Which messages of one direction are captured.
+/// The messages of one direction to capture.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// How much of a message is looked at.
+    /// How much of a message is scanned.
     pub depth: Depth,
     /// Whether a message is captured.
     pub captures: fn(MessageType, &[u8]) -> bool,
@@ -25,14 +25,14 @@ pub struct Rules {
     pub max_passed: usize,
 }
 
-/// What its owner is to do with the front of the bytes.
+/// The caller's next action on the front of the bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ScanStep {
     /// Forward this many.
     Forward(usize),
-    /// Nothing until there are more.
+    /// Wait for more bytes.
     More,
-    /// Take a frame of so many bytes, of which the first are its header; it is not forwarded.
+    /// Remove a frame of `frame` bytes, header included; it is not forwarded.
     Captured {
         /// Length of the header in bytes.
         head: usize,
@@ -41,10 +41,10 @@ pub enum ScanStep {
     },
 }
 
-/// What becomes of a message.
+/// The decision on a message.
 enum ScanDecision {
     Captured,
-    /// It passes; so many bytes of its body were looked at.
+    /// It passes; this many bytes of its body were scanned.
     Passes {
         seen: usize,
     },
@@ -54,12 +54,12 @@ enum ScanDecision {
 enum At {
     /// Before a frame or in its header.
     Start,
-    /// In a frame of (header, body) bytes that is not decided on.
+    /// In an undecided frame.
     Open { head: usize, body: usize },
-    /// In a frame of (header, whole) bytes that is captured.
+    /// In a captured frame.
     Captured { head: usize, frame: usize },
-    /// In a frame that passes, with so many bytes to come, of which the first were looked at before.
-    Passing { left: usize, seen: usize },
+    /// In a passing frame with `remaining` bytes to come, of which the first `seen` were scanned before.
+    Passing { remaining: usize, seen: usize },
 }
 
 impl From<AmbiguousMessage> for FrameError {
@@ -68,16 +68,16 @@ impl From<AmbiguousMessage> for FrameError {
     }
 }
 
-/// Finds the frames of one direction, and keeps where in them the stream is.
+/// Finds the frames of one direction, and tracks the position in them.
 #[derive(Debug)]
 pub struct Scanner {
     rules: Rules,
-    /// A command whose answers are captured as well.
+    /// A command whose responses are captured as well.
     answers: Option<&'static [u8]>,
     at: At,
-    /// The look at the body of the frame that is not decided on.
+    /// The scan of the undecided frame's body.
     walk: Walk,
-    /// The look at what passes of one that is, where its beginning has decided.
+    /// The scan of the passing frame's rest, if its beginning decided.
     rest: Rest,
 }
 
@@ -93,19 +93,18 @@ impl Scanner {
         }
     }
 
-    /// Captures the answers to `command` as well, from the next frame on that is not decided on.
+    /// Captures the responses to `command` as well, from the next undecided frame on.
     pub fn capture_answers(&mut self, command: &'static [u8]) {
         self.answers = Some(command);
     }
 
-    /// Goes by `rules` from the next frame on that is not decided on, and by these alone.
+    /// Applies `rules`, and only these, from the next undecided frame on.
     pub fn follow(&mut self, rules: Rules) {
         self.rules = rules;
         self.answers = None;
     }
 
-    /// Gives up the frame that is held until something can be done with it, and stands before the next one: its length, as far as
-    /// that is known; else 0.
+    /// Gives up the held frame, and continues with the next one. Returns the frame's length if known, else 0.
     pub fn give_up(&mut self) -> usize {
         let frame = self.expected();
         if frame > 0 {
@@ -114,12 +113,12 @@ impl Scanner {
         frame
     }
 
-    /// No frame is half forwarded: something else may be sent now.
+    /// Whether no frame is half forwarded, so that something else may be sent now.
     pub(crate) fn between_frames(&self) -> bool {
         !matches!(self.at, At::Passing { .. })
     }
 
-    /// How many bytes may have to be held before the next [`ScanStep`] that takes any, as far as that is known; else 0.
+    /// Number of bytes to hold before the next [`ScanStep`] that consumes any, if known; else 0.
     pub fn expected(&self) -> usize {
         match self.at {
             At::Start | At::Passing { .. } => 0,
@@ -128,11 +127,11 @@ impl Scanner {
         }
     }
 
-    /// What to do with the front of `bytes`, which are not empty: those that no step has taken yet. After
-    /// [`ScanStep::More`] they have to begin with the same bytes again.
+    /// Decides on the front of `bytes`, which are not empty and not consumed by a step yet. After [`ScanStep::More`]
+    /// they must begin with the same bytes again.
     ///
     /// # Errors
-    /// [`FrameError`] where the stream is not DAP or a frame is over a limit: the stream cannot be followed further.
+    /// [`FrameError`] if the stream is not DAP or a frame exceeds a limit: the stream cannot be followed further.
     pub fn step(&mut self, bytes: &[u8]) -> Result<ScanStep, FrameError> {
         if let At::Start = self.at {
             let Some((head, body)) = header(bytes, self.rules.max_passed)? else {
@@ -141,7 +140,7 @@ impl Scanner {
             self.walk = Walk::new(self.rules.depth);
             self.rest = Rest::new();
             self.at = match self.rules.depth {
-                // It is not forwarded with that header.
+                // The header would differ for some readers, so it must not be forwarded.
                 Depth::Deciding if !is_plain_header(&bytes[..head]) => {
                     let frame = head + self.held(body)?;
                     At::Captured { head, frame }
@@ -156,24 +155,24 @@ impl Scanner {
                 None => return Ok(ScanStep::More),
                 Some(ScanDecision::Captured) => At::Captured { head, frame },
                 Some(ScanDecision::Passes { seen }) => At::Passing {
-                    left: frame,
+                    remaining: frame,
                     seen: head + seen,
                 },
             };
         }
         match self.at {
-            At::Passing { left, seen } => {
-                let here = left.min(bytes.len());
+            At::Passing { remaining, seen } => {
+                let here = remaining.min(bytes.len());
                 let seen = seen.min(here);
                 let now = match seen < here {
                     true => seen + self.rest.pass(&bytes[seen..here])?,
                     false => here,
                 };
-                self.at = match left - now {
+                self.at = match remaining - now {
                     0 => At::Start,
-                    // It ends in the middle of a key.
-                    _ if here == left => return Err(FrameError::Ambiguous),
-                    left => At::Passing { left, seen: 0 },
+                    // The message ends in the middle of a key.
+                    _ if here == remaining => return Err(FrameError::Ambiguous),
+                    remaining => At::Passing { remaining, seen: 0 },
                 };
                 Ok(match now {
                     0 => ScanStep::More,
@@ -188,7 +187,7 @@ impl Scanner {
         }
     }
 
-    /// What becomes of the message that begins with `seen`; `None` while that is open.
+    /// Decides on the message that begins with `seen`; `None` while that is open.
     fn decide(&mut self, seen: &[u8], body: usize) -> Result<Option<ScanDecision>, FrameError> {
         let whole = self.rules.depth == Depth::Whole;
         let captured = match self.walk.peek(seen, body) {
@@ -199,9 +198,9 @@ impl Scanner {
                     || !whole && !self.walk.is_usual(kind)
             }
             Peek::Unclear => true,
-            Peek::More if !whole && seen.len() >= WINDOW => true,
+            Peek::More if !whole && seen.len() >= MAX_PEEKED_BYTES => true,
             Peek::More => {
-                // The whole is needed for a decision, so it counts as captured for the limit.
+                // The decision needs the whole message, so the limit of captured messages applies.
                 if whole {
                     self.held(body)?;
                 }
@@ -211,7 +210,7 @@ impl Scanner {
         let seen_now = match captured {
             false if whole => Some(body),
             false if seen.len() == body => {
-                // All of it is here.
+                // The message is complete.
                 let ends = self.rest.pass(&seen[self.walk.looked_at()..]);
                 (ends.is_ok() && self.rest.is_over()).then_some(body)
             }
@@ -227,7 +226,7 @@ impl Scanner {
         }))
     }
 
-    /// The length of a body that has to be held, whole.
+    /// Checks that a body of this length may be held, and returns the length.
     fn held(&self, body: usize) -> Result<usize, FrameError> {
         match body > self.rules.max_captured {
             true => Err(FrameError::TooLarge {

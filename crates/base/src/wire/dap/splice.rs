@@ -1,8 +1,8 @@
-//! The splice: bytes between one client and one worker, after attach.
+//! The splice: forwards bytes between one client and one worker, after attach.
 //!
-//! Owned by the protocol that runs a session, which is told of captured messages and of ends, and may put messages of its own
-//! between frames. A direction that is idle holds no buffer; one that is not reads, decides and writes in the
-//! same memory, without copies. Each poll moves a bounded amount, so that a bulk transfer does not starve the session beside it.
+//! Owned by the protocol that runs a session, which gets captured messages and ends as events, and may insert messages
+//! between frames. An idle direction holds no buffer; an active one reads, decides and writes in the same memory,
+//! without copies. Each poll moves a bounded amount, so that a bulk transfer does not starve other sessions.
 
 mod buffer;
 mod lane;
@@ -27,20 +27,20 @@ pub enum Side {
     Worker,
 }
 
-/// What the session has to decide on.
+/// Events that the session has to handle.
 #[derive(Debug)]
 pub enum SpliceEvent {
     /// A message that was not forwarded.
     Captured(Side, Vec<u8>),
-    /// This side will send no more; everything it sent is on its way.
+    /// This side will send no more; everything that it sent is on its way.
     Eof(Side),
     /// The connection of this side failed.
     Failed(Side, io::Error),
-    /// This side's bytes are not DAP, or a message is over a limit, or there is no memory for it ([`FrameError::Short`]).
+    /// This side's bytes are not DAP, a message exceeds a limit, or there is no memory for it ([`FrameError::Short`]).
     Malformed(Side, FrameError),
 }
 
-/// Client and worker, and what is under way between them.
+/// Client and worker, and the bytes in transit between them.
 #[derive(Debug)]
 pub struct Splice<C, W: PeerStream> {
     client: C,
@@ -50,7 +50,7 @@ pub struct Splice<C, W: PeerStream> {
     up: Up<W>,
 }
 
-/// The direction from client to worker, whose end does not cut a message in two.
+/// The direction from client to worker. Dropping it completes a half-written message.
 #[derive(Debug)]
 struct Up<W: PeerStream> {
     lane: Lane,
@@ -68,8 +68,8 @@ where
     C: PeerStream,
     W: PeerStream,
 {
-    /// A splice between `client` and `worker`; the bytes were read from each before and come first. What is under way is taken
-    /// from `account`.
+    /// A splice between `client` and `worker`; the bytes were read from each before and come first. Bytes in transit
+    /// are charged to `account`.
     pub fn new(
         account: Account,
         client: C,
@@ -104,18 +104,18 @@ where
         &self.up.worker
     }
 
-    /// The worker's end, for what is said beside the messages.
+    /// The worker's end, for signals outside the message stream.
     pub fn beside(&mut self) -> &mut W {
         &mut self.up.worker
     }
 
-    /// The worker's end, to be left. Messages for it that were not written yet are lost with it, but for the rest of one.
+    /// The worker's end, to detach from. Messages not yet written to it are lost, except the rest of one.
     pub fn worker_mut(&mut self) -> &mut W {
         self.up.worker.complete(self.up.lane.rest());
         &mut self.up.worker
     }
 
-    /// Sends `frames` (whole ones) to `to`, at the next space between two frames.
+    /// Sends `frames` (whole ones) to `to`, in the next gap between two frames.
     pub fn insert(&mut self, to: Side, frames: &[u8]) {
         let lane = self.lane_towards(to);
         if lane.close != Close::Done {
@@ -123,7 +123,7 @@ where
         }
     }
 
-    /// The same of one message with this body.
+    /// The same for one message with this body.
     pub fn insert_body(&mut self, to: Side, body: &[u8]) {
         let lane = self.lane_towards(to);
         if lane.close != Close::Done {
@@ -131,7 +131,7 @@ where
         }
     }
 
-    /// Has the answers of `from` to `command` captured as well, from now on.
+    /// Captures the responses of `from` to `command` as well, from now on.
     pub fn capture_answers(&mut self, from: Side, command: &'static [u8]) {
         let lane = match from {
             Side::Client => &mut self.up.lane,
@@ -140,20 +140,20 @@ where
         lane.scanner.capture_answers(command);
     }
 
-    /// Ends the writing half towards `to` once everything is written: a half-close is passed on.
+    /// Half-closes the connection to `to` once everything is written.
     pub fn close(&mut self, to: Side) {
         let lane = self.lane_towards(to);
         if lane.close == Close::No {
-            lane.close = Close::Wanted;
+            lane.close = Close::Requested;
         }
     }
 
-    /// Both directions are closed: nothing can happen any more.
+    /// Whether both directions are closed, so that nothing can happen any more.
     pub fn finished(&self) -> bool {
         self.up.lane.close == Close::Done && self.down.close == Close::Done
     }
 
-    /// Everything that was to go to `to` has been written.
+    /// Whether everything for `to` has been written.
     pub fn drained(&self, to: Side) -> bool {
         let lane = match to {
             Side::Client => &self.down,
@@ -162,12 +162,13 @@ where
         lane.is_written() && (lane.inserts.is_empty() || !lane.scanner.between_frames())
     }
 
-    /// The client has been sent everything, also what was [inserted](Self::insert) while a message was under way.
+    /// Whether the client has been sent everything, including frames [inserted](Self::insert) while a message was in
+    /// transit.
     pub fn has_sent_all(&self) -> bool {
         self.down.has_sent()
     }
 
-    /// As [`Self::drained`], and nothing more of what the other side has sent is here.
+    /// Whether it is [`drained`](Self::drained), and nothing else that the other side sent is buffered.
     pub fn idle(&self, to: Side) -> bool {
         let lane = match to {
             Side::Client => &self.down,
@@ -176,37 +177,37 @@ where
         self.drained(to) && lane.buffer.filled().is_empty()
     }
 
-    /// The next event. Cancel safe: all state is in `self`.
+    /// Waits for the next event. Cancel safe: all state is in `self`.
     pub async fn next(&mut self) -> SpliceEvent {
         self.next_but(|_, _| false).await
     }
 
-    /// The same, but that a message to be captured, from this side and with this body, goes on as it came where it `passes`.
+    /// The same, but a message that would be captured is forwarded unchanged if `passes` accepts its side and body.
     pub async fn next_but(&mut self, passes: impl Fn(Side, &[u8]) -> bool) -> SpliceEvent {
         std::future::poll_fn(|cx| self.poll_next(cx, &passes)).await
     }
 
-    /// The client, for a conversation with it alone, and what it has sent that went nowhere. `None` in the middle of a
-    /// message of its own that passes: the rest of that could not be told from the next.
+    /// Returns the client, for a conversation with it alone, and the bytes from it that were not forwarded. `None` in
+    /// the middle of a passing message of the client: its rest could not be told from the next message.
     pub fn into_client(self) -> Option<(C, Vec<u8>)> {
         let Self { client, up, .. } = self;
         let rest = up.lane.buffer.filled().get(up.lane.passing..)?.to_vec();
         up.lane.scanner.between_frames().then_some((client, rest))
     }
 
-    /// The worker is not in the middle of a message that passes. A client never is: its messages are [looked at
-    /// whole](crate::wire::dap::peek::Depth::Whole).
+    /// Whether the worker is not in the middle of a passing message. A client never is: its messages are [scanned
+    /// completely](crate::wire::dap::peek::Depth::Whole).
     pub fn is_whole(&self) -> bool {
         self.down.scanner.between_frames() && self.down.skip == 0
     }
 
-    /// Goes on behind a message of the worker's for which there was no memory: it is dropped.
+    /// Drops a message of the worker for which there was no memory, and continues behind it.
     pub fn pass_over(&mut self) {
         self.down.go_on();
     }
 
-    /// The same with a [`NullPeer`] in the client's place, and by the rules `down` for what the worker sends. What was for the
-    /// client is dropped; what it has sent still goes to the worker.
+    /// Replaces the client by a [`NullPeer`], and applies the rules `down` to the worker's messages. Bytes for the
+    /// client are dropped; bytes from it still go to the worker.
     pub fn without_client(self, down: Rules) -> Splice<NullPeer, W> {
         let Self {
             down: mut lane, up, ..
@@ -219,8 +220,8 @@ where
         }
     }
 
-    /// The same with another client, which has said `from_client` already. To be called when all is [whole](Self::is_whole)
-    /// and [drained](Self::drained).
+    /// Replaces the client by another, which has already sent `from_client`. Requires that it is
+    /// [whole](Self::is_whole) and [drained](Self::drained).
     pub fn with_client<D: PeerStream>(
         self,
         client: D,
@@ -239,8 +240,8 @@ where
         splice
     }
 
-    /// Runs on until everything for `to` is written. Messages that are captured meanwhile are dropped, so it is for the
-    /// end of a session. Cancel safe.
+    /// Runs until everything for `to` is written. Messages captured meanwhile are dropped, so it is for the end of a
+    /// session. Cancel safe.
     pub async fn flush(&mut self, to: Side) {
         std::future::poll_fn(|cx| {
             if self.drained(to) {
@@ -273,7 +274,7 @@ where
         cx: &mut Context<'_>,
         passes: &impl Fn(Side, &[u8]) -> bool,
     ) -> Poll<SpliceEvent> {
-        // The small direction first: a person's "step" does not wait behind output.
+        // The small direction first: a user's "step" does not wait behind output.
         let Up { lane, worker } = &mut self.up;
         if let Poll::Ready(turn) = lane.poll(cx, &mut self.client, worker, |body| {
             passes(Side::Client, body)

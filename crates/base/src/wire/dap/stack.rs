@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// The body of an answer to `stackTrace`.
+/// The body of a response to `stackTrace`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct StackAnswer {
@@ -29,12 +29,12 @@ struct FrameSource {
 }
 
 impl StackFrame {
-    /// Whether it is the program's own: a debugger marks the frames of libraries.
+    /// Whether it belongs to the program: a debugger marks the frames of libraries.
     pub fn is_own(&self) -> bool {
         self.presentation_hint.as_deref() != Some("subtle")
     }
 
-    /// The path of its file, empty where it has none.
+    /// The path of its file, empty if it has none.
     pub fn path(&self) -> &str {
         let path = self
             .source
@@ -43,7 +43,7 @@ impl StackFrame {
         path.unwrap_or_default()
     }
 
-    /// Whether the client has its file. The debugger serves others by reference.
+    /// Whether the client has its file. The debugger serves other files by reference.
     pub fn is_of_client(&self) -> bool {
         let reference = self
             .source

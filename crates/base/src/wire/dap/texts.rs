@@ -1,7 +1,7 @@
-//! Every text of a message, looked at without building the message.
+//! Visits every text of a message without building the message.
 //!
-//! Pure. For code that forwards a message as it came once nothing in it has to be changed. A parser reads it, so a text is
-//! seen as its reader will see it, whatever escapes it is written with, and each of two equal keys has its value seen.
+//! Pure. For code that forwards a message unchanged if nothing in it has to change. A parser reads the message, so a
+//! text looks as its reader will see it, whatever its escapes, and both values of two equal keys are visited.
 
 use std::fmt;
 
@@ -11,19 +11,19 @@ use serde_json::Value;
 
 use super::peek::MessageType;
 
-/// What a message says it is.
+/// The declared type of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Front {
-    /// Its `type`.
+    /// The `type`.
     pub kind: MessageType,
-    /// The `command` or `event` that it names.
+    /// The `command` or `event`.
     pub name: String,
-    /// `request_seq`, where that is a whole number.
+    /// `request_seq`, if it is a whole number.
     pub request_seq: Option<u64>,
 }
 
-/// Shows each text among the values in `body` to `goes_on`, in their order. `None` where that says no, where `body` is no
-/// JSON object, or where it takes more to tell what it is: a key that decides is missing, there twice, or of another shape.
+/// Passes each text among the values in `body` to `goes_on`, in order. `None` if that returns false, if `body` is no
+/// JSON object, or if its type is unclear: a deciding key is missing, duplicated, or of another shape.
 pub fn look_through(body: &[u8], goes_on: impl FnMut(&str) -> bool) -> Option<Front> {
     let mut parser = serde_json::Deserializer::from_slice(body);
     let front = parser.deserialize_map(Top(Texts(goes_on))).ok()?;

@@ -1,38 +1,38 @@
-//! What one side of a link may say in a second. Pure: the caller brings the time.
+//! The rate limit of one side of a link. Pure: the caller supplies the time.
 
 use tokio::time::Instant;
 
-/// Bytes of a message that cost as much as a message does.
-const WEIGHT: usize = 4096;
+/// Message size in bytes that costs as much as another message.
+const BYTES_PER_MESSAGE: usize = 4096;
 
-/// A bucket that every message takes from and time fills: messages, and their bytes.
+/// A token bucket: messages and their bytes take from it, and time refills it.
 #[derive(Debug)]
 pub(super) struct Meter {
     burst: f64,
     per_second: f64,
-    left: f64,
+    budget: f64,
     at: Instant,
 }
 
 impl Meter {
-    /// One that lets `burst` messages through at once, and `per_second` all the time.
+    /// A meter that accepts a burst of `burst` messages, and a sustained rate of `per_second`.
     pub(super) fn new(burst: u32, per_second: u32, now: Instant) -> Self {
         let burst = f64::from(burst);
         Self {
             burst,
             per_second: f64::from(per_second),
-            left: burst,
+            budget: burst,
             at: now,
         }
     }
 
-    /// Whether a message of `length` bytes is still within what may be said.
+    /// Whether a message of `length` bytes is within the limit.
     pub(super) fn takes(&mut self, length: usize, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.at);
         self.at = now;
-        self.left = (self.left + passed.as_secs_f64() * self.per_second).min(self.burst);
-        self.left -= 1.0 + (length / WEIGHT) as f64;
-        self.left >= 0.0
+        self.budget = (self.budget + passed.as_secs_f64() * self.per_second).min(self.burst);
+        self.budget -= 1.0 + (length / BYTES_PER_MESSAGE) as f64;
+        self.budget >= 0.0
     }
 }
 
@@ -51,11 +51,11 @@ mod tests {
             assert!(meter.takes(300, now), "{tick}");
         }
         let now = began + Duration::from_secs(1000);
-        let taken = (0..5000).filter(|_| meter.takes(300, now)).count();
-        assert!((1000..1100).contains(&taken), "{taken}");
+        let accepted = (0..5000).filter(|_| meter.takes(300, now)).count();
+        assert!((1000..1100).contains(&accepted), "{accepted}");
         // Few messages, and large ones.
         let now = now + Duration::from_secs(1000);
-        let taken = (0..1000).filter(|_| meter.takes(256 << 10, now)).count();
-        assert!((10..20).contains(&taken), "{taken}");
+        let accepted = (0..1000).filter(|_| meter.takes(256 << 10, now)).count();
+        assert!((10..20).contains(&accepted), "{accepted}");
     }
 }

@@ -1,4 +1,4 @@
-//! One WebSocket that carries a link, until it is lost.
+//! Carries a link over one WebSocket, until that is lost.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -14,26 +14,26 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::link::{Attachment, Sent};
 use super::messages::ResumeMessage;
-use super::{DOUBTED, HEARTBEAT, LinkHandle, Phase, SILENCE};
+use super::{DOUBT_TIMEOUT, HEARTBEAT, LinkHandle, Phase, SILENCE_TIMEOUT};
 use crate::wire::text::one_line;
 use crate::wire::tunnel::messages::{read, written};
 use crate::wire::tunnel::{MAX_FRAME_BYTES, close_frame};
 
-/// Why a transport carries a link no longer.
+/// The reason why a transport no longer carries a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cut {
     /// Both directions have ended.
     Done,
-    /// It is lost, for this reason: another one may carry the link on.
+    /// The transport is lost, for this reason; another may carry the link on.
     Lost(String),
-    /// The other side has ended the link, with this sentence.
+    /// The peer has ended the link, with this sentence.
     Ended(String),
     /// The link is over on this side, or another transport carries it.
     Over,
 }
 
-/// Carries the link of `attachment` over `socket` until that is lost, or nothing is left to carry. Cancelled, it leaves the link with what was
-/// not sent, and [`attach`](super::LinkHandle::attach) gives it to another transport.
+/// Carries the link of `attachment` over `socket` until the socket is lost, or nothing is left to carry. When
+/// cancelled, unsent bytes stay in the link, and [`attach`](super::LinkHandle::attach) gives it to another transport.
 pub async fn carry<S>(attachment: Attachment, socket: WebSocketStream<S>) -> Cut
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -55,7 +55,7 @@ where
         Cut::Lost(_) | Cut::Ended(_) => None,
     };
     if let Some(last) = last {
-        // A side that does not take it notices otherwise.
+        // A peer that does not accept it notices otherwise.
         let _ = timeout(HEARTBEAT, sink.send(Message::Close(Some(last)))).await;
     }
     cut
@@ -77,7 +77,7 @@ where
         let message = match of.link().next(of, std::mem::take(&mut all)) {
             Sent::Bytes(bytes) => Message::Binary(bytes),
             Sent::End => Message::Binary(bytes::Bytes::new()),
-            Sent::Said(said) => Message::text(written(&said)),
+            Sent::Message(message) => Message::text(written(&message)),
             Sent::Nothing => {
                 tokio::select! {
                     () = of.link().to_send.notified() => continue,
@@ -110,14 +110,14 @@ where
             return Cut::Lost("the other side was silent for too long".to_owned());
         };
         if matches!(message, Some(Ok(_))) {
-            of.link().heard();
+            of.link().record_activity();
         }
-        let heard = match message {
+        let processed = match message {
             Some(Ok(Message::Binary(bytes))) if bytes.len() <= MAX_FRAME_BYTES => {
                 of.link().receive(of, &bytes)
             }
             Some(Ok(Message::Text(text))) => match read::<ResumeMessage>(&text) {
-                Ok(said) => of.link().hear(of, said),
+                Ok(message) => of.link().receive_message(of, message),
                 Err(error) => {
                     of.link().break_off(&error.to_string());
                     return Cut::Over;
@@ -148,23 +148,25 @@ where
             Some(Err(error)) => return lost(&error),
             None => return Cut::Lost("the connection is gone".to_owned()),
         };
-        if let Err(mismatch) = heard {
+        if let Err(mismatch) = processed {
             of.link().break_off(&mismatch.to_string());
             return Cut::Over;
         }
     }
 }
 
-/// What `next` gives, unless the other side of `link` is silent for too long.
+/// Waits for `next`, unless the other side of `link` is silent for too long.
 async fn in_time<T>(link: &LinkHandle, next: impl Future<Output = T>) -> Option<T> {
     let mut next = pin!(next);
     let mut doubted = link.doubted();
     let silent_since = Instant::now();
     loop {
         let until = match *doubted.borrow_and_update() {
-            // It was asked then.
-            Some(at) if at > silent_since => (at + DOUBTED).min(silent_since + SILENCE),
-            _ => silent_since + SILENCE,
+            // A ping was sent at that time.
+            Some(at) if at > silent_since => {
+                (at + DOUBT_TIMEOUT).min(silent_since + SILENCE_TIMEOUT)
+            }
+            _ => silent_since + SILENCE_TIMEOUT,
         };
         tokio::select! {
             next = &mut next => return Some(next),

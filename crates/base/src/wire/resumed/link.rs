@@ -1,5 +1,5 @@
-//! The two halves of a link within one process: the stream that is read and written ([`LinkedStream`]), and what a
-//! transport carries.
+//! The two halves of a link within one process: the stream that is read and written ([`LinkedStream`]), and the half
+//! that a transport carries.
 
 mod stream;
 
@@ -16,37 +16,37 @@ use tokio_util::sync::CancellationToken;
 pub use self::stream::LinkedStream;
 use super::messages::ResumeMessage;
 use super::offsets::{IncomingOffsets, Mismatch, Next, OutgoingOffsets};
-use crate::memory::{Account, MemoryUse, Taken};
+use crate::memory::{Account, MemoryUse, Reservation};
 use crate::wire::tunnel::MAX_FRAME_BYTES;
 
-/// How a link fares.
+/// The state of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
     /// A transport carries it.
     Attached,
-    /// None does, since then.
+    /// No transport carries it, since then.
     Detached(Instant),
     /// Both directions have ended, and both sides know.
     Done,
-    /// It is over for this reason, whatever was under way.
+    /// It has failed for this reason, whatever was in transit.
     Broken(Arc<str>),
 }
 
-/// A link, for who carries it and who looks after it.
+/// A link, for its transport and its supervisor.
 #[derive(Debug)]
 pub struct LinkHandle {
     state: Mutex<ResumedState>,
-    /// There may be something to send.
+    /// Notifies that there may be something to send.
     pub(super) to_send: Notify,
     phase: watch::Sender<Phase>,
     used: CancellationToken,
-    left: CancellationToken,
-    /// Since when it is doubted that the other side is there.
+    closed: CancellationToken,
+    /// Since when the peer is doubted to be alive.
     doubted: watch::Sender<Option<Instant>>,
-    /// Of the last heartbeat, in milliseconds, and one more; 0: none yet.
+    /// Round-trip time of the last heartbeat in milliseconds, plus one; 0: none yet.
     round_trip: AtomicU32,
-    /// When the other side was last heard, by the clock that runs while a machine sleeps.
-    heard: Mutex<(SystemTime, Instant)>,
+    /// When the peer was last heard from; the wall clock also runs while a machine sleeps.
+    last_activity: Mutex<(SystemTime, Instant)>,
 }
 
 #[derive(Debug)]
@@ -55,58 +55,58 @@ struct ResumedState {
     incoming: IncomingOffsets,
     reader: Option<Waker>,
     writer: Option<Waker>,
-    /// The present transport, by number; the former ones count for nothing.
+    /// The number of the current transport; former ones are ignored.
     transport: u64,
     replaced: CancellationToken,
-    /// A client has connected here, and over the present transport the other side was told.
+    /// A client has connected here.
     used: bool,
-    used_told: bool,
+    used_sent: bool,
     /// The stream is not read or written here any more.
-    left: bool,
-    /// The other side was told so, over the present transport.
-    left_told: bool,
-    /// It was told so at all.
-    left_said: bool,
-    /// The other side reads no more.
+    closed: bool,
+    /// The peer was notified of that, over the current transport.
+    close_sent_here: bool,
+    /// The peer was notified of that, over any transport.
+    close_sent: bool,
+    /// The peer no longer reads.
     gone: bool,
-    /// For what is under way.
-    taken: Taken,
+    /// Memory of the bytes in transit.
+    reserved: Reservation,
 }
 
-/// The right of one transport to carry a link, until another one has it.
+/// The right of one transport to carry a link, until another one takes over.
 ///
-/// Dropped, it gives the link back: no transport carries it then.
+/// Dropping it detaches the link: no transport carries it then.
 #[derive(Debug)]
 pub struct Attachment {
     link: Arc<LinkHandle>,
     number: u64,
-    /// Everything before that was received when it began.
+    /// Position before which everything had been received when it began.
     pub received: u64,
-    /// Another transport carries the link.
+    /// Cancelled when another transport carries the link.
     pub replaced: CancellationToken,
 }
 
-/// What a transport sends next.
+/// A transport's next action.
 #[derive(Debug)]
 pub(super) enum Sent {
     Bytes(bytes::Bytes),
     End,
-    Said(ResumeMessage),
-    /// Nothing now.
+    Message(ResumeMessage),
+    /// There is nothing to send now.
     Nothing,
-    /// Nothing more, ever.
+    /// Nothing will ever be sent again.
     Done,
-    /// Another transport has the link, or it is over.
+    /// Another transport carries the link, or the link is over.
     Over,
 }
 
 impl LinkHandle {
-    /// A link that no transport carries yet, and its stream: with so many bytes under way from here, and so many towards here.
+    /// Creates a link without a transport, and its stream, with windows of `outgoing` and `incoming` bytes.
     pub fn new(outgoing: usize, incoming: usize) -> (Arc<Self>, LinkedStream) {
         Self::counted(outgoing, incoming, &Account::default())
     }
 
-    /// The same, with its memory from `account`.
+    /// The same, with its memory charged to `account`.
     pub fn counted(
         outgoing: usize,
         incoming: usize,
@@ -121,33 +121,33 @@ impl LinkHandle {
                 transport: 0,
                 replaced: CancellationToken::new(),
                 used: false,
-                used_told: false,
-                left: false,
-                left_told: false,
-                left_said: false,
+                used_sent: false,
+                closed: false,
+                close_sent_here: false,
+                close_sent: false,
                 gone: false,
-                taken: account.nothing(MemoryUse::Links),
+                reserved: account.nothing(MemoryUse::Links),
             }),
             to_send: Notify::new(),
             phase: watch::Sender::new(Phase::Detached(Instant::now())),
             used: CancellationToken::new(),
-            left: CancellationToken::new(),
+            closed: CancellationToken::new(),
             doubted: watch::Sender::default(),
             round_trip: AtomicU32::new(0),
-            heard: Mutex::new((SystemTime::now(), Instant::now())),
+            last_activity: Mutex::new((SystemTime::now(), Instant::now())),
         });
         (Arc::clone(&link), LinkedStream(link))
     }
 
-    /// Everything before that was received.
+    /// Position before which everything was received.
     pub fn received(&self) -> u64 {
         self.state.lock().incoming.received()
     }
 
-    /// Gives the link to a new transport, over which the other side says that it has everything before `received`.
+    /// Attaches a new transport, over which the peer reports that it has everything before `received`.
     ///
     /// # Errors
-    /// [`Mismatch`]: the link is broken then, as nothing can be told from it any more.
+    /// [`Mismatch`]: the link is broken then, as its state is unknown.
     pub fn attach(self: &Arc<Self>, received: u64) -> Result<Attachment, Mismatch> {
         let mut state = self.state.lock();
         if let Err(mismatch) = state.outgoing.resume(received) {
@@ -156,7 +156,7 @@ impl LinkHandle {
             return Err(mismatch);
         }
         state.incoming.resume();
-        (state.used_told, state.left_told) = (false, false);
+        (state.used_sent, state.close_sent_here) = (false, false);
         state.transport += 1;
         state.replaced.cancel();
         state.replaced = CancellationToken::new();
@@ -172,7 +172,7 @@ impl LinkHandle {
         Ok(attachment)
     }
 
-    /// The link is over, whatever was under way, for a reason that is the end of a sentence. It stays over.
+    /// Ends the link for good, whatever is in transit. `why` is the end of a sentence.
     pub fn break_off(&self, why: &str) {
         self.become_unless_over(Phase::Broken(why.into()));
         let mut state = self.state.lock();
@@ -181,7 +181,7 @@ impl LinkHandle {
         self.to_send.notify_one();
     }
 
-    /// The other side has everything, and wants nothing more.
+    /// Records that the peer has everything, and expects nothing more.
     pub(super) fn done(&self) {
         self.become_unless_over(Phase::Done);
     }
@@ -196,7 +196,7 @@ impl LinkHandle {
         });
     }
 
-    /// How it fares, and how it goes on.
+    /// Subscribes to the state of the link.
     pub fn phase(&self) -> watch::Receiver<Phase> {
         self.phase.subscribe()
     }
@@ -208,15 +208,15 @@ impl LinkHandle {
         }
     }
 
-    /// Whether nothing is lost where the link is: everything that the other side wrote was received, and it has received
-    /// everything but perhaps the end.
+    /// Whether nothing is lost if the link ends now: everything that the peer wrote was received, and the peer has
+    /// received everything but perhaps the end.
     pub fn owes_nothing(&self) -> bool {
         let state = self.state.lock();
-        let read = state.left || state.incoming.is_whole();
-        read && (state.gone || state.left && state.outgoing.kept() == 0)
+        let read = state.closed || state.incoming.is_whole();
+        read && (state.gone || state.closed && state.outgoing.stored() == 0)
     }
 
-    /// A client has connected here, of which the other side is told.
+    /// Records that a client has connected here, and notifies the peer.
     pub fn take_up(&self) {
         self.state.lock().used = true;
         self.used.cancel();
@@ -228,35 +228,35 @@ impl LinkHandle {
         self.used.is_cancelled()
     }
 
-    /// A client has connected at the other side, or said something. Cancel safe.
+    /// Waits until a client has connected at the other side, or sent something. Cancel safe.
     pub async fn used(&self) {
         self.used.cancelled().await;
     }
 
-    /// Its stream was dropped. Cancel safe.
-    pub async fn left(&self) {
-        self.left.cancelled().await;
+    /// Waits until the stream was dropped. Cancel safe.
+    pub async fn closed(&self) {
+        self.closed.cancelled().await;
     }
 
-    /// Since when it is doubted that the other side is there, and how that goes on.
+    /// Subscribes to the time since when the peer is doubted to be alive.
     pub fn doubted(&self) -> watch::Receiver<Option<Instant>> {
         self.doubted.subscribe()
     }
 
-    /// The time of the last heartbeat to the other side and back.
+    /// The round-trip time of the last heartbeat.
     pub fn round_trip(&self) -> Option<Duration> {
         let millis = self.round_trip.load(Ordering::Relaxed).checked_sub(1)?;
         Some(Duration::from_millis(millis.into()))
     }
 
-    /// When the other side was last heard.
+    /// When the peer was last heard from.
     pub fn last_heard(&self) -> SystemTime {
-        self.heard.lock().0
+        self.last_activity.lock().0
     }
 
-    /// It is heard now.
-    pub(super) fn heard(&self) {
-        *self.heard.lock() = (SystemTime::now(), Instant::now());
+    /// Records a sign of life from the peer.
+    pub(super) fn record_activity(&self) {
+        *self.last_activity.lock() = (SystemTime::now(), Instant::now());
     }
 
     pub(super) fn measured(&self, round_trip: Duration) {
@@ -265,27 +265,27 @@ impl LinkHandle {
             .store(millis.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// What this transport sends next; with `all`, also what is only due with a heartbeat.
+    /// The next action of this transport; `all` includes acknowledgements that are only due with a heartbeat.
     pub(super) fn next(&self, attachment: &Attachment, all: bool) -> Sent {
         let mut state = self.state.lock();
         if state.transport != attachment.number || self.broken().is_some() {
             return Sent::Over;
         }
-        if state.used && !state.used_told {
-            state.used_told = true;
-            return Sent::Said(ResumeMessage::Used);
+        if state.used && !state.used_sent {
+            state.used_sent = true;
+            return Sent::Message(ResumeMessage::Used);
         }
-        if let Some(before) = state.incoming.tell(all) {
-            return Sent::Said(ResumeMessage::Taken { before });
+        if let Some(before) = state.incoming.acknowledge(all) {
+            return Sent::Message(ResumeMessage::Taken { before });
         }
         match state.outgoing.send(MAX_FRAME_BYTES) {
             Some(Next::Bytes(bytes)) => return Sent::Bytes(bytes),
             Some(Next::End) => return Sent::End,
             None => {}
         }
-        if state.left && !state.left_told {
-            (state.left_told, state.left_said) = (true, true);
-            return Sent::Said(ResumeMessage::Gone);
+        if state.closed && !state.close_sent_here {
+            (state.close_sent_here, state.close_sent) = (true, true);
+            return Sent::Message(ResumeMessage::Gone);
         }
         match state.is_done() {
             true => {
@@ -296,7 +296,7 @@ impl LinkHandle {
         }
     }
 
-    /// Bytes have come over this transport.
+    /// Processes bytes received over this transport.
     ///
     /// # Errors
     /// [`Mismatch`].
@@ -309,11 +309,11 @@ impl LinkHandle {
             true => state.incoming.finish()?,
             false => {
                 let more = state.held() + bytes.len();
-                state.taken.resize(more).map_err(Mismatch::Short)?;
+                state.reserved.resize(more).map_err(Mismatch::Short)?;
                 state.incoming.receive(bytes)?;
             }
         }
-        if state.left {
+        if state.closed {
             state.incoming.discard();
             state.count();
             self.to_send.notify_one();
@@ -326,22 +326,22 @@ impl LinkHandle {
         Ok(())
     }
 
-    /// The other side has said something over this transport.
+    /// Processes a message received over this transport.
     ///
     /// # Errors
     /// [`Mismatch`].
-    pub(super) fn hear(
+    pub(super) fn receive_message(
         &self,
         attachment: &Attachment,
-        said: ResumeMessage,
+        message: ResumeMessage,
     ) -> Result<(), Mismatch> {
         let mut state = self.state.lock();
         if state.transport != attachment.number {
             return Ok(());
         }
-        match said {
+        match message {
             ResumeMessage::Taken { before } => {
-                state.outgoing.taken(before)?;
+                state.outgoing.acknowledged(before)?;
                 state.count();
             }
             ResumeMessage::Gone => {
@@ -364,7 +364,7 @@ impl LinkHandle {
 }
 
 impl Attachment {
-    /// What it carries.
+    /// The link that it carries.
     pub(super) fn link(&self) -> &LinkHandle {
         &self.link
     }
@@ -382,27 +382,27 @@ impl Drop for Attachment {
 }
 
 impl ResumedState {
-    /// How many bytes are under way.
+    /// Number of bytes in transit.
     fn held(&self) -> usize {
-        self.outgoing.kept() + self.incoming.held()
+        self.outgoing.stored() + self.incoming.held()
     }
 
-    /// Less is under way than before.
+    /// Adjusts the memory after bytes have left.
     fn count(&mut self) {
         let held = self.held();
-        self.taken.insist(held);
+        self.reserved.insist(held);
     }
 
-    /// How much of what is written here may be kept as well: always a little, as what is kept goes out some time.
-    fn room(&mut self, wanted: usize) -> usize {
-        let wanted = wanted.min(self.outgoing.room());
+    /// Number of bytes that a write may add: always a few, since they will be sent eventually.
+    fn room(&mut self, requested: usize) -> usize {
+        let requested = requested.min(self.outgoing.room());
         let held = self.held();
-        if self.taken.resize(held + wanted).is_ok() {
-            return wanted;
+        if self.reserved.resize(held + requested).is_ok() {
+            return requested;
         }
-        let least = MAX_FRAME_BYTES.saturating_sub(self.outgoing.kept());
-        let least = wanted.min(least);
-        self.taken.insist(held + least);
+        let least = MAX_FRAME_BYTES.saturating_sub(self.outgoing.stored());
+        let least = requested.min(least);
+        self.reserved.insist(held + least);
         least
     }
 
@@ -416,7 +416,7 @@ impl ResumedState {
     }
 
     fn is_done(&self) -> bool {
-        let read = self.incoming.is_done() || self.left && self.left_said;
+        let read = self.incoming.is_done() || self.closed && self.close_sent;
         read && self.outgoing.is_done()
     }
 }

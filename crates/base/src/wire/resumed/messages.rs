@@ -1,28 +1,28 @@
-//! What the two ends of a link say beside the bytes: texts, where the bytes are binary messages and an empty one is their end.
+//! The messages of a link's two ends: texts, while bytes are binary messages and an empty one is their end.
 
 use serde::{Deserialize, Serialize};
 
 use crate::wire::tunnel::messages::Replica;
 use crate::wire::tunnel::text::Hex;
 
-/// What names a link. No secret.
+/// The id of a link. Not secret.
 pub type LinkId = Hex<8>;
 
-/// What shows that a link is resumed by its opener.
+/// The secret that proves that a link is resumed by its opener.
 pub type LinkSecret = Hex<16>;
 
-/// Which command opens a link. Of two at the same place of the same person, the later one has followed the earlier one, which
-/// is gone: a port is listened on once.
+/// The command that opens a link. Of two with the same `place` and user, the later one replaces the earlier one, which
+/// is gone: only one process can listen on a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opener {
-    /// The machine, the user and the port, unreadably.
+    /// A hash of the machine, the user and the port.
     pub place: Hex<8>,
-    /// The process, by a random number.
+    /// The process, as a random number.
     pub process: Hex<8>,
 }
 
 impl Opener {
-    /// What its header says.
+    /// Parses the header.
     pub fn parse(text: &str) -> Option<Self> {
         let (place, process) = text.split_once('.')?;
         Some(Self {
@@ -31,12 +31,12 @@ impl Opener {
         })
     }
 
-    /// What its header says.
+    /// Formats the header.
     pub fn text(&self) -> String {
         format!("{}.{}", self.place.digits(), self.process.digits())
     }
 
-    /// Whether it is another process at the place of `earlier`.
+    /// Whether it is another process with the `place` of `earlier`.
     pub fn follows(&self, earlier: &Self) -> bool {
         self.place == earlier.place && self.process != earlier.process
     }
@@ -46,32 +46,33 @@ impl Opener {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ResumeMessage {
-    /// The relay's first word on a new link.
+    /// The relay's first message on a new link.
     Begun {
-        /// Its name.
+        /// The id of the link.
         link: LinkId,
-        /// What it is resumed with.
+        /// The secret for resuming it.
         secret: LinkSecret,
-        /// Which relay it is.
+        /// The relay process.
         replica: Replica,
-        /// How long it is held without a transport, in seconds.
+        /// How long the link is held without a transport, in seconds.
         held: u64,
     },
-    /// The relay's first word where a link was resumed.
+    /// The relay's first message on a resumed link.
     Resumed {
-        /// It has everything before that.
+        /// Position before which the relay has everything.
         received: u64,
     },
-    /// The command's word that a client has connected: until then the link waits for one. Said again over every transport.
+    /// The command reports that a client has connected; until then the link waits for one. Repeated over every
+    /// transport.
     Used,
-    /// Everything before that was taken, and as much more may come.
+    /// Acknowledges that everything before this position was consumed, and as much more may be sent.
     Taken {
         /// The position.
         before: u64,
     },
-    /// The reader here is gone.
+    /// The reader of this side is gone.
     Gone,
-    /// Of another version: nothing to go by.
+    /// A message of another version, to be ignored.
     #[serde(other)]
     Unknown,
 }

@@ -1,7 +1,7 @@
-//! Which bytes were written, received and taken, and which are kept until then. Pure.
+//! Positions of the bytes written, received and acknowledged, and storage until then. Pure.
 //!
-//! Positions count from the beginning of a direction; its end counts as one position more, so that it is acknowledged and said
-//! again as a byte would be.
+//! Positions count from the beginning of a direction. Its end counts as one position, so that it is acknowledged and
+//! resent like a byte.
 
 use std::collections::VecDeque;
 
@@ -9,34 +9,34 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::memory::Short;
 
-/// What an emptied buffer keeps of its room, in bytes.
-const KEPT_ROOM: usize = 16 * 1024;
+/// Capacity that an emptied buffer keeps, in bytes.
+const MAX_IDLE_CAPACITY: usize = 16 * 1024;
 
-/// The other side counts otherwise than this one. `Display` is the end of a sentence.
+/// The two sides disagree about positions. `Display` is the end of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
-    /// It has taken or received what was not sent, or less than it said before.
-    #[error("the other side counts {said} bytes, where it can be {from} to {to}")]
+    /// The peer has acknowledged or received bytes that were not sent, or fewer than it reported before.
+    #[error("the other side counts {reported} bytes, where it can be {from} to {to}")]
     Position {
-        /// What it says.
-        said: u64,
-        /// The least that it can be.
+        /// The position that the peer reported.
+        reported: u64,
+        /// The least possible position.
         from: u64,
-        /// The most that it can be.
+        /// The largest possible position.
         to: u64,
     },
-    /// It has sent more than there is room for.
+    /// The peer has sent more than the window allows.
     #[error("the other side sends more than was agreed")]
     TooMuch,
-    /// There is no memory for what it has sent.
+    /// There is no memory for the bytes received.
     #[error("what the other side sends is not held: {0}")]
     Short(Short),
-    /// It goes on behind its end.
+    /// The peer continues after its end.
     #[error("the other side goes on after its end")]
     AfterEnd,
 }
 
-/// What is to be sent next.
+/// The next item to send.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
     /// These bytes.
@@ -48,42 +48,42 @@ pub enum Next {
 /// The direction that this side writes.
 #[derive(Debug)]
 pub struct OutgoingOffsets {
-    /// What the other side may not have received, from `start` on.
-    kept: VecDeque<u8>,
+    /// Bytes that the peer may not have received, from `start` on.
+    stored: VecDeque<u8>,
     start: u64,
-    /// What goes out next over the present transport.
+    /// Next position to send over the current transport.
     next: u64,
-    /// The most that ever went out.
+    /// Largest position ever sent.
     sent: u64,
-    /// What the other side has said that it took.
-    taken: u64,
+    /// Position that the peer has acknowledged.
+    acknowledged: u64,
     window: usize,
     ended: bool,
-    /// It is not read any more: what the other side counts is of no matter.
+    /// The peer no longer reads: its positions are ignored.
     abandoned: bool,
 }
 
 impl OutgoingOffsets {
-    /// Nothing written yet; at most `window` bytes are not taken at a time.
+    /// Nothing is written yet; at most `window` bytes are unacknowledged at a time.
     pub fn new(window: usize) -> Self {
         Self {
-            kept: VecDeque::new(),
+            stored: VecDeque::new(),
             start: 0,
             next: 0,
             sent: 0,
-            taken: 0,
+            acknowledged: 0,
             window,
             ended: false,
             abandoned: false,
         }
     }
 
-    /// Behind the last byte.
+    /// Position behind the last byte.
     fn end(&self) -> u64 {
-        self.start + self.kept.len() as u64
+        self.start + self.stored.len() as u64
     }
 
-    /// Behind the last byte, or the end.
+    /// Position behind the last byte, or behind the end.
     fn total(&self) -> u64 {
         self.end() + u64::from(self.ended)
     }
@@ -92,64 +92,64 @@ impl OutgoingOffsets {
     pub fn room(&self) -> usize {
         match self.ended {
             true => 0,
-            false => (self.taken + self.window as u64).saturating_sub(self.end()) as usize,
+            false => (self.acknowledged + self.window as u64).saturating_sub(self.end()) as usize,
         }
     }
 
-    /// Takes of `bytes` what there is room for: so many.
+    /// Stores as many of `bytes` as fit, and returns their number.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let bytes = &bytes[..bytes.len().min(self.room())];
-        self.kept.extend(bytes);
+        self.stored.extend(bytes);
         bytes.len()
     }
 
-    /// Nothing more is written.
+    /// Ends the direction.
     pub fn finish(&mut self) {
         self.ended = true;
     }
 
-    /// What goes out next over the present transport, at most `most` bytes.
+    /// The next item for the current transport, at most `most` bytes.
     pub fn send(&mut self, most: usize) -> Option<Next> {
         let from = usize::try_from(self.next.saturating_sub(self.start)).ok()?;
-        let length = self.kept.len().saturating_sub(from).min(most);
+        let length = self.stored.len().saturating_sub(from).min(most);
         if length > 0 {
             let mut bytes = BytesMut::with_capacity(length);
-            let (first, second) = self.kept.as_slices();
+            let (first, second) = self.stored.as_slices();
             let of_first = first.get(from..).unwrap_or_default();
             let of_first = &of_first[..of_first.len().min(length)];
             bytes.put_slice(of_first);
             let from = from.saturating_sub(first.len());
             bytes.put_slice(&second[from..from + length - of_first.len()]);
-            self.went(length as u64);
+            self.advance(length as u64);
             return Some(Next::Bytes(bytes.freeze()));
         }
         if self.ended && self.next == self.end() {
-            self.went(1);
+            self.advance(1);
             return Some(Next::End);
         }
         None
     }
 
-    fn went(&mut self, positions: u64) {
+    fn advance(&mut self, positions: u64) {
         self.next += positions;
         self.sent = self.sent.max(self.next);
     }
 
-    /// The other side has taken everything before `taken`: as much more may be written.
+    /// Records that the peer has consumed everything before `acknowledged`: as much more may be written.
     ///
     /// # Errors
     /// [`Mismatch::Position`].
-    pub fn taken(&mut self, taken: u64) -> Result<(), Mismatch> {
+    pub fn acknowledged(&mut self, acknowledged: u64) -> Result<(), Mismatch> {
         if self.abandoned {
             return Ok(());
         }
-        within(taken, self.taken, self.next)?;
-        self.taken = taken;
-        self.forget(taken);
+        within(acknowledged, self.acknowledged, self.next)?;
+        self.acknowledged = acknowledged;
+        self.forget(acknowledged);
         Ok(())
     }
 
-    /// A new transport: the other side has received everything before `received`, and the rest goes out again.
+    /// Resumes over a new transport: the peer has received everything before `received`, and the rest is sent again.
     ///
     /// # Errors
     /// [`Mismatch::Position`].
@@ -165,71 +165,71 @@ impl OutgoingOffsets {
 
     fn forget(&mut self, before: u64) {
         let bytes = before.min(self.end()).saturating_sub(self.start);
-        self.kept.drain(..bytes as usize);
+        self.stored.drain(..bytes as usize);
         self.start += bytes;
-        shrink(&mut self.kept);
+        shrink(&mut self.stored);
     }
 
-    /// It is not read any more: what is kept goes.
+    /// Drops the stored bytes, since the peer no longer reads.
     pub fn abandon(&mut self) {
         self.start = self.end();
-        self.kept = VecDeque::new();
+        self.stored = VecDeque::new();
         (self.ended, self.abandoned) = (true, true);
-        (self.next, self.sent, self.taken) = (self.total(), self.total(), self.total());
+        (self.next, self.sent, self.acknowledged) = (self.total(), self.total(), self.total());
     }
 
-    /// Whether the other side has taken everything, its end included.
+    /// Whether the peer has acknowledged everything, including the end.
     pub fn is_done(&self) -> bool {
-        self.ended && self.taken == self.total()
+        self.ended && self.acknowledged == self.total()
     }
 
-    /// How many bytes the other side may not have received.
-    pub fn kept(&self) -> usize {
-        self.kept.len()
+    /// Number of bytes that the peer may not have received.
+    pub fn stored(&self) -> usize {
+        self.stored.len()
     }
 }
 
 /// The direction that the other side writes.
 #[derive(Debug)]
 pub struct IncomingOffsets {
-    /// Received and not taken.
+    /// Received and not consumed.
     held: VecDeque<u8>,
     received: u64,
-    /// What the other side was told last that was taken.
-    told: u64,
-    /// That may not have come: the transport is another one.
-    tell_again: bool,
+    /// Position last acknowledged to the peer.
+    acknowledged: u64,
+    /// The acknowledgement may be lost: the transport is a new one.
+    acknowledge_again: bool,
     window: usize,
     ended: bool,
-    /// The end was read too.
-    end_taken: bool,
+    /// The end was consumed too.
+    end_consumed: bool,
 }
 
 impl IncomingOffsets {
-    /// Nothing received yet; at most `window` bytes are held at a time.
+    /// Nothing is received yet; at most `window` bytes are held at a time.
     pub fn new(window: usize) -> Self {
         Self {
             held: VecDeque::new(),
             received: 0,
-            told: 0,
-            tell_again: false,
+            acknowledged: 0,
+            acknowledge_again: false,
             window,
             ended: false,
-            end_taken: false,
+            end_consumed: false,
         }
     }
 
-    /// Everything before that was received.
+    /// Position before which everything was received.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    fn taken(&self) -> u64 {
-        let end_waits = self.ended && !self.end_taken;
+    fn consumed(&self) -> u64 {
+        let end_waits = self.ended && !self.end_consumed;
         self.received - self.held.len() as u64 - u64::from(end_waits)
     }
 
-    /// These bytes came.
+    /// Stores received bytes.
     ///
     /// # Errors
     /// [`Mismatch::TooMuch`], [`Mismatch::AfterEnd`].
@@ -237,8 +237,8 @@ impl IncomingOffsets {
         if self.ended {
             return Err(Mismatch::AfterEnd);
         }
-        // By what the other side was told: it cannot know more.
-        if self.received - self.told + bytes.len() as u64 > self.window as u64 {
+        // According to the last acknowledgement: the peer cannot know more.
+        if self.received - self.acknowledged + bytes.len() as u64 > self.window as u64 {
             return Err(Mismatch::TooMuch);
         }
         self.held.extend(bytes);
@@ -246,7 +246,7 @@ impl IncomingOffsets {
         Ok(())
     }
 
-    /// The end came.
+    /// Records the end.
     ///
     /// # Errors
     /// [`Mismatch::AfterEnd`].
@@ -259,11 +259,12 @@ impl IncomingOffsets {
         Ok(())
     }
 
-    /// Gives the next bytes to `take`, which says how many of them it took; `None`: there are none now. At the end it gives none.
+    /// Passes the next bytes to `take`, which returns how many it consumed; `None`: there are none now. At the end it
+    /// passes none, and returns 0.
     pub fn read(&mut self, take: impl FnOnce(&[u8]) -> usize) -> Option<usize> {
         let (first, _) = self.held.as_slices();
         if first.is_empty() {
-            self.end_taken |= self.ended;
+            self.end_consumed |= self.ended;
             return self.ended.then_some(0);
         }
         let took = take(first).min(first.len());
@@ -272,55 +273,55 @@ impl IncomingOffsets {
         Some(took)
     }
 
-    /// Takes everything, and drops it.
+    /// Consumes everything, and drops it.
     pub fn discard(&mut self) {
         self.held = VecDeque::new();
-        self.end_taken = self.ended;
+        self.end_consumed = self.ended;
     }
 
-    /// What the other side is to be told that was taken: not of every message, but before it has to wait, and at the end; with
-    /// `all`, whatever it does not know.
-    pub fn tell(&mut self, all: bool) -> Option<u64> {
-        let taken = self.taken();
-        let news = taken - self.told;
-        let due = news >= (self.window / 4) as u64 || self.end_taken || all;
-        let tells = (news > 0 && due) || self.tell_again;
+    /// The position to acknowledge, if an acknowledgement is due: not for every message, but before the peer has to
+    /// wait, and at the end; with `all`, any position that the peer does not know.
+    pub fn acknowledge(&mut self, all: bool) -> Option<u64> {
+        let consumed = self.consumed();
+        let news = consumed - self.acknowledged;
+        let due = news >= (self.window / 4) as u64 || self.end_consumed || all;
+        let tells = (news > 0 && due) || self.acknowledge_again;
         tells.then(|| {
-            (self.told, self.tell_again) = (taken, false);
-            taken
+            (self.acknowledged, self.acknowledge_again) = (consumed, false);
+            consumed
         })
     }
 
-    /// A new transport: what was told over the last one may not have come.
+    /// Resumes over a new transport: the last acknowledgement may be lost.
     pub fn resume(&mut self) {
-        self.tell_again = self.told > 0;
+        self.acknowledge_again = self.acknowledged > 0;
     }
 
-    /// Whether everything was taken, its end included, and the other side was told.
+    /// Whether everything was consumed and acknowledged, including the end.
     pub fn is_done(&self) -> bool {
-        self.end_taken && self.told == self.received && !self.tell_again
+        self.end_consumed && self.acknowledged == self.received && !self.acknowledge_again
     }
 
-    /// How many bytes were received and not taken.
+    /// Number of bytes received and not consumed.
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether everything was received, its end included.
+    /// Whether everything was received, including the end.
     pub fn is_whole(&self) -> bool {
         self.ended
     }
 }
 
-fn within(said: u64, from: u64, to: u64) -> Result<(), Mismatch> {
-    match (from..=to).contains(&said) {
+fn within(reported: u64, from: u64, to: u64) -> Result<(), Mismatch> {
+    match (from..=to).contains(&reported) {
         true => Ok(()),
-        false => Err(Mismatch::Position { said, from, to }),
+        false => Err(Mismatch::Position { reported, from, to }),
     }
 }
 
 fn shrink(buffer: &mut VecDeque<u8>) {
-    if buffer.is_empty() && buffer.capacity() > KEPT_ROOM {
+    if buffer.is_empty() && buffer.capacity() > MAX_IDLE_CAPACITY {
         *buffer = VecDeque::new();
     }
 }

@@ -77,10 +77,10 @@ proptest! {
                 Step::Read(count) => {
                     take(&mut far, &mut read, count);
                 }
-                Step::Tell(all) => if let Some(taken) = far.tell(all) {
+                Step::Tell(all) => if let Some(taken) = far.acknowledge(all) {
                     broken |= *lost.next().unwrap() == 0;
                     if !broken {
-                        near.taken(taken).unwrap();
+                        near.acknowledged(taken).unwrap();
                     }
                 },
                 Step::Cut => {
@@ -89,7 +89,7 @@ proptest! {
                     far.resume();
                 }
             }
-            prop_assert!(near.kept() <= WINDOW);
+            prop_assert!(near.stored() <= WINDOW);
         }
         near.finish();
         near.resume(far.received()).unwrap();
@@ -101,8 +101,8 @@ proptest! {
                 None => {}
             }
             let ended = take(&mut far, &mut read, usize::MAX) == Some(0);
-            if let Some(taken) = far.tell(true) {
-                near.taken(taken).unwrap();
+            if let Some(taken) = far.acknowledge(true) {
+                near.acknowledged(taken).unwrap();
             }
             if ended && near.is_done() {
                 break;
@@ -122,11 +122,17 @@ fn who_counts_otherwise_is_not_believed() {
     let mut near = OutgoingOffsets::new(10);
     assert_eq!(near.write(b"0123456789abc"), 10);
     assert!(matches!(near.send(4), Some(Next::Bytes(_))));
-    let wrong = |said, from, to| Err(Mismatch::Position { said, from, to });
-    assert_eq!(near.taken(5), wrong(5, 0, 4));
-    near.taken(3).unwrap();
+    let wrong = |said, from, to| {
+        Err(Mismatch::Position {
+            reported: said,
+            from,
+            to,
+        })
+    };
+    assert_eq!(near.acknowledged(5), wrong(5, 0, 4));
+    near.acknowledged(3).unwrap();
     assert_eq!(near.room(), 3);
-    assert_eq!(near.taken(2), wrong(2, 3, 4));
+    assert_eq!(near.acknowledged(2), wrong(2, 3, 4));
     assert_eq!(near.resume(2), wrong(2, 3, 4));
     assert_eq!(near.resume(5), wrong(5, 3, 4));
     near.resume(4).unwrap();
@@ -141,7 +147,7 @@ fn who_counts_otherwise_is_not_believed() {
     far.read(|bytes| bytes.len());
     // Taken, and the other side was not told.
     assert_eq!(far.receive(b"a"), Err(Mismatch::TooMuch));
-    assert_eq!(far.tell(false), Some(10));
+    assert_eq!(far.acknowledge(false), Some(10));
     far.receive(b"a").unwrap();
     far.finish().unwrap();
     assert_eq!(far.receive(b"a"), Err(Mismatch::AfterEnd));
@@ -183,8 +189,8 @@ async fn carried(
 
 #[tokio::test(start_paused = true)]
 async fn megabytes_go_both_ways_through_many_cuts_and_each_half_ends_by_itself() {
-    let (near, mut left) = LinkHandle::new(UP, DOWN);
-    let (far, mut right) = LinkHandle::new(DOWN, UP);
+    let (near, mut left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
+    let (far, mut right) = LinkHandle::new(DOWN_WINDOW_BYTES, UP_WINDOW_BYTES);
     let mut cuts = 0;
     let carrying = carried(near, far, move || {
         cuts += 1;
@@ -218,8 +224,12 @@ async fn megabytes_go_both_ways_through_many_cuts_and_each_half_ends_by_itself()
 
 #[tokio::test(start_paused = true)]
 async fn whoever_writes_into_a_cut_waits_and_what_is_kept_is_bounded() {
-    let (near, mut left) = LinkHandle::new(UP, DOWN);
-    let filled = timeout(Duration::from_secs(3600), left.write_all(&vec![1; 2 * UP])).await;
+    let (near, mut left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
+    let filled = timeout(
+        Duration::from_secs(3600),
+        left.write_all(&vec![1; 2 * UP_WINDOW_BYTES]),
+    )
+    .await;
     assert!(filled.is_err());
     assert!(matches!(*near.phase().borrow(), Phase::Detached(_)));
     near.break_off("nobody has come");
@@ -230,8 +240,8 @@ async fn whoever_writes_into_a_cut_waits_and_what_is_kept_is_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_side_is_gone_after_15_s_and_a_quiet_one_is_not() {
-    let (near, _left) = LinkHandle::new(UP, DOWN);
-    let (far, _right) = LinkHandle::new(DOWN, UP);
+    let (near, _left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
+    let (far, _right) = LinkHandle::new(DOWN_WINDOW_BYTES, UP_WINDOW_BYTES);
     let (one, other) = websockets().await;
     let near_end = near.attach(0).unwrap();
     // Heartbeats keep it, and measure.
@@ -242,21 +252,21 @@ async fn a_silent_side_is_gone_after_15_s_and_a_quiet_one_is_not() {
     let began = tokio::time::Instant::now();
     let cut = carry(near.attach(0).unwrap(), one).await;
     assert!(matches!(cut, Cut::Lost(_)), "{cut:?}");
-    assert_eq!(began.elapsed(), SILENCE);
+    assert_eq!(began.elapsed(), SILENCE_TIMEOUT);
     drop(other);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_side_that_is_doubted_is_asked_at_once_and_has_seconds_to_answer() {
-    let (near, left) = LinkHandle::new(UP, DOWN);
-    let (far, _right) = LinkHandle::new(DOWN, UP);
+    let (near, left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
+    let (far, _right) = LinkHandle::new(DOWN_WINDOW_BYTES, UP_WINDOW_BYTES);
     let (one, other) = websockets().await;
     let near_end = near.attach(0).unwrap();
     let doubt = async {
         sleep(HEARTBEAT + Duration::from_millis(10)).await;
         left.doubt(true);
         assert_eq!(left.has_answered(), Some(false));
-        sleep(3 * DOUBTED).await;
+        sleep(3 * DOUBT_TIMEOUT).await;
         assert_eq!(left.has_answered(), Some(true));
         left.doubt(false);
         sleep(Duration::from_secs(60)).await;
@@ -278,14 +288,14 @@ async fn a_side_that_is_doubted_is_asked_at_once_and_has_seconds_to_answer() {
         cut = silent => cut,
     };
     assert!(matches!(cut, Cut::Lost(_)), "{cut:?}");
-    assert_eq!(began.elapsed(), DOUBTED + Duration::from_secs(1));
+    assert_eq!(began.elapsed(), DOUBT_TIMEOUT + Duration::from_secs(1));
     assert_eq!(left.has_answered(), Some(false));
     drop(other);
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_transport_takes_the_link_and_the_one_before_says_nothing_more() {
-    let (near, mut left) = LinkHandle::new(UP, DOWN);
+    let (near, mut left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
     let (one, _other) = websockets().await;
     let first = near.attach(0).unwrap();
     let carrying = carry(first, one);
@@ -306,8 +316,8 @@ async fn another_transport_takes_the_link_and_the_one_before_says_nothing_more()
 
 #[tokio::test(start_paused = true)]
 async fn a_side_that_is_left_is_told_and_both_are_done() {
-    let (near, left) = LinkHandle::new(UP, DOWN);
-    let (far, mut right) = LinkHandle::new(DOWN, UP);
+    let (near, left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
+    let (far, mut right) = LinkHandle::new(DOWN_WINDOW_BYTES, UP_WINDOW_BYTES);
     near.take_up();
     let leaves = async {
         timeout(Duration::from_secs(60), far.used()).await.unwrap();

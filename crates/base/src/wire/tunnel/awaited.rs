@@ -1,6 +1,6 @@
-//! WebSockets that were asked for, until the other side opens them.
+//! Requested WebSockets that the other side has not opened yet.
 //!
-//! Each has a name and a secret of its own, and comes once. `W` says who was asked, `T` is what comes of it.
+//! Each has an id and a secret, and is opened once. `W` identifies the peer that was asked, `T` is the outcome.
 
 use std::collections::HashMap;
 
@@ -10,18 +10,18 @@ use tokio::sync::oneshot;
 use super::messages::StreamId;
 use super::text::Hex;
 
-/// See the module.
+/// Requested WebSockets that are not open yet.
 #[derive(Debug)]
 pub struct Awaited<W, T>(Mutex<HashMap<StreamId, AwaitedEntry<W, T>>>);
 
 #[derive(Debug)]
 struct AwaitedEntry<W, T> {
     secret: Hex<16>,
-    asked: W,
+    peer: W,
     deliver: oneshot::Sender<T>,
 }
 
-/// A WebSocket that is waited for. Dropped, it is no longer.
+/// A pending WebSocket. Dropping it cancels the wait.
 #[derive(Debug)]
 pub struct Expected<'a, W, T> {
     all: &'a Awaited<W, T>,
@@ -37,13 +37,13 @@ impl<W, T> Default for Awaited<W, T> {
 }
 
 impl<W, T> Awaited<W, T> {
-    /// Waits for what `asked` is about to open; `None`: the system has no randomness.
-    pub fn expect(&self, asked: W) -> Option<Expected<'_, W, T>> {
+    /// Registers a WebSocket that `peer` is about to open; `None`: the system has no randomness.
+    pub fn expect(&self, peer: W) -> Option<Expected<'_, W, T>> {
         let (stream, secret) = (Hex::random()?, Hex::random()?);
         let (deliver, delivered) = oneshot::channel();
         let entry = AwaitedEntry {
             secret,
-            asked,
+            peer,
             deliver,
         };
         self.0.lock().insert(stream, entry);
@@ -55,29 +55,30 @@ impl<W, T> Awaited<W, T> {
         })
     }
 
-    /// Who was asked for the one called `id`, and where it is waited for, if `shown` is its secret and the one that
-    /// shows it is the one that was asked. Once: the same, shown later, finds nothing. Of a wrong secret nothing becomes known.
+    /// Removes the entry `id`, if `presented` is its secret and its presenter is the peer that was asked. Returns that
+    /// peer and the channel of the waiter. A second attempt finds nothing. A wrong secret reveals nothing.
     pub fn take(
         &self,
         id: &str,
-        shown: &str,
-        is_asked: impl FnOnce(&W) -> bool,
+        presented: &str,
+        is_peer: impl FnOnce(&W) -> bool,
     ) -> Option<(W, oneshot::Sender<T>)> {
-        let (id, shown) = (StreamId::parse(id)?, Hex::parse(shown)?);
+        let (id, presented) = (StreamId::parse(id)?, Hex::parse(presented)?);
         self.take_if(&id, |entry| {
-            entry.secret.is_same_secret(&shown) && is_asked(&entry.asked)
+            entry.secret.is_same_secret(&presented) && is_peer(&entry.peer)
         })
     }
 
-    /// `answer`s for the one called `id` in place of a WebSocket, where who does is who was asked; whether it was waited for.
-    pub fn answer(&self, id: &StreamId, is_asked: impl FnOnce(&W) -> bool, answer: T) -> bool {
-        let taken = self.take_if(id, |entry| is_asked(&entry.asked));
-        taken.is_some_and(|(_, deliver)| deliver.send(answer).is_ok())
+    /// Delivers `answer` for the entry `id` in place of a WebSocket, if the sender is the peer that was asked. Returns
+    /// whether it was still awaited.
+    pub fn answer(&self, id: &StreamId, is_peer: impl FnOnce(&W) -> bool, answer: T) -> bool {
+        let entry = self.take_if(id, |entry| is_peer(&entry.peer));
+        entry.is_some_and(|(_, deliver)| deliver.send(answer).is_ok())
     }
 
-    /// Nothing comes any more of those that were `asked`.
-    pub fn forget(&self, is_asked: impl Fn(&W) -> bool) {
-        self.0.lock().retain(|_, entry| !is_asked(&entry.asked));
+    /// Cancels the entries of the peers for which `is_peer` holds.
+    pub fn forget(&self, is_peer: impl Fn(&W) -> bool) {
+        self.0.lock().retain(|_, entry| !is_peer(&entry.peer));
     }
 
     fn take_if(
@@ -89,17 +90,17 @@ impl<W, T> Awaited<W, T> {
         fits(all.get(id)?)
             .then(|| all.remove(id))
             .flatten()
-            .map(|entry| (entry.asked, entry.deliver))
+            .map(|entry| (entry.peer, entry.deliver))
     }
 }
 
 impl<W, T> Expected<'_, W, T> {
-    /// What has come; `None`: nothing will. To be bounded by the caller. Cancel safe.
+    /// Waits for the outcome; `None`: there will be none. The caller bounds the wait. Cancel safe.
     pub async fn come(&mut self) -> Option<T> {
         (&mut self.delivered).await.ok()
     }
 
-    /// Waits no longer; whether nothing had come.
+    /// Cancels the wait; returns whether nothing had arrived.
     pub fn give_up(&self) -> bool {
         self.all.0.lock().remove(&self.stream).is_some()
     }
@@ -121,7 +122,7 @@ mod tests {
         let all = Awaited::<&str, u32>::default();
         let mut expected = all.expect("ada").unwrap();
         let (id, secret) = (expected.stream.digits(), expected.secret.digits());
-        let take = |id: &str, secret: &str, who: &str| all.take(id, secret, |asked| *asked == who);
+        let take = |id: &str, secret: &str, who: &str| all.take(id, secret, |peer| *peer == who);
         let wrong = "0".repeat(32);
         for (id, secret, who) in [
             (&*id, &*secret, "eve"),
@@ -147,10 +148,10 @@ mod tests {
         assert!(!all.answer(&id, |_| true, 1));
         assert!(all.take(&id.digits(), &secret.digits(), |_| true).is_none());
         let (mut one, mut other) = (all.expect(1).unwrap(), all.expect(2).unwrap());
-        all.forget(|asked| *asked == 1);
+        all.forget(|peer| *peer == 1);
         assert_eq!(one.come().await, None);
-        assert!(!all.answer(&other.stream, |asked| *asked == 1, 3));
-        assert!(all.answer(&other.stream, |asked| *asked == 2, 3));
+        assert!(!all.answer(&other.stream, |peer| *peer == 1, 3));
+        assert!(all.answer(&other.stream, |peer| *peer == 2, 3));
         assert_eq!(other.come().await, Some(3));
     }
 }

@@ -1,8 +1,8 @@
 //! Bytes in both directions over a WebSocket.
 //!
-//! Each write is a binary message of at most [`MAX_FRAME_BYTES`] bytes, sent at once. An empty one says that nothing
-//! more comes from that side, while the other may go on: a half-close, which the close frame of WebSocket is not. A close
-//! frame, and the end of the connection below, end both.
+//! Each write is a binary message of at most [`MAX_FRAME_BYTES`] bytes, sent at once. An empty one ends that side's
+//! direction, while the other may continue: a half-close, which WebSocket's close frame is not. A close frame, and the
+//! end of the connection below, end both.
 
 use std::io;
 use std::pin::Pin;
@@ -18,26 +18,26 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use super::MAX_FRAME_BYTES;
 
-/// The bytes of a WebSocket's binary messages, as a stream. The WebSocket is to be held as
-/// [`stream_config`](super::stream_config) says: not more than one message in each direction waits here.
+/// The bytes of a WebSocket's binary messages, as a stream. The WebSocket must be configured by
+/// [`stream_config`](super::stream_config), so that at most one message waits in each direction.
 ///
-/// Every method is cancel safe: what was taken is sent, what has come is read later. What was taken and could not be sent
-/// at once goes out at the next read, write or flush.
+/// Every method is cancel safe: accepted bytes are sent, received bytes are read later. Bytes that were accepted and
+/// could not be sent at once go out at the next read, write or flush.
 ///
-/// Dropped, it says nothing: the other side sees the end of the connection. [`AsyncWrite::poll_shutdown`] ends this side's
-/// half, and the whole in order where the other half has ended.
+/// Dropping it sends nothing: the other side sees the end of the connection. [`AsyncWrite::poll_shutdown`] ends this
+/// side's half, and closes the WebSocket in order if the other half has ended.
 #[derive(Debug)]
 pub struct ByteStream<S> {
     socket: WebSocketStream<S>,
-    /// The rest of a message.
+    /// The unread rest of a message.
     rest: Bytes,
     reading: Half,
     writing: Half,
-    /// Something was taken and is not sent yet.
+    /// Whether an accepted message is not sent yet.
     unsent: bool,
-    /// Who waits for that with writing or flushing, where the reader's task does it.
+    /// The waker of a task that waits for that in a write or flush, in case the reader's task does it.
     blocked: Option<Waker>,
-    /// The last text that came among the bytes, and when; the outer one: where there may be texts.
+    /// The last text received among the bytes, and when; the outer `None`: texts are not allowed.
     text: Option<Option<(Instant, Utf8Bytes)>>,
 }
 
@@ -45,14 +45,14 @@ pub struct ByteStream<S> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Half {
     Open,
-    /// In order: it was said that nothing more comes.
+    /// Ended in order, by an end message.
     Ended,
     /// The connection is gone, or closed.
     Lost,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
-    /// The bytes that go over `socket` from now on.
+    /// A stream over `socket`.
     pub fn new(socket: WebSocketStream<S>) -> Self {
         Self {
             socket,
@@ -65,24 +65,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
         }
     }
 
-    /// The same, where the other side may say texts among its bytes.
+    /// The same, but the other side may send texts among its bytes.
     pub fn with_texts(mut self) -> Self {
         self.text = Some(None);
         self
     }
 
-    /// The last text that has come among the bytes, and when. It is not kept any longer.
+    /// Removes the last text received among the bytes, and when.
     pub fn take_text(&mut self) -> Option<(Instant, Utf8Bytes)> {
         self.text.as_mut()?.take()
     }
 
-    /// Says `text` before or among the bytes.
+    /// Sends `text` before or among the bytes.
     ///
     /// # Errors
-    /// Where the connection is gone.
+    /// If the connection is gone.
     pub async fn say(&mut self, text: String) -> io::Result<()> {
-        let said = self.socket.send(Message::text(text)).await;
-        said.map_err(|error| self.broken(error))
+        let sent = self.socket.send(Message::text(text)).await;
+        sent.map_err(|error| self.broken(error))
     }
 
     /// The stream below.
@@ -90,15 +90,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
         self.socket.get_ref()
     }
 
-    /// The other side has said that nothing more comes, rather than having gone.
+    /// Whether the other side has ended its half in order, rather than vanished.
     pub fn ended_in_order(&self) -> bool {
         self.reading == Half::Ended
     }
 
-    /// The next bytes, as they came; empty at the end.
+    /// Reads the next bytes, as they came; empty at the end.
     ///
     /// # Errors
-    /// Where the connection breaks, or what comes is not allowed here.
+    /// If the connection breaks, or a message is not allowed.
     pub fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         if self.rest.is_empty() {
             ready!(self.poll_message(cx))?;
@@ -106,7 +106,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
         Poll::Ready(Ok(std::mem::take(&mut self.rest)))
     }
 
-    /// Resolves when the other side has gone, for a side that has read that nothing more comes from it and still sends.
+    /// Resolves when the other side is gone, for a side that has read the end and still sends.
     pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.drive(cx);
         while self.reading == Half::Ended && self.writing != Half::Lost {
@@ -118,11 +118,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
         Poll::Ready(())
     }
 
-    /// Sends up to a frame off the front of `bytes`, without copying them more often than the frame needs. As a write it
-    /// takes some or waits.
+    /// Sends up to a frame off the front of `bytes`, without copying them more often than the frame needs. Like a
+    /// write it accepts some, or waits.
     ///
     /// # Errors
-    /// Where the connection is gone or this half was ended.
+    /// If the connection is gone or this half has ended.
     pub fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<io::Result<()>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(()));
@@ -132,7 +132,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
         Poll::Ready(self.take(cx, Message::Binary(frame)))
     }
 
-    /// Waits until a message can be taken.
+    /// Waits until a message can be accepted.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.writing != Half::Open {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
@@ -140,7 +140,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
         self.poll_sent(cx)
     }
 
-    /// Waits until everything that was taken is with the system.
+    /// Waits until all accepted messages are with the system.
     fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.unsent {
             return Poll::Ready(Ok(()));
@@ -158,10 +158,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
         }
     }
 
-    /// Takes a message, for which there is room, and sends what can be sent of it.
+    /// Accepts a message, after [`Self::poll_room`], and sends as much of it as possible.
     fn take(&mut self, cx: &mut Context<'_>, message: Message) -> io::Result<()> {
         let mut socket = Pin::new(&mut self.socket);
-        // The room is there: this registers no waker.
+        // There is room, so this registers no waker.
         let taken = match socket.as_mut().poll_ready(cx) {
             Poll::Ready(Ok(())) => socket.as_mut().start_send(message),
             Poll::Ready(Err(error)) => Err(error),
@@ -175,10 +175,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
         }
     }
 
-    /// Goes on with what was taken, for a reader: what waits for that in another task is woken.
+    /// Sends accepted messages from a reader's task, and wakes the task that waits for that.
     fn drive(&mut self, cx: &mut Context<'_>) {
         if self.unsent && Pin::new(&mut self.socket).poll_flush(cx).is_ready() {
-            // A failure is met by the next read and the next write.
+            // The next read and the next write report a failure.
             self.unsent = false;
             if let Some(writer) = self.blocked.take() {
                 writer.wake();
@@ -186,7 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
         }
     }
 
-    /// Reads until [`Self::rest`] has something, or the end.
+    /// Reads until [`Self::rest`] is filled, or to the end.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.drive(cx);
         while self.reading == Half::Open {
@@ -199,11 +199,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
                     self.rest = bytes;
                     return Poll::Ready(Ok(()));
                 }
-                // Pings are answered below.
+                // The WebSocket answers pings.
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
                 Some(Ok(Message::Close(_))) => {
                     (self.reading, self.writing) = (Half::Ended, Half::Lost);
-                    // The answer to it; nothing waits for that.
+                    // The reply to the close frame; nothing waits for it.
                     let _ = Pin::new(&mut self.socket).poll_flush(cx);
                 }
                 Some(Ok(Message::Text(text))) if self.text.is_some() => {
@@ -233,7 +233,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Says that it is all over, once both halves have ended.
+    /// Sends a close frame, once both halves have ended.
     fn close(&mut self, cx: &mut Context<'_>) {
         if self.reading == Half::Ended && self.writing == Half::Ended && !self.unsent {
             let mut socket = Pin::new(&mut self.socket);
@@ -269,7 +269,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ByteStream<S> {
         buf.put_slice(&self.rest[..now]);
         self.rest.advance(now);
         if self.rest.is_empty() {
-            // What is held for later is held for nothing.
+            // Do not hold the message's memory any longer.
             self.rest = Bytes::new();
         }
         Poll::Ready(Ok(()))
@@ -295,7 +295,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ByteStream<S> {
         self.poll_sent(cx)
     }
 
-    /// Ends this half: the other side reads the end behind everything that was written. Reading goes on.
+    /// Ends this half: the other side reads the end behind everything that was written. Reading continues.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.writing == Half::Open {
             ready!(self.poll_sent(cx))?;

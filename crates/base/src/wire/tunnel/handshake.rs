@@ -1,12 +1,12 @@
-//! What the request for a stream's WebSocket shows. Pure.
+//! The headers of a request for a stream's WebSocket. Pure.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::SECRET_HEADER;
 use super::text::Hex;
 
-/// The header that shows a stream's secret.
-pub fn shown(secret: &Hex<16>) -> HeaderMap {
+/// The header with a stream's secret.
+pub fn secret_header(secret: &Hex<16>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Ok(mut secret) = HeaderValue::try_from(secret.digits()) {
         secret.set_sensitive(true);

@@ -1,4 +1,4 @@
-//! Bytes both ways between two streams, opaque and with half-close.
+//! Forwards bytes both ways between two streams, opaque and with half-close.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,16 +8,15 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use crate::wire::turn::SEALED_TURN;
+use crate::wire::turn::MAX_SEALED_TURN_BYTES;
 
-/// Bytes that are read at once.
-const CHUNK: usize = 16 * 1024;
+/// Bytes per read.
+const READ_BYTES: usize = 16 * 1024;
 
-/// How long one side may go on once the other has said that nothing more comes from it: debuggers answer an end with their
-/// own.
-const LINGER: Duration = Duration::from_secs(10);
+/// How long one side may continue after the other's end: debuggers answer an end with their own.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much has passed, for a look meanwhile.
+/// Bytes forwarded so far, to be read meanwhile.
 #[derive(Debug, Default)]
 pub struct ByteCount {
     up: AtomicU64,
@@ -36,7 +35,7 @@ impl ByteCount {
     }
 }
 
-/// Which side said first that nothing more comes from it.
+/// The side that ended first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClosedSide {
     /// The first.
@@ -45,11 +44,11 @@ pub enum ClosedSide {
     Second,
 }
 
-/// Passes what `first` and `second` say, until both have ended, or one has and the other goes on for longer than 10 s. Dropped, it
-/// drops both.
+/// Forwards between `first` and `second`, until both have ended, or one has and the other continues for longer than 10
+/// s. Dropping it drops both.
 ///
 /// # Errors
-/// Where one of them breaks.
+/// If one of them breaks.
 pub async fn join<A, B>(first: A, second: B, passed: &ByteCount) -> io::Result<ClosedSide>
 where
     A: AsyncRead + AsyncWrite,
@@ -62,27 +61,27 @@ where
     tokio::select! {
         up = &mut up => {
             up?;
-            timeout(LINGER, down).await.unwrap_or(Ok(()))?;
+            timeout(LINGER_TIMEOUT, down).await.unwrap_or(Ok(()))?;
             Ok(ClosedSide::First)
         }
         down = &mut down => {
             down?;
-            timeout(LINGER, up).await.unwrap_or(Ok(()))?;
+            timeout(LINGER_TIMEOUT, up).await.unwrap_or(Ok(()))?;
             Ok(ClosedSide::Second)
         }
     }
 }
 
-/// One direction, to its end.
+/// Forwards one direction, to its end.
 ///
 /// # Errors
-/// Where one of the two breaks.
+/// If one of the two breaks.
 pub async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     passed: &AtomicU64,
 ) -> io::Result<()> {
-    let mut bytes = vec![0; CHUNK];
+    let mut bytes = vec![0; READ_BYTES];
     let mut moved = 0;
     loop {
         let read = from.read(&mut bytes).await?;
@@ -93,7 +92,7 @@ pub async fn pass(
         to.flush().await?;
         passed.fetch_add(read as u64, Ordering::Relaxed);
         moved += read;
-        if moved >= SEALED_TURN {
+        if moved >= MAX_SEALED_TURN_BYTES {
             moved = 0;
             yield_now().await;
         }
@@ -141,7 +140,7 @@ mod tests {
             join(first, second, &passed).await.unwrap(),
             ClosedSide::First
         );
-        assert_eq!(began.elapsed(), LINGER);
+        assert_eq!(began.elapsed(), LINGER_TIMEOUT);
         drop(debugger);
     }
 }

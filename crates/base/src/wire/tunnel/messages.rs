@@ -1,7 +1,7 @@
 //! The messages of a link, and the first one of a stream: JSON objects with a `type`.
 //!
-//! What is read is bounded: a message as a whole, every text and every list in it. Fields that are not known are passed
-//! over, and so are types: the other side may be newer. Pure.
+//! Everything read is bounded: a message as a whole, every text and every list in it. Unknown fields and types are
+//! ignored: the other side may be newer. Pure.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,47 +19,47 @@ pub use self::kept::{Credential, EnteredText, KeptSession, LetRun, ParkTerms, Pa
 pub use super::text::{Hex, Text};
 pub use crate::wire::debugger::Kind;
 
-/// The version of what is said here.
+/// The version of this protocol.
 pub const PROTOCOL: u32 = 1;
 
-/// Bytes of one message: 256 held workers have room.
+/// Bytes of one message: enough for 256 held workers.
 pub const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 
-/// Rows of one list in a message; also the streams that an agent has at a time.
+/// Rows of one list in a message; also the concurrent streams of an agent.
 pub const MAX_ROWS: usize = 256;
 
-/// Workers that an agent keeps at a time, if what is said of them is [short enough](kept_fit): each has one of its streams, and
-/// the rest is for those who go on, and for others.
+/// Workers that an agent keeps at a time, if their rows are [short enough](kept_fit): each uses one of its streams,
+/// and the rest is for resuming them, and for others.
 pub const MAX_KEPT_WORKERS: usize = MAX_ROWS - 32;
 
-/// Bytes of the longest row of a list that says nothing of a worker that is kept, with the comma behind it.
+/// Bytes of the longest row of a list that is not of a kept worker, with the comma behind it.
 const MAX_ROW_BYTES: usize = 901;
 
-/// Names one stream of a link.
+/// The id of a stream of a link.
 pub type StreamId = Hex<8>;
 
-/// Names one rendezvous of a relay.
+/// The id of a rendezvous of a relay.
 pub type RendezvousId = Hex<8>;
 
-/// Names one worker's connection to a rendezvous.
+/// The id of a worker's connection to a rendezvous.
 pub type ArrivalId = Hex<8>;
 
-/// What a relay process is told apart by.
+/// The id of a relay process.
 pub type Replica = Hex<8>;
 
-/// A name of Ray's or the relay's: a cluster, a node or a worker by its id, a host.
+/// A name of Ray's or the relay's: a cluster, a node or worker id, a host.
 pub type Name = Text<128>;
 
 /// A sentence for people.
 pub type Sentence = Text<512>;
 
-/// What a client calls itself.
+/// The name that a client gives itself.
 pub type ClientName = Text<64>;
 
-/// A principal's name, as it is: for one that is longer nothing is kept, because two people could have the same.
+/// A principal's name, unchanged: a longer one is not stored, because two users could have the same prefix.
 pub type Subject = Text<256>;
 
-/// Relays that one agent tells of.
+/// Relays that one agent reports.
 pub const MAX_RELAYS: usize = 64;
 
 /// From a relay to an agent.
@@ -72,86 +72,86 @@ pub enum FromRelay {
         protocol: u32,
         /// The relay's version.
         version: Name,
-        /// Which relay process this is.
+        /// The relay process.
         replica: Replica,
-        /// To be repeated in the announcement.
+        /// To be repeated in [`Announce`].
         nonce: Hex<16>,
     },
-    /// The agent may speak for these nodes; comes again whenever they change.
+    /// The agent may serve these nodes; sent again whenever they change.
     Welcome {
         /// The nodes.
         #[serde(deserialize_with = "few")]
         nodes: Vec<Node>,
-        /// How long the agent's credential is good for yet, in milliseconds; `None`: it does not expire.
+        /// Remaining validity of the agent's credential, in milliseconds; `None`: it does not expire.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         good_for_ms: Option<u64>,
     },
-    /// The agent may speak for no node. The link is closed.
+    /// The agent may serve no node. The link is closed.
     Refused {
-        /// Why.
+        /// The reason.
         reason: Sentence,
     },
-    /// Asks for a stream to a debugger.
+    /// Requests a stream to a debugger.
     Open(Open),
-    /// Asks for a stream with what a worker is found to do.
+    /// Requests a stream with the result of inspecting a worker.
     Inspect(Inspect),
-    /// Says what the agent is to keep of tasks that fail; the last word of any relay counts.
+    /// Sets how the agent stores failed tasks; the last message of any relay counts.
     PostMortem(PostMortem),
-    /// Asks whether a process of Ray's with that title listens on that port of the agent's node.
+    /// Asks whether a Ray process with that title listens on that port of the agent's node.
     Locate {
-        /// Names the question.
+        /// The id of the question.
         query: Hex<8>,
         /// The port.
         port: u16,
         /// The process's title, as Ray sets it: `ray::NAME`.
         title: Text<256>,
     },
-    /// Asks to let the task of a worker that is kept for a person run on: its owner or an administrator wants that.
+    /// Requests to resume the task of a kept worker, on behalf of its owner or an administrator.
     LetRun(LetRun),
     /// The relay no longer waits for that stream.
     Cancel {
         /// The stream.
         stream: StreamId,
     },
-    /// What is revoked, for the agent to pass on.
+    /// Revocations for the agent to pass on.
     Revocations(Revocations),
-    /// Asks to listen on the loopback address of the agent's node, for debuggers that are dialled by workers.
+    /// Requests to listen on the loopback address of the agent's node, for debuggers that workers connect to.
     Listen {
-        /// For whom, and on which ports.
+        /// The rendezvous with their ports.
         #[serde(deserialize_with = "few")]
         rendezvous: Vec<Meeting>,
     },
-    /// No person waits at that rendezvous any more.
+    /// The rendezvous is no longer needed.
     Unlisten {
         /// The rendezvous.
         rendezvous: RendezvousId,
     },
-    /// Asks for a stream with the bytes of a worker that has arrived.
+    /// Requests a stream with the bytes of a worker that has arrived.
     Receive {
-        /// Names the stream.
+        /// The id of the stream.
         stream: StreamId,
-        /// Shows that who opens the stream was asked for it.
+        /// Secret to prove that the opener of the stream was asked for it.
         secret: Hex<16>,
-        /// Which worker.
+        /// The worker's connection.
         arrival: ArrivalId,
     },
-    /// A worker that has arrived is passed on to no person.
+    /// An arrived worker is rejected.
     Dismiss {
-        /// Which worker.
+        /// The worker's connection.
         arrival: ArrivalId,
     },
-    /// Something that this version does not know.
+    /// A message that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
 }
 
-/// What one relay tells the others that is revoked. An agent passes it on as it is: it can neither make nor change one.
+/// Revocations from one relay to the others. An agent passes them on unchanged: it can neither make nor change them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revocations {
     /// Lines as in a file of revocations.
     #[serde(deserialize_with = "few")]
     pub entries: Vec<Text<2048>>,
-    /// By which relays that share a secret know that one of them has said it.
+    /// Proof to relays that share a secret that one of them has written it.
     pub mac: Hex<32>,
 }
 
@@ -166,12 +166,12 @@ pub struct Node {
     pub address: IpAddr,
 }
 
-/// What a relay asks an agent for.
+/// A relay's request for a stream to a debugger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
-    /// Names the stream.
+    /// The id of the stream.
     pub stream: StreamId,
-    /// Shows that who opens the stream was asked for it.
+    /// Secret to prove that the opener of the stream was asked for it.
     pub secret: Hex<16>,
     /// The relay's name of the cluster.
     pub cluster: Name,
@@ -179,44 +179,44 @@ pub struct Open {
     pub node_id: Name,
     /// The worker.
     pub worker_id: Name,
-    /// What listens there.
+    /// The debugger that listens there.
     pub kind: Kind,
     /// The port of the worker's debugger, or of a subprocess's.
     pub port: u16,
-    /// For whom the worker is taken; `None` for a further connection of a session that holds it, to a subprocess.
+    /// The new holder of the worker; `None` for a further connection of the session that holds it, to a subprocess.
     pub holder: Option<WorkerTaker>,
-    /// The owner of the worker, which the agent keeps: the stream goes on with the debugger's connection that is there
-    /// ([`StreamGreeting::Resumed`]). `None`: it is dialled.
+    /// The owner of the worker that the agent keeps: the stream continues with the existing connection to the debugger
+    /// ([`StreamGreeting::Resumed`]). `None`: the debugger is dialled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<Subject>,
     /// The subprocess of the worker that the stream is for; `None`: the worker itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,
-    /// By what the agent is to keep the worker where the relay is lost before it has said more on the stream.
+    /// The terms on which the agent keeps the worker if the relay is lost before it has sent others on the stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<Box<ParkTerms>>,
 }
 
-/// Where workers meet a person's debugger.
+/// The rendezvous of workers with a user's debugger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meeting {
-    /// Names it.
+    /// Its id.
     pub rendezvous: RendezvousId,
     /// The port on the loopback address of every node.
     pub port: u16,
 }
 
-/// Who takes a worker.
+/// The new holder of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerTaker {
-    /// The principal, as people see it; empty where authentication is off.
+    /// The principal, as shown to people; empty if authentication is off.
     pub name: Name,
-    /// The session, as the relay names it.
+    /// The session's id at the relay.
     pub session: Name,
-    /// What the client calls itself.
+    /// The name that the client gives itself.
     #[serde(default)]
     pub client: ClientName,
-    /// The address that the client came from.
+    /// The address from which the client connected.
     #[serde(default)]
     pub peer: Option<SocketAddr>,
 }
@@ -225,17 +225,17 @@ pub struct WorkerTaker {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum FromAgent {
-    /// Says who the agent is: the answer to [`FromRelay::Hello`].
+    /// Identifies the agent: the answer to [`FromRelay::Hello`].
     Announce(Announce),
     /// The agent does not open that stream.
     Refused {
         /// The stream.
         stream: StreamId,
-        /// Why, to decide by.
+        /// The reason, to act on.
         kind: Refusal,
-        /// Why, for people.
+        /// The reason, for people.
         detail: Sentence,
-        /// Who holds the worker, where that is why.
+        /// The holder of the worker, if that is the reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         holder: Option<Box<HoldRow>>,
     },
@@ -248,34 +248,34 @@ pub enum FromAgent {
         /// The node on which it does.
         node_id: Option<Name>,
     },
-    /// All workers that sessions hold through this agent; comes again whenever they change.
+    /// All workers that sessions hold through this agent; sent again whenever they change.
     Held {
         /// The workers.
         #[serde(deserialize_with = "few")]
         workers: Vec<HoldRow>,
     },
-    /// The relays that the agent is linked with, this one among them, at most [`MAX_RELAYS`]; comes again whenever they
+    /// The relays that the agent is linked with, including this one, at most [`MAX_RELAYS`]; sent again whenever they
     /// change.
     Relays {
         /// The relays.
         #[serde(deserialize_with = "few")]
         replicas: Vec<Replica>,
     },
-    /// What another relay has said that is revoked.
+    /// Revocations from another relay.
     Revocations(Revocations),
     /// Answers [`FromRelay::Listen`] for one rendezvous.
     Listening {
         /// The rendezvous.
         rendezvous: RendezvousId,
-        /// Why the agent does not listen; `None`: it does.
+        /// The reason why the agent does not listen; `None`: it does.
         refused: Option<Sentence>,
     },
     /// A live worker of the agent's node has dialled a rendezvous.
     Arrived(RendezvousArrival),
-    /// All that the agent keeps of tasks that have failed, to a relay that has said [`FromRelay::PostMortem`]; comes again
-    /// whenever it changes.
+    /// All failed tasks that the agent stores, to a relay that has sent [`FromRelay::PostMortem`]; sent again whenever
+    /// they change.
     Failed(Failures),
-    /// Something that this version does not know.
+    /// A message that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
 }
@@ -285,26 +285,26 @@ pub enum FromAgent {
 pub struct RendezvousArrival {
     /// The rendezvous.
     pub rendezvous: RendezvousId,
-    /// Names the connection.
+    /// The id of the connection.
     pub arrival: ArrivalId,
-    /// Whose process has dialled, as Ray told the agent.
+    /// The worker whose process has connected, as Ray reported to the agent.
     pub worker_id: Name,
     /// The worker's node.
     pub node_id: Name,
 }
 
-/// Who an agent is.
+/// The identity of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announce {
     /// [`PROTOCOL`] of the agent.
     pub protocol: u32,
     /// The agent's version.
     pub version: Name,
-    /// What [`FromRelay::Hello`] said.
+    /// The nonce of [`FromRelay::Hello`].
     pub nonce: Hex<16>,
-    /// Known to this process of the agent's alone.
+    /// Known to this agent process alone.
     pub instance: Hex<16>,
-    /// The node that it stands on, where it was told.
+    /// The node on which it runs, if it was given.
     pub node_id: Option<Name>,
     /// The addresses of its machine.
     #[serde(deserialize_with = "few")]
@@ -315,7 +315,7 @@ pub struct Announce {
     pub architecture: Name,
     /// Its process id.
     pub pid: u32,
-    /// Whether it can see whose a listening socket is.
+    /// Whether it can see which process owns a listening socket.
     #[serde(default)]
     pub sees_processes: bool,
     /// The first and the last port on which it would listen for workers; `None`: it listens on none.
@@ -324,10 +324,10 @@ pub struct Announce {
     /// Whether it understands [`ParkTerms`].
     #[serde(default)]
     pub keeps: bool,
-    /// Whether it does of a prompt of the legacy debugger, too.
+    /// Whether it keeps legacy debugger prompts, too.
     #[serde(default)]
     pub keeps_prompts: bool,
-    /// Whether it does of subprocesses of a worker, too.
+    /// Whether it keeps subprocesses of a worker, too.
     #[serde(default)]
     pub keeps_subprocesses: bool,
     /// Whether it understands [`Inspect`].
@@ -335,7 +335,7 @@ pub struct Announce {
     pub inspects: bool,
 }
 
-/// Why a stream is not opened.
+/// The reason why a stream is not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
@@ -343,17 +343,17 @@ pub enum Refusal {
     NotAWorker,
     /// The listening socket belongs to another process.
     WrongProcess,
-    /// The session of another relay holds the worker, or it is kept for a person.
+    /// A session of another relay holds the worker, or it is kept for a user.
     Held,
-    /// The debugger of a worker that is kept still works on what was asked before.
+    /// The debugger of a kept worker is still busy with an earlier request.
     Kept,
-    /// The head cannot be asked.
+    /// The head cannot be reached.
     Registry,
-    /// The agent has too much to do, or is about to end.
+    /// The agent is overloaded, or is about to end.
     Busy,
     /// The owner of the worker's job has forbidden it.
     Forbidden,
-    /// Something that this version does not know.
+    /// A reason that this version does not know.
     #[serde(other)]
     Other,
 }
@@ -363,39 +363,39 @@ pub enum Refusal {
 pub struct HoldRow {
     /// The worker.
     pub worker_id: Name,
-    /// What listens there.
+    /// The debugger that listens there.
     #[serde(default)]
     pub kind: Kind,
     /// The port of its debugger.
     pub port: u16,
-    /// The principal, as people see it; empty where authentication is off.
+    /// The principal, as shown to people; empty if authentication is off.
     pub name: Name,
-    /// The session, as its relay names it.
+    /// The session's id at its relay.
     pub session: Name,
-    /// What the client calls itself.
+    /// The name that the client gives itself.
     #[serde(default)]
     pub client: ClientName,
-    /// The address that the client came from.
+    /// The address from which the client connected.
     #[serde(default)]
     pub peer: Option<SocketAddr>,
     /// The relay process of the session.
     pub replica: Replica,
-    /// Since when, in milliseconds of Unix time.
+    /// Start of the hold, in milliseconds of Unix time.
     pub since_unix_ms: u64,
-    /// The relay of the session is lost, and the agent keeps the worker.
+    /// Set if the relay of the session is lost, and the agent keeps the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Parked>,
 }
 
 impl HoldRow {
-    /// Says of a park whether an expression still runs in its task.
+    /// Sets whether an expression still runs in the task of a parked worker.
     pub fn evaluates(&mut self, evaluates: bool) {
         if let Some(parked) = &mut self.parked {
             parked.evaluates = evaluates;
         }
     }
 
-    /// Shows it as that of `taker`.
+    /// Makes `taker` the holder.
     pub fn taken_by(&mut self, taker: &WorkerTaker) {
         self.name = taker.name.clone();
         self.session = taker.session.clone();
@@ -408,41 +408,41 @@ impl HoldRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum StreamGreeting {
-    /// The debugger is there: what follows are its bytes.
+    /// The debugger is connected: its bytes follow.
     Dialled,
-    /// The same of one that was kept: its bytes begin with the messages that say what the next client has to know.
+    /// The same for a kept one: its bytes begin with the messages that the next client needs.
     Resumed(Box<ParkTerms>),
-    /// It is not. The stream is closed.
+    /// The debugger cannot be reached. The stream is closed.
     Failed {
-        /// Why, to decide by.
+        /// The reason, to act on.
         kind: DialFailure,
-        /// Why, for people.
+        /// The reason, for people.
         detail: Sentence,
     },
 }
 
-/// Why a debugger cannot be reached.
+/// The reason why a debugger cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DialFailure {
     /// Nothing listens.
     Refused,
-    /// Nothing came in time.
+    /// No answer arrived in time.
     TimedOut,
-    /// There is no way to it.
+    /// There is no route to it.
     #[serde(other)]
     Unreachable,
 }
 
-/// What came is no message of these.
+/// The text is no message of this protocol.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid tunnel message: {0}")]
 pub struct Unreadable(#[from] serde_json::Error);
 
-/// Reads a message.
+/// Parses a message.
 ///
 /// # Errors
-/// [`Unreadable`]: no JSON, a field of the wrong kind or none, a text or a list that is too long.
+/// [`Unreadable`]: no JSON, a field of the wrong type or missing, a text or a list that is too long.
 pub fn read<'a, M: Deserialize<'a>>(text: &'a str) -> Result<M, Unreadable> {
     if text.len() > MAX_MESSAGE_BYTES {
         return Err(serde_json::Error::custom("it is too long").into());
@@ -450,10 +450,10 @@ pub fn read<'a, M: Deserialize<'a>>(text: &'a str) -> Result<M, Unreadable> {
     Ok(serde_json::from_str(text)?)
 }
 
-/// Writes a message. Texts are as long as they may be already; a list with too many rows is the sender's mistake, and the
-/// other side does not read it.
+/// Serializes a message. Texts are bounded by their types; a list with too many rows is the sender's mistake, and the
+/// other side rejects it.
 pub fn written<M: Serialize>(message: &M) -> String {
-    // Strings, numbers and addresses: nothing of that fails.
+    // Strings, numbers and addresses cannot fail.
     serde_json::to_string(message).unwrap_or_default()
 }
 

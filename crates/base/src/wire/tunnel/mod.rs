@@ -1,12 +1,12 @@
-//! What relays and agents say to each other: the messages of a link, and the bytes of a debugger's connection in a
+//! The protocol between relays and agents: the messages of a link, and the bytes of a debugger's connection in a
 //! WebSocket of its own.
 //!
-//! An agent stands beside the workers of a Ray node and dials every relay. On the link, a WebSocket with [`messages`], the
-//! relay asks for connections; for each the agent opens one more WebSocket, the stream, whose first message is a
-//! [`StreamGreeting`](messages::StreamGreeting) and in which [`ByteStream`] carries everything else. Flow control and fairness between
-//! streams are the kernel's, and a stream that is lost disturbs one session.
+//! An agent runs next to the workers of a Ray node and connects to every relay. On the link, a WebSocket with
+//! [`messages`], the relay requests connections. For each the agent opens one more WebSocket, the stream. Its first
+//! message is a [`StreamGreeting`](messages::StreamGreeting), and [`ByteStream`] carries everything else. Flow control
+//! and fairness between streams are the kernel's, and a lost stream disturbs one session.
 //!
-//! A person whose debugger listens ([`reverse`]) speaks the same way: a link, and a stream for each worker that dials out.
+//! A user's listening debugger ([`reverse`]) works the same way: a link, and a stream for each worker that connects.
 
 pub mod awaited;
 pub(crate) mod byte_stream;
@@ -23,10 +23,10 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 
 use crate::wire::text::shortened;
 
-/// Where agents link, at a relay.
+/// Path of agents' links, at a relay.
 pub const LINK_PATH: &str = "/relay/v1/nodes/link";
 
-/// Where agents open streams, at a relay: behind it stands the stream's id.
+/// Path of agents' streams, at a relay; the stream's id is appended.
 pub const STREAM_PATH: &str = "/relay/v1/nodes/stream/";
 
 /// The subprotocol of a link.
@@ -35,26 +35,26 @@ pub const LINK_PROTOCOL: &str = "ray-relay-node.v1";
 /// The subprotocol of a stream.
 pub const STREAM_PROTOCOL: &str = "ray-relay-stream.v1";
 
-/// The header of the request for a stream that has its secret.
+/// The header with a stream's secret, in the request for it.
 pub const SECRET_HEADER: &str = "ray-relay-stream-secret";
 
-/// Bytes of one frame of a stream.
+/// Largest frame of a stream, in bytes.
 pub const MAX_FRAME_BYTES: usize = 64 * 1024;
 
-/// Bytes of the reason in a close frame, of which it has room for 123 (RFC 6455 section 5.5).
-const REASON: usize = 120;
+/// Largest reason in a close frame, in bytes; the limit is 123 (RFC 6455 section 5.5).
+const MAX_REASON_BYTES: usize = 120;
 
-/// Read at once from a stream: one TLS record.
-const STREAM_READ: usize = 16 * 1024;
+/// Bytes per read of a stream: one TLS record.
+const STREAM_READ_BYTES: usize = 16 * 1024;
 
-/// Read at once from a link, on which little is said.
-const LINK_READ: usize = 4 * 1024;
+/// Bytes per read of a link, which has little traffic.
+const LINK_READ_BYTES: usize = 4 * 1024;
 
-/// The last word on a link: with as much of `reason` as there is room for.
+/// The close frame of a link, with as much of `reason` as fits.
 pub(crate) fn close_frame(code: CloseCode, reason: &str) -> CloseFrame {
-    let mut limit = REASON;
+    let mut limit = MAX_REASON_BYTES;
     let mut short = shortened(reason, limit);
-    while short.len() > REASON {
+    while short.len() > MAX_REASON_BYTES {
         limit -= 8;
         short = shortened(reason, limit);
     }
@@ -64,22 +64,22 @@ pub(crate) fn close_frame(code: CloseCode, reason: &str) -> CloseFrame {
     }
 }
 
-/// How a stream's WebSocket is held: every frame is written as it comes, and not more than one waits.
+/// Configuration of a stream's WebSocket: every frame is written as it comes, and at most one waits.
 pub fn stream_config() -> WebSocketConfig {
     WebSocketConfig::default()
         .max_message_size(Some(MAX_FRAME_BYTES))
         .max_frame_size(Some(MAX_FRAME_BYTES))
-        .read_buffer_size(STREAM_READ)
+        .read_buffer_size(STREAM_READ_BYTES)
         .write_buffer_size(0)
         .max_write_buffer_size(2 * MAX_FRAME_BYTES)
 }
 
-/// How a link's WebSocket is held: every message is written as it comes, and few wait.
+/// Configuration of a link's WebSocket: every message is written as it comes, and few wait.
 pub fn link_config() -> WebSocketConfig {
     WebSocketConfig::default()
         .max_message_size(Some(messages::MAX_MESSAGE_BYTES))
         .max_frame_size(Some(messages::MAX_MESSAGE_BYTES))
-        .read_buffer_size(LINK_READ)
+        .read_buffer_size(LINK_READ_BYTES)
         .write_buffer_size(0)
         .max_write_buffer_size(2 * messages::MAX_MESSAGE_BYTES)
 }

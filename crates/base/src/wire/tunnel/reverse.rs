@@ -1,7 +1,9 @@
-//! What a person's `ray-relay reverse` and a relay say to each other: the messages of its link, JSON objects with a `type`.
+//! The protocol between a user's `ray-relay reverse` and a relay: the messages of its link, JSON objects with a
+//! `type`.
 //!
-//! The command opens the link and says what it wants; the relay says on which port workers meet it and who has come. For each
-//! worker the command opens one more WebSocket, the stream, which carries that worker's bytes and nothing else. Pure.
+//! The command opens the link and states its needs; the relay reports the port for workers and who has arrived. For
+//! each worker the command opens one more WebSocket, the stream, which carries that worker's bytes and nothing else.
+//! Pure.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::messages::{Name, Sentence, StreamId};
 use super::text::Hex;
 
-/// Where links and streams are opened, at a relay: behind it stands the rendezvous' name, and for a stream `/stream/ID`.
+/// Path of links and streams at a relay; the rendezvous' name is appended, and `/stream/ID` for a stream.
 pub const REVERSE_PATH: &str = "/relay/v1/reverse/";
 
-/// What stands between the name and the id of a stream.
+/// Separator of the name and the id of a stream.
 pub const STREAM: &str = "/stream/";
 
 /// The subprotocol of a link.
@@ -29,7 +31,7 @@ const MAX_NAME_CHARS: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RendezvousName(Box<str>);
 
-/// A text is no name of a rendezvous.
+/// The text is no valid name of a rendezvous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a name is 1 to {MAX_NAME_CHARS} lower-case letters, digits and `-`")]
 pub struct BadName;
@@ -58,19 +60,19 @@ impl fmt::Display for RendezvousName {
 pub enum FromPerson {
     /// The first message of a link.
     Begin {
-        /// The port that it has to be.
+        /// The required port.
         port: Option<u16>,
-        /// The port that it would best be.
+        /// The preferred port.
         wish: Option<u16>,
     },
-    /// The person's debugger cannot be reached for that worker.
+    /// The user's debugger cannot be reached for that worker.
     Failed {
         /// The stream that was to be opened.
         stream: StreamId,
-        /// Why.
+        /// The reason.
         detail: Sentence,
     },
-    /// Something that this version does not know.
+    /// A message that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
 }
@@ -84,56 +86,56 @@ pub enum ToPerson {
         /// Its port.
         port: u16,
     },
-    /// There is none, or it is over. The link is closed.
+    /// The rendezvous does not exist, or has ended. The link is closed.
     Refused {
-        /// Why.
+        /// The reason.
         reason: Sentence,
-        /// It may be there when asked for again.
+        /// Whether a retry may succeed.
         passing: bool,
     },
-    /// On how many nodes it can be dialled; comes again whenever that changes.
+    /// The number of nodes on which it can be reached; sent again whenever that changes.
     Listening {
-        /// So many agents listen.
+        /// Number of agents that listen.
         nodes: u32,
-        /// What one of the others says why it does not, where there are others.
+        /// The reason of one agent that does not listen, if there is one.
         refused: Option<Sentence>,
     },
-    /// A worker has dialled, which the person may debug: the stream waits to be opened.
+    /// A worker has connected that the user may debug: its stream waits to be opened.
     Arrived(ReverseArrival),
-    /// A worker has dialled that is passed on to no person.
+    /// A worker that has connected was rejected.
     TurnedAway {
-        /// Why.
+        /// The reason.
         reason: Sentence,
     },
     /// A session will end.
     Warning {
         /// Its number.
         session: u64,
-        /// Why and when.
+        /// The reason and the time.
         text: Sentence,
     },
     /// A session is over.
     Ended {
         /// Its number.
         session: u64,
-        /// Why.
+        /// The reason.
         why: Sentence,
     },
-    /// Something that this version does not know.
+    /// A message that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
 }
 
-/// A worker that the person may debug.
+/// A worker that the user may debug.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReverseArrival {
-    /// Names the stream.
+    /// The id of the stream.
     pub stream: StreamId,
-    /// Shows that who opens the stream was told of it.
+    /// Secret to prove that the opener of the stream was notified of it.
     pub secret: Hex<16>,
-    /// The session, as `/relay/v1/sessions` counts.
+    /// The session's number, as in `/relay/v1/sessions`.
     pub session: u64,
-    /// What the worker runs, with its process and node.
+    /// The worker's task, with its process and node.
     pub title: Sentence,
     /// Its cluster.
     pub cluster: Name,

@@ -8,12 +8,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::wire::text::{hex, shortened};
 
-/// A text of at most `MAX` bytes. A longer one is not read; to be sent, it is cut.
+/// A text of at most `MAX` bytes. A longer one is rejected when received, and cut before it is sent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Text<const MAX: usize>(Box<str>);
 
 impl<const MAX: usize> Text<MAX> {
-    /// `text` without invisible characters, and with `…` where it is too long.
+    /// `text` without invisible characters, with `…` if it is too long.
     pub fn new(text: &str) -> Self {
         let mut limit = MAX;
         loop {
@@ -21,7 +21,7 @@ impl<const MAX: usize> Text<MAX> {
             if cut.len() <= MAX {
                 return Self(cut.into());
             }
-            // Characters of several bytes: so many fewer of them as there are bytes too many.
+            // Characters of several bytes: drop as many as the excess may consist of.
             limit = limit.saturating_sub((cut.len() - MAX).div_ceil(4));
         }
     }
@@ -65,12 +65,12 @@ impl<'de, const MAX: usize> Deserialize<'de> for Text<MAX> {
     }
 }
 
-/// `N` bytes, written as twice as many hexadecimal digits: an id or a secret. `Debug` shows nothing of it.
+/// `N` bytes, written as twice as many hexadecimal digits: an id or a secret. `Debug` reveals nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hex<const N: usize>(pub [u8; N]);
 
 impl<const N: usize> Hex<N> {
-    /// The bytes that `digits` stand for; `None` where they are not exactly so many.
+    /// Parses `digits`; `None` unless they are exactly `2 * N` hexadecimal digits.
     pub fn parse(digits: &str) -> Option<Self> {
         let digits = digits.as_bytes();
         if digits.len() != 2 * N {
@@ -84,14 +84,14 @@ impl<const N: usize> Hex<N> {
         Some(Self(bytes))
     }
 
-    /// Random bytes that cannot be guessed; `None` where the system has none.
+    /// Unpredictable random bytes; `None` if the system has none.
     pub fn random() -> Option<Self> {
         let mut bytes = [0; N];
         aws_lc_rs::rand::fill(&mut bytes).ok()?;
         Some(Self(bytes))
     }
 
-    /// Whether both are the same, in a time that does not tell how far they are.
+    /// Whether both are equal, compared in constant time.
     pub fn is_same_secret(&self, other: &Self) -> bool {
         aws_lc_rs::constant_time::verify_slices_are_equal(&self.0, &other.0).is_ok()
     }

@@ -1,8 +1,9 @@
-//! The queue of busy directions: one for each thread has its turn, and between two turns come those who have little to say.
+//! The queue of busy directions: as many as there are threads have their turn, and small messages get in between
+//! turns.
 //!
-//! Left to the runtime, busy directions take turns among themselves before it looks for what has come in meanwhile, and a small
-//! message waits for all of them. Here they wait in one line. [`serve`] lets in as many as there are threads, and lets in the
-//! next once the runtime has looked for input and run what has some.
+//! Left to the runtime, busy directions take turns among themselves before it polls for new input, and a small message
+//! waits for all of them. Here they wait in one queue. [`serve`] admits as many as there are threads, and admits the
+//! next once the runtime has polled for input and run the tasks that have some.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -26,17 +27,17 @@ pub(super) static QUEUE: TurnQueue = TurnQueue {
 
 pub(super) struct TurnQueue {
     state: Mutex<WaitingTurns>,
-    /// How many wait, to be read without the lock.
+    /// Number of waiting directions, to be read without the lock.
     length: AtomicUsize,
     joined: Notify,
 }
 
 struct WaitingTurns {
-    /// Who is not there any more when it is let in has left its waker: one turn passes unused.
+    /// A direction that vanishes while waiting leaves its waker: one turn passes unused.
     waiting: VecDeque<Waker>,
-    /// How many have been let in so far: a smaller number has its turn.
+    /// Number of directions admitted so far: a smaller number has its turn.
     served: u64,
-    /// Without one no direction waits.
+    /// Number of servers; without one no direction waits.
     servers: usize,
 }
 
@@ -44,7 +45,8 @@ struct WaitingTurns {
 #[derive(Debug)]
 pub(super) struct TurnNumber(u64);
 
-/// Lets in the directions that wait, for as long as it is polled. Cancel safe: all go on at once when the last is dropped.
+/// Admits waiting directions, for as long as it is polled. Cancel safe: all continue at once when the last server is
+/// dropped.
 pub async fn serve() {
     let _serving = TurnServer::begin();
     let threads = Handle::current().metrics().num_workers();
@@ -55,7 +57,7 @@ pub async fn serve() {
             joined.await;
             continue;
         }
-        // It goes on behind everybody who can, once the runtime has looked for input.
+        // Continues behind all ready tasks, once the runtime has polled for input.
         tokio::task::yield_now().await;
     }
 }
@@ -65,7 +67,7 @@ impl TurnQueue {
         self.length.load(Ordering::Relaxed) == 0
     }
 
-    /// Joins it at its end; `cx` is woken when it is the direction's turn. `None` where none is served.
+    /// Joins the queue at its end; `cx` is woken when it is the direction's turn. `None` without a server.
     pub(super) fn join(&self, cx: &mut Context<'_>) -> Option<TurnNumber> {
         let mut state = self.state.lock();
         if state.servers == 0 {
@@ -79,20 +81,20 @@ impl TurnQueue {
         Some(place)
     }
 
-    /// Whether it is the turn of who has `place`.
+    /// Whether it is the turn of `place`.
     pub(super) fn poll_served(&self, place: &TurnNumber, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
         let Some(ahead) = place.0.checked_sub(state.served) else {
             return Poll::Ready(());
         };
-        // The session may be another task's by now.
+        // The session may have moved to another task.
         if let Some(waker) = state.waiting.get_mut(ahead as usize) {
             waker.clone_from(cx.waker());
         }
         Poll::Pending
     }
 
-    /// Lets in the first, at most so many; whether there was one.
+    /// Admits the first `most` directions; returns whether there was one.
     fn let_in(&self, most: usize) -> bool {
         let mut state = self.state.lock();
         let now = state.waiting.len().min(most);
@@ -105,7 +107,7 @@ impl TurnQueue {
     }
 }
 
-/// There is one who serves.
+/// Counts as a server, until dropped.
 struct TurnServer;
 
 impl TurnServer {
@@ -117,12 +119,12 @@ impl TurnServer {
 
 impl Drop for TurnServer {
     fn drop(&mut self) {
-        let left = {
+        let remaining = {
             let mut state = QUEUE.state.lock();
             state.servers -= 1;
             state.servers
         };
-        if left == 0 {
+        if remaining == 0 {
             QUEUE.let_in(usize::MAX);
         }
     }

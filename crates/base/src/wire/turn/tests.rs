@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(10);
 /// One turn of a busy direction, which does nothing in it.
 async fn turn(pace: &mut Pace) {
     poll_fn(|cx| pace.poll_begin(cx)).await;
-    pace.read(TURN);
+    pace.read(MAX_TURN_BYTES);
     let mut given_up = false;
     poll_fn(|cx| match std::mem::replace(&mut given_up, true) {
         true => Poll::Ready(()),
@@ -31,20 +31,23 @@ async fn turn(pace: &mut Pace) {
 fn a_turn_ends_by_its_bytes_or_its_time_and_what_costs_more_is_read_in_smaller_steps() {
     let mut pace = Pace::default();
     let mut cx = Context::from_waker(std::task::Waker::noop());
-    pace.read(LEAST - 1);
+    pace.read(MIN_TURN_BYTES - 1);
     pace.rest();
-    assert!(!pace.is_over(TURN) && !pace.busy, "a small message");
+    assert!(
+        !pace.is_over(MAX_TURN_BYTES) && !pace.busy,
+        "a small message"
+    );
     pace.pause();
     assert!(pace.poll_begin(&mut cx).is_ready());
-    pace.read(TURN);
-    assert!(pace.is_over(TURN) && pace.busy);
+    pace.read(MAX_TURN_BYTES);
+    assert!(pace.is_over(MAX_TURN_BYTES) && pace.busy);
     // As one whose every step takes a millisecond.
-    pace.moved = LEAST;
+    pace.moved = MIN_TURN_BYTES;
     for _ in 0..40 {
         pace.began = Instant::now().checked_sub(Duration::from_millis(1));
-        pace.is_over(TURN);
+        pace.is_over(MAX_TURN_BYTES);
     }
-    assert!((LEAST..LEAST + 100).contains(&pace.step));
+    assert!((MIN_TURN_BYTES..MIN_TURN_BYTES + 100).contains(&pace.step));
 }
 
 #[tokio::test]
@@ -91,7 +94,7 @@ async fn one_that_has_gone_or_is_not_polled_holds_nobody_up() {
     tokio::task::yield_now().await;
     let mut cx = Context::from_waker(std::task::Waker::noop());
     let mut still = Pace::default();
-    still.read(TURN);
+    still.read(MAX_TURN_BYTES);
     assert!(still.end::<()>(&mut cx).is_pending());
     let mut other = Pace::default();
     for _ in 0..10 {
@@ -120,7 +123,7 @@ async fn who_looks_at_what_came_in_the_middle_of_a_turn_keeps_it() {
     tokio::task::yield_now().await;
     let mut cx = Context::from_waker(std::task::Waker::noop());
     let mut pace = Pace::default();
-    pace.read(TURN);
+    pace.read(MAX_TURN_BYTES);
     assert!(pace.poll_begin(&mut cx).is_pending(), "it is busy");
     timeout(SOON, poll_fn(|cx| pace.poll_begin(cx)))
         .await

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::tests::family::{announced, configured_with, open};
-use ray_relay_ray::hold::EACH;
+use ray_relay_ray::hold::SLOTS_PER_USER;
 
 /// An editor of `ann`'s with a cluster session and two others, and the debuggers of their workers.
 struct Window {
@@ -191,7 +191,7 @@ async fn who_goes_on_with_one_task_of_a_window_keeps_its_place() {
         until_parked(&context, worker.breakpoint.id).await;
     }
     let ann = ray_relay_access::identity::testing::principal(&context.auth, "ann").await;
-    let others = (1..EACH).map(|_| context.sessions.parks.share(&ann, None).unwrap());
+    let others = (1..SLOTS_PER_USER).map(|_| context.sessions.parks.share(&ann, None).unwrap());
     let _others: Vec<_> = others.collect();
     let id = workers[0].breakpoint.id;
     let relay = json!({"token": token_of("ann"), "breakpoint": id.to_string(), "parkFor": "1h"});

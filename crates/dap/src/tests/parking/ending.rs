@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use super::*;
 use ray_relay_access::identity::testing::{principal, revoke, somebody};
 use ray_relay_access::policy::{Rule, Scope};
-use ray_relay_ray::hold::EACH;
+use ray_relay_ray::hold::SLOTS_PER_USER;
 use ray_relay_session::release::release;
 use ray_relay_session::session::authorise;
 use ray_relay_session::session::parks::ParkId;
@@ -173,14 +173,14 @@ async fn nobody_else_goes_on_with_it_and_an_administrator_or_its_owner_releases_
 async fn who_has_as_many_parks_as_may_be_has_no_more() {
     let (context, spy) = relay(minutes(15));
     let mut kept = Vec::new();
-    for n in 1..=EACH + 1 {
+    for n in 1..=SLOTS_PER_USER + 1 {
         let worker = Worker::listening(paused("square", n as u8)).await;
         context.registry.insert(worker.breakpoint.clone());
         let id = worker.breakpoint.id;
         let by_id = json!({"rayRelay": {"breakpoint": id, "token": token_of("ann")}});
         let (mut debugger, _) = Debugger::attaching(&context, by_id).await;
         let (mut dap, _) = worker.attached().await;
-        if n > EACH {
+        if n > SLOTS_PER_USER {
             let told = "its task runs on: you have 8 parked sessions";
             debugger.output(told).await;
         }
@@ -192,7 +192,7 @@ async fn who_has_as_many_parks_as_may_be_has_no_more() {
             .until(|m| m["command"] == "configurationDone")
             .await;
         drop(debugger.dap);
-        if n <= EACH {
+        if n <= SLOTS_PER_USER {
             until_parked(&context, id).await;
             kept.push(dap);
         } else {
@@ -259,7 +259,7 @@ async fn a_cluster_session_is_one_park_whatever_its_size() {
         held.push(context.sessions.parks.park(&ann, id, share).unwrap());
     }
     // The other seven are left, and no more.
-    let others: Vec<_> = (1..EACH)
+    let others: Vec<_> = (1..SLOTS_PER_USER)
         .map(|_| context.sessions.parks.share(&ann, None).unwrap())
         .collect();
     context.sessions.parks.share(&ann, None).unwrap_err();

@@ -10,7 +10,7 @@ use ray_relay_access::identity::CarriedIdentity;
 use ray_relay_access::identity::testing::principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_debugger::keeper::testing::{self, KeeperPlace, KeptRelay};
-use ray_relay_debugger::keeper::{self, LeftConnection};
+use ray_relay_debugger::keeper::{self, UnclaimedConnection};
 use ray_relay_ray::ray::registry::{ClaimError, Holder, State};
 use ray_relay_session::session::authorise;
 use ray_relay_session::upstream::park::restored;
@@ -166,7 +166,7 @@ async fn a_subprocess_whose_record_names_another_person_than_its_task_is_kept_an
 /// What a relay with a keeper leaves that has a task and its subprocess, and is gone.
 struct LeftBehind {
     taken: TakenTask,
-    left: Vec<LeftConnection>,
+    left: Vec<UnclaimedConnection>,
     previous: Arc<Context>,
     _next: KeptRelay,
     _keeping: (KeeperPlace, AbortOnDropHandle<Result<(), keeper::Error>>),
@@ -193,7 +193,7 @@ async fn left_behind() -> LeftBehind {
     }
 }
 
-fn left(left: Vec<LeftConnection>) -> impl FnOnce(&Context) -> Vec<Restored> {
+fn left(left: Vec<UnclaimedConnection>) -> impl FnOnce(&Context) -> Vec<Restored> {
     |_| {
         let read = |left| Restored::left(left).unwrap();
         left.into_iter().map(read).collect()
@@ -243,7 +243,7 @@ async fn what_a_keeper_gives_back_waits_for_a_client_that_claims_it_in_vain() {
 }
 
 /// Which process a record is of, and whose it is.
-fn whose(left: &LeftConnection) -> (Option<u64>, String) {
+fn whose(left: &UnclaimedConnection) -> (Option<u64>, String) {
     let record: Value = serde_json::from_slice(&left.record).unwrap();
     let tenant = &record["tenant"];
     let subject = tenant["identity"]["subject"].as_str().unwrap();

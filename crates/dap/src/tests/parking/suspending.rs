@@ -2,7 +2,7 @@
 
 use super::*;
 use ray_relay_base::timestamp::Timestamp;
-use ray_relay_ray::hold::EACH;
+use ray_relay_ray::hold::SLOTS_PER_USER;
 use ray_relay_session::session::parks::ParkId;
 
 fn suspend() -> Value {
@@ -88,7 +88,7 @@ async fn nobody_is_promised_what_a_rule_does_not_allow_or_there_is_no_room_for()
         assert!(said.contains(why), "{who}: {said}");
     }
     let mut taken = Vec::new();
-    for _ in 0..EACH {
+    for _ in 0..SLOTS_PER_USER {
         let lim = ray_relay_access::identity::testing::principal(&context.auth, "lim").await;
         taken.push(context.sessions.parks.share(&lim, None).unwrap());
     }
@@ -109,7 +109,7 @@ async fn nobody_is_promised_what_a_rule_does_not_allow_or_there_is_no_room_for()
 async fn a_place_that_is_promised_to_one_is_not_promised_to_another() {
     let (context, _) = relay(minutes(15));
     let lim = ray_relay_access::identity::testing::principal(&context.auth, "lim").await;
-    let taken: Vec<_> = (1..EACH)
+    let taken: Vec<_> = (1..SLOTS_PER_USER)
         .map(|_| context.sessions.parks.share(&lim, None).unwrap())
         .collect();
     let one = Worker::listed(&context).await;
@@ -166,7 +166,7 @@ async fn a_session_that_cannot_be_kept_goes_on_and_says_why() {
 
     let (context, _) = relay(minutes(15));
     let mut taken = Vec::new();
-    for n in 0..EACH {
+    for n in 0..SLOTS_PER_USER {
         let id = paused("square", 100 + n as u8).id;
         let ann = ray_relay_access::identity::testing::principal(&context.auth, "ann").await;
         let share = context.sessions.parks.share(&ann, None).unwrap();

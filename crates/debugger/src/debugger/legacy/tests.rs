@@ -8,36 +8,39 @@ use crate::debugger::Direct;
 
 #[test]
 fn a_prompt_asks_until_it_is_answered() {
-    let mut said = LegacyTranscript::default();
-    assert_eq!((said.question(), said.noted()), (&b""[..], &b"(Pdb) "[..]));
-    said.hear(b"> job.py(8)f()\r\n-> x = 1\r\n(Pd");
-    assert!(!said.asks());
-    assert_eq!(said.noted(), b"(Pd");
-    said.hear(b"b) ");
-    assert!(said.asks());
-    said.answered();
-    assert!(!said.asks() && said.noted().is_empty());
-    said.hear(b"1\r\n");
-    said.hear(b"(Pdb) ");
-    assert!(said.asks());
-    said.hear(&b"x".repeat(1 << 20));
-    assert!(!said.asks() && said.question().is_empty());
+    let mut transcript = LegacyTranscript::default();
+    assert_eq!(
+        (transcript.question(), transcript.stored_question()),
+        (&b""[..], &b"(Pdb) "[..])
+    );
+    transcript.record_output(b"> job.py(8)f()\r\n-> x = 1\r\n(Pd");
+    assert!(!transcript.asks());
+    assert_eq!(transcript.stored_question(), b"(Pd");
+    transcript.record_output(b"b) ");
+    assert!(transcript.asks());
+    transcript.answered();
+    assert!(!transcript.asks() && transcript.stored_question().is_empty());
+    transcript.record_output(b"1\r\n");
+    transcript.record_output(b"(Pdb) ");
+    assert!(transcript.asks());
+    transcript.record_output(&b"x".repeat(1 << 20));
+    assert!(!transcript.asks() && transcript.question().is_empty());
 }
 
 #[test]
 fn of_what_nobody_hears_the_last_is_kept() {
-    let mut said = LegacyTranscript::default();
-    said.miss(b"\r\n(Pdb) ");
+    let mut transcript = LegacyTranscript::default();
+    transcript.store_missed(b"\r\n(Pdb) ");
     for n in 0..100u8 {
-        said.miss(&[n; 1000]);
+        transcript.store_missed(&[n; 1000]);
     }
-    let (cut, missed) = said.take_missed();
+    let (cut, missed) = transcript.take_missed();
     assert_eq!(
         (cut, missed.len()),
-        (100_008 - MAX_KEPT_BYTES, MAX_KEPT_BYTES)
+        (100_008 - MAX_STORED_BYTES, MAX_STORED_BYTES)
     );
     assert_eq!(missed.last(), Some(&99));
-    assert_eq!(said.take_missed(), (0, Vec::new()));
+    assert_eq!(transcript.take_missed(), (0, Vec::new()));
 }
 
 async fn connection() -> (TcpStream, TcpStream) {
@@ -48,9 +51,9 @@ async fn connection() -> (TcpStream, TcpStream) {
 }
 
 async fn read(stream: &mut TcpStream, wanted: &str) {
-    let mut said = vec![0; wanted.len()];
-    stream.read_exact(&mut said).await.unwrap();
-    assert_eq!(String::from_utf8_lossy(&said), wanted);
+    let mut transcript = vec![0; wanted.len()];
+    stream.read_exact(&mut transcript).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&transcript), wanted);
 }
 
 /// Of a relay that is lost half a line is no command, and of what was not heard its next one is told.
@@ -67,11 +70,11 @@ async fn an_agent_says_whole_lines_and_tells_what_was_missed() {
     entered.complete(b"l y");
     far.write_all(b"1\r\n(Pdb) ").await.unwrap();
     while !entered.asks() {
-        assert!(entered.overhear().await.unwrap() > 0);
+        assert!(entered.receive_unattended().await.unwrap() > 0);
     }
-    assert!(entered.stands());
-    assert_eq!(entered.said_meanwhile(), b"1\r\n(Pdb) ");
-    assert_eq!(entered.said_meanwhile(), b"(Pdb) ");
+    assert!(entered.is_paused());
+    assert_eq!(entered.missed_output(), b"1\r\n(Pdb) ");
+    assert_eq!(entered.missed_output(), b"(Pdb) ");
     drop(entered);
     read(&mut far, "c\n").await;
     drop(far);

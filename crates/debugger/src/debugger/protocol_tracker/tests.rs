@@ -55,18 +55,21 @@ fn evaluations_under_way_are_counted_and_a_goodbye_is_found_behind_what_comes_be
     let threads = frame(&request("threads"));
     let both = [&threads[..], &frame(&request("disconnect")), &threads].concat();
     let end = both.len() - threads.len();
-    assert_eq!(ledger.up_to_goodbye(&both), (threads.len(), end));
+    assert_eq!(ledger.up_to_disconnect(&both), (threads.len(), end));
     let whole = (threads.len(), threads.len());
-    assert_eq!(ledger.up_to_goodbye(&threads), whole);
+    assert_eq!(ledger.up_to_disconnect(&threads), whole);
     ledger.received(&frame(&response("evaluate", true)));
-    assert_eq!(ledger.up_to_goodbye(&both), (end, end));
+    assert_eq!(ledger.up_to_disconnect(&both), (end, end));
     // Also for one that goes out together with it.
     let evaluate = frame(&request("evaluate"));
     let all = [&evaluate[..], &both].concat();
     let before = evaluate.len() + threads.len();
-    assert_eq!(ledger.up_to_goodbye(&all), (before, evaluate.len() + end));
+    assert_eq!(
+        ledger.up_to_disconnect(&all),
+        (before, evaluate.len() + end)
+    );
     ledger.sent(&both);
-    assert_eq!(ledger.up_to_goodbye(&threads), (0, 0));
+    assert_eq!(ledger.up_to_disconnect(&threads), (0, 0));
 }
 
 #[test]
@@ -133,7 +136,7 @@ proptest! {
                     true => pieces.sent(now),
                     false => pieces.received(now),
                 }
-                prop_assert!(pieces.sent.part.len() <= KEPT + 512 && pieces.received.part.len() <= KEPT + 512);
+                prop_assert!(pieces.sent.part.len() <= MAX_STORED_BYTES + 512 && pieces.received.part.len() <= MAX_STORED_BYTES + 512);
                 rest = later;
             }
         }

@@ -1,4 +1,4 @@
-//! Answers of a debugger, as far as the prompt goes by them.
+//! Responses of a debugger, with the fields that the prompt uses.
 
 use serde::Deserialize;
 
@@ -51,7 +51,7 @@ pub(super) struct Child {
     pub(super) sub_process_id: Option<u32>,
 }
 
-/// What a debugger says of the exception for which a thread stopped.
+/// A debugger's description of the exception for which a thread stopped.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct RaisedAnswer {
@@ -59,7 +59,7 @@ pub(super) struct RaisedAnswer {
     pub(super) description: Option<String>,
 }
 
-/// The threads that a debugger knows.
+/// The threads in a debugger.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ThreadsAnswer {
@@ -72,7 +72,7 @@ pub(super) struct ThreadAnswer {
     pub(super) name: Option<String>,
 }
 
-/// What a debugger completes.
+/// A debugger's completions.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Completions {

@@ -18,7 +18,7 @@ use ray_relay_base::wire::text::escaped;
 /// Lines of one `commands` list.
 const MAX_COMMANDS: usize = 200;
 
-/// Where a breakpoint is to be set.
+/// The target of a breakpoint.
 #[derive(Deserialize)]
 struct BreakTarget {
     file: String,
@@ -26,14 +26,14 @@ struct BreakTarget {
     stop: u32,
 }
 
-/// Where a function stands, if there is one.
+/// The location of a function, if there is one.
 #[derive(Deserialize)]
 struct FunctionAnswer {
     function: Option<BreakTarget>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
-    /// Tells the debugger which breakpoints a file has, `more` of them for one run only.
+    /// Sends a file's breakpoints to the debugger, with the lines `more` for one run only.
     pub(super) async fn send_breakpoints(&mut self, file: &str, more: &[u32]) -> Result<(), Lost> {
         let request = self.table.request(file, more);
         match self.ask_soon(Command::SetBreakpoints, request).await {
@@ -83,7 +83,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    /// Where `location` is.
+    /// Resolves `location`.
     async fn place(&mut self, location: Location<'_>) -> Result<BreakTarget, PdbError> {
         let (file, line) = match location {
             Location::File { name, line } => (self.file(name).await?, line),
@@ -105,7 +105,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             .unwrap_or_default()
     }
 
-    /// The file or module that a person calls `name`.
+    /// The file or module called `name`.
     async fn file(&mut self, name: &str) -> Result<String, PdbError> {
         let answer = self.probe(&json!({"op": "module", "text": name})).await?;
         if let ProbeAnswer {
@@ -114,7 +114,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         {
             return Ok(found);
         }
-        // A file that is on the stack needs no search, as `train.py` of a job's working_dir.
+        // A file on the stack needs no search, such as `train.py` of a job's working_dir.
         let ending = format!("/{name}");
         let mut on_stack = self.stack.iter().map(|frame| &frame.file);
         let found = on_stack.find(|file| file.ends_with(&ending)).cloned();
@@ -131,7 +131,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         })
     }
 
-    /// Deletes those that `which` picks, and says so.
+    /// Deletes the breakpoints that `which` picks, and reports that.
     pub(super) async fn clear(
         &mut self,
         which: impl Fn(&PromptBreakpoint) -> bool,
@@ -192,7 +192,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    /// The path of a file as seen from the worker's working directory.
+    /// The path of a file, relative to the worker's working directory.
     async fn absolute(&mut self, name: &str) -> Result<String, Lost> {
         let answer = if_any(self.probe(&json!({"op": "absolute", "text": name})).await)?;
         let file = answer.and_then(|answer: ProbeAnswer| answer.file);
@@ -250,7 +250,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    /// Begins a list of commands; the lines that follow go to [`Prompt::define`].
+    /// Begins a list of commands; the following lines go to [`Prompt::define`].
     pub(super) async fn commands(&mut self, text: &str) {
         let number = if text.is_empty() {
             self.table.last().to_string()
@@ -276,15 +276,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    /// One line of a list of commands.
+    /// Adds one line to a list of commands.
     pub(super) fn define(&mut self, line: &str) {
         let Mode::Commands { number, lines } = &mut self.mode else {
             return;
         };
-        let mut left = Some(line);
-        while let Some(line) = left {
+        let mut remaining = Some(line);
+        while let Some(line) = remaining {
             let (first, rest) = grammar::first(line);
-            left = rest;
+            remaining = rest;
             let first = first.trim();
             let ends = first == "end" || (!first.is_empty() && resumes(&parse(first)));
             if !first.is_empty() && first != "end" && lines.len() < MAX_COMMANDS {
@@ -301,7 +301,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    /// Forgets a list of commands that was not ended.
+    /// Discards an unfinished list of commands.
     pub fn abort_definition(&mut self) -> bool {
         let defining = !matches!(self.mode, Mode::Command);
         self.mode = Mode::Command;

@@ -1,4 +1,4 @@
-//! Completion: what Tab asks for.
+//! Completion with Tab.
 
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -13,7 +13,7 @@ use ray_relay_base::wire::json::into_typed;
 use ray_relay_base::wire::text::escaped;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
-    /// Completions for `line` up to the byte `at`: where they begin, and what fits there.
+    /// Completions for `line` up to the byte `at`: their start, and the candidates.
     pub async fn complete(&mut self, line: &str, at: usize) -> (usize, Vec<String>) {
         let before = line.get(..at).unwrap_or(line);
         let begins = before

@@ -1,4 +1,4 @@
-//! Commands that look: the stack, source, values of expressions, threads.
+//! Commands that inspect: the stack, source, values of expressions, threads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,41 +21,41 @@ use ray_relay_base::wire::json::into_typed;
 use ray_relay_base::wire::notebook::{NO_SOURCE, is_cell};
 use ray_relay_base::wire::text::escaped;
 
-/// Longest source that is fetched, in lines, and how many come at a time.
+/// Longest source that is fetched, in lines, and the lines of one request.
 const MAX_SOURCE_LINES: usize = 60_000;
-const CHUNK: usize = 4000;
-/// The largest number of sources that are kept.
+const REQUEST_LINES: usize = 4000;
+/// The largest number of cached sources.
 const MAX_SOURCES: usize = 50;
 /// Longest line of source that is shown, in characters.
-const WIDEST: usize = 2000;
-/// Longest local file that stands in for one that the worker does not show, in bytes.
+const MAX_LINE_CHARS: usize = 2000;
+/// Longest local file that replaces one that the worker does not show, in bytes.
 const MAX_LOCAL_FILE_BYTES: u64 = 4 << 20;
 /// Expressions displayed in one frame.
 const MAX_DISPLAYS: usize = 100;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
-    /// The calls that `where` shows, the innermost first: file, line and function of each, as a terminal may show them.
+    /// The calls that `where` shows, the innermost first: file, line and function of each, escaped for a terminal.
     pub fn calls(&self) -> impl Iterator<Item = (String, u32, String)> + '_ {
-        let shown = self.stack.iter().skip(self.hidden);
-        shown.map(|frame| (escaped(&frame.file), frame.line, escaped(&frame.name)))
+        let visible = self.stack.iter().skip(self.hidden);
+        visible.map(|frame| (escaped(&frame.file), frame.line, escaped(&frame.name)))
     }
 
-    /// Which rank the process has, as what it has loaded says, or its environment. Only numbers are looked up.
+    /// The rank of the process, from its loaded modules or its environment. Only numbers are read.
     ///
     /// # Errors
     /// The connection is lost.
     pub async fn rank(&mut self) -> Result<Option<u32>, Lost> {
-        let asked = timeout(REQUEST_TIMEOUT, self.probe(&json!({"op": "ranks"}))).await;
-        let answer: Option<ProbeAnswer> = asked.map_or(Ok(None), if_any)?;
-        Ok(answer.and_then(|said| said.rank))
+        let answer = timeout(REQUEST_TIMEOUT, self.probe(&json!({"op": "ranks"}))).await;
+        let answer: Option<ProbeAnswer> = answer.map_or(Ok(None), if_any)?;
+        Ok(answer.and_then(|answer| answer.rank))
     }
 
     pub(super) async fn where_(&mut self) -> Result<(), Lost> {
-        let shown: Vec<usize> = (self.hidden..self.stack.len()).rev().collect();
-        self.print_entries(&shown, true).await
+        let visible: Vec<usize> = (self.hidden..self.stack.len()).rev().collect();
+        self.print_entries(&visible, true).await
     }
 
-    /// One frame as pdb shows where the program is.
+    /// Prints one frame in pdb's format.
     pub(super) async fn print_entry(&mut self, index: usize) -> Result<(), Lost> {
         self.print_entries(&[index], false).await
     }
@@ -101,7 +101,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     async fn code(&mut self, line: &str) {
-        let line: String = escaped(line.trim_end()).chars().take(WIDEST).collect();
+        let line: String = escaped(line.trim_end())
+            .chars()
+            .take(MAX_LINE_CHARS)
+            .collect();
         self.put(Piece::Code(line)).await;
         self.say("\n").await;
     }
@@ -150,8 +153,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             bound(last).min(lines.len()),
         );
         let breaks = self.table.lines(&frame.file);
-        let shown = lines.get(from..to).unwrap_or_default();
-        self.print_lines(shown, from + 1, &breaks, Some(frame.line))
+        let visible = lines.get(from..to).unwrap_or_default();
+        self.print_lines(visible, from + 1, &breaks, Some(frame.line))
             .await;
         self.listed = u32::try_from(bound(last).min(lines.len())).ok();
         if lines.len() < bound(last) {
@@ -215,7 +218,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    /// Lines of source, from the worker where it shows them, else from a local file of that name.
+    /// Lines of source, from the worker if it shows them, otherwise from a local file of that name.
     pub(super) async fn lines_at(&mut self, at: &[(String, u32)]) -> Result<Vec<String>, Lost> {
         let asked = self.probe(&json!({"op": "lines", "at": at})).await;
         if let Some(ProbeAnswer { lines, .. }) = if_any(asked)? {
@@ -229,7 +232,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(local.collect())
     }
 
-    /// Lines of a file of this machine, where that may stand in.
+    /// Lines of a local file, if local files may be used.
     fn local(&self, file: &str) -> Option<Vec<String>> {
         let known = std::fs::metadata(file)
             .ok()
@@ -241,7 +244,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Some(text.lines().map(str::to_owned).collect())
     }
 
-    /// All lines of a file.
+    /// Fetches all lines of a file.
     async fn whole(&mut self, file: &str) -> Result<Arc<[String]>, PdbError> {
         if let Some((lines, _)) = self.sources.get(file) {
             return Ok(Arc::clone(lines));
@@ -251,14 +254,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
         let (mut lines, mut taken) = (Vec::new(), self.wire.account().nothing(MemoryUse::Messages));
         while lines.len() < MAX_SOURCE_LINES {
-            let ask = json!({"op": "file", "file": file, "from": lines.len(), "count": CHUNK});
+            let ask =
+                json!({"op": "file", "file": file, "from": lines.len(), "count": REQUEST_LINES});
             match self.probe(&ask).await {
                 Ok(ProbeAnswer { lines: more, .. }) => {
-                    let whole = more.len() < CHUNK;
+                    let whole = more.len() < REQUEST_LINES;
                     let size = |line: &String| line.len() + size_of::<String>();
                     let size = taken.bytes() + more.iter().map(size).sum::<usize>();
                     if taken.resize(size).is_err() {
-                        // Those of other files can be asked for again.
+                        // The sources of other files can be fetched again.
                         self.sources.clear();
                         let held = taken.resize(size);
                         held.map_err(|short| PdbError::refused(short.to_string()))?;
@@ -290,14 +294,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if text.is_empty() {
             self.say("Currently displaying:\n").await;
             for (expression, _) in self.displays.get(&frame).cloned().unwrap_or_default() {
-                if let Some(value) = self.shown(&expression).await? {
+                if let Some(value) = self.display_value(&expression).await? {
                     self.say(format!("{}: {value}\n", escaped(&expression)))
                         .await;
                 }
             }
             return Ok(());
         }
-        let Some(value) = self.shown(text).await? else {
+        let Some(value) = self.display_value(text).await? else {
             return Ok(());
         };
         let known = self.displays.entry(frame).or_default();
@@ -310,8 +314,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    /// What `display` shows of an expression.
-    async fn shown(&mut self, expression: &str) -> Result<Option<String>, Lost> {
+    /// The value that `display` shows for an expression.
+    async fn display_value(&mut self, expression: &str) -> Result<Option<String>, Lost> {
         let ask = json!({"op": "repr", "text": expression, "limit": self.limit});
         match self.probe(&ask).await {
             Ok(ProbeAnswer { text, .. }) => {
@@ -326,7 +330,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             return Ok(());
         };
         for (expression, old) in self.displays.get(&frame).cloned().unwrap_or_default() {
-            let Some(new) = self.shown(&expression).await? else {
+            let Some(new) = self.display_value(&expression).await? else {
                 continue;
             };
             if new == old {
@@ -368,7 +372,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    /// The exception for which the thread stopped.
+    /// Prints the exception for which the thread stopped.
     pub(super) async fn exceptions(&mut self) -> Result<(), PdbError> {
         if !self.raised {
             return Err(PdbError::refused("no exception here"));
@@ -384,7 +388,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Some(text) => format!("{name}: {text}"),
             None => name.to_owned(),
         };
-        self.say(cut(&escaped(&line), WIDEST) + "\n").await;
+        self.say(cut(&escaped(&line), MAX_LINE_CHARS) + "\n").await;
         Ok(())
     }
 
@@ -428,7 +432,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 }
 
-/// How many frames are meant; `None`: all.
+/// Parses a number of frames; `None`: all.
 fn frames(text: &str) -> Result<Option<usize>, PdbError> {
     let count: i64 = match text.trim().parse() {
         _ if text.is_empty() => 1,

@@ -1,4 +1,4 @@
-//! Breakpoints that outlive a prompt: the debugger keeps the list of one for the next, until it is detached.
+//! Breakpoints that outlive a prompt: the debugger stores the list of one for the next, until it is detached.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -11,10 +11,10 @@ use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::probe;
 use ray_relay_base::wire::dap::message::result_of;
 use ray_relay_base::wire::dap::names::Command;
-use ray_relay_base::wire::dap::reattach::{self, Before, LeftBreakpoints};
+use ray_relay_base::wire::dap::reattach::{self, Before, StoredBreakpoints};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
-    /// Has the debugger, which an editor has attached to, take the arguments of a prompt's `attach`.
+    /// Makes a debugger to which an editor has attached apply the arguments of a prompt's `attach`.
     pub(super) async fn reattach(&mut self, client: &str) -> Result<(), Lost> {
         let expression = reattach::attach(&arguments(client), Before::Kept);
         let arguments = json!({"expression": expression, "context": "clipboard"});
@@ -22,20 +22,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    /// Takes over the breakpoints that the client before has left, and has the debugger set them as this prompt names their files.
+    /// Adopts the breakpoints of the previous client, and sets them in the debugger under this prompt's file names.
     pub(super) async fn adopt_breakpoints(&mut self) -> Result<(), Lost> {
-        let Some(answer) = if_any(self.in_debugger(reattach::left()).await)? else {
+        let Some(answer) = if_any(self.in_debugger(reattach::stored_breakpoints()).await)? else {
             return Ok(());
         };
-        let left = serde_json::from_value::<LeftBreakpoints>(answer).unwrap_or_default();
-        self.table = PromptBreakpoints::adopted(left);
+        let stored = serde_json::from_value::<StoredBreakpoints>(answer).unwrap_or_default();
+        self.table = PromptBreakpoints::adopted(stored);
         for file in self.table.files() {
             self.send_breakpoints(&file, &[]).await?;
         }
         self.keep_breakpoints().await
     }
 
-    /// Leaves the list with the debugger, where it has changed.
+    /// Stores the list in the debugger, if it has changed.
     pub(super) async fn keep_breakpoints(&mut self) -> Result<(), Lost> {
         if self.stack.is_empty() || self.kept == self.table {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The end of a session, by the person or by the other side.
+//! The end of a session, by the user or by the other side.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -10,20 +10,20 @@ use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::wire::PromptMessage;
 use ray_relay_base::wire::dap::names::{Command, Event};
 
-/// The refusal of `q!` without the permission, as debuggers get it from the relay.
+/// The refusal of `q!` without the permission, as the relay sends it to debuggers.
 const NO_KILL: &str =
     "ending a worker process takes the permission `terminate`; `q` leaves, and the task runs on";
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
-    /// Lets go of the task, which runs on.
+    /// Detaches, which resumes the task.
     pub async fn leave(&mut self) {
         self.goodbye(false).await;
     }
 
-    /// Leaves the task where it is, for the same person to go on with: through a relay that keeps sessions.
+    /// Leaves the task paused, for the same user to resume: through a relay that keeps sessions.
     ///
     /// # Errors
-    /// Why it cannot be left so, as a clause; the session goes on.
+    /// The reason why that is not possible, as a clause; the session continues.
     pub async fn stay(&mut self) -> Result<(), String> {
         let suspends = self.capabilities.get("supportSuspendDebuggee");
         if suspends != Some(&Value::Bool(true)) {
@@ -59,7 +59,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    /// Disconnects; the sentence of a refusal.
+    /// Disconnects; returns the sentence of a refusal.
     async fn goodbye(&mut self, kill: bool) -> Option<String> {
         let arguments = json!({"restart": false, "terminateDebuggee": kill});
         let refusal = match timeout(
@@ -77,8 +77,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         refusal
     }
 
-    /// Waits for something that happens without input, writes it, and returns where the session is over. Cancel
-    /// safe.
+    /// Waits for events without input, prints them, and returns when the session is over. Cancel safe.
     pub async fn idle(&mut self) -> PromptEnd {
         loop {
             let incoming = match self.wire.read().await {

@@ -1,4 +1,4 @@
-//! From a line to its commands, one after the other.
+//! Splits a line into its commands, and runs them one by one.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -7,16 +7,16 @@ use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::grammar::{self, PdbCommand};
 use crate::pdb::help;
 
-/// Commands that one line or stop may lead to, with `;;`, aliases and breakpoints' own commands.
+/// Commands that one line or stop may cause, with `;;`, aliases and breakpoints' own commands.
 const MAX_QUEUED_COMMANDS: usize = 1000;
 /// The largest number of aliases within aliases.
-const DEEPEST_ALIAS: usize = 20;
+const MAX_ALIAS_DEPTH: usize = 20;
 
-/// What the next line is for.
+/// The purpose of the next line.
 #[derive(Debug)]
 pub(super) enum Mode {
     Command,
-    /// `commands NUMBER`: lines so far.
+    /// `commands NUMBER`, with the lines so far.
     Commands {
         number: usize,
         lines: Vec<String>,
@@ -25,17 +25,17 @@ pub(super) enum Mode {
     ClearAll,
 }
 
-/// One step of what a line asks for.
+/// One step of a line.
 #[derive(Debug)]
 pub(super) enum Task {
     Line(String),
-    /// Shows where the program is, after a breakpoint's own commands.
+    /// Shows the location, after a breakpoint's own commands.
     Show,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
-    /// Does what `line` asks for, and returns when the program has stopped again. Not cancel safe: a session of which
-    /// a line was dropped is good for [`Prompt::leave`] alone.
+    /// Runs `line`, and returns when the program has stopped again. Not cancel safe: after a cancelled line, only
+    /// [`Prompt::leave`] is valid.
     pub async fn line(&mut self, line: &str) -> After {
         self.interrupts.mark_unchanged();
         self.failed = false;
@@ -76,13 +76,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.work().await
     }
 
-    /// Works off the queue.
+    /// Processes the queue.
     pub(super) async fn work(&mut self) -> Result<After, Lost> {
         while !matches!(self.mode, Mode::ClearAll) {
             let Some(task) = self.queue.pop_front() else {
                 break;
             };
-            // An alias that ends with itself has no end, and may ask the debugger for nothing.
+            // An alias that ends with itself never ends, and may send nothing to the debugger.
             self.worked += 1;
             if self.worked > MAX_QUEUED_COMMANDS {
                 self.queue.clear();
@@ -106,10 +106,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(After::Prompt)
     }
 
-    /// One command of a line; the rest is queued.
+    /// Runs the first command of a line, and queues the rest.
     async fn one(&mut self, line: &str) -> Result<Option<PromptEnd>, Lost> {
         let mut line = line.trim().to_owned();
-        for _ in 0..DEEPEST_ALIAS {
+        for _ in 0..MAX_ALIAS_DEPTH {
             let word = line.split_whitespace().next().unwrap_or_default();
             match self.aliases.get(word) {
                 Some(alias) => match grammar::expand(alias, &line) {

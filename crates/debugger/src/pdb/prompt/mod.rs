@@ -1,8 +1,8 @@
-//! The prompt: its state, and what it is asked.
+//! The prompt: its state and its interface.
 //!
-//! In the order in which a session meets them: `open` attaches, `line` takes what is typed apart, `inspect`, `breaks`
-//! and `run` do it by what `request` asks the debugger, `keep` has breakpoints outlive the prompt, `complete` answers Tab, `leave` ends, and `park` is for a prompt
-//! without a person for a while.
+//! In the order of a session: `open` attaches, `line` parses input, `inspect`, `breaks` and `run` execute it with the
+//! requests of `request`. `keep` preserves breakpoints beyond the prompt, `complete` answers Tab, `leave` ends, and
+//! `park` is for a prompt without a user for a while.
 
 mod answers;
 mod breaks;
@@ -30,7 +30,7 @@ use super::breakpoints::PromptBreakpoints;
 use super::error::Lost;
 use super::output::Piece;
 use super::wire::Wire;
-use ray_relay_base::memory::Taken;
+use ray_relay_base::memory::Reservation;
 use ray_relay_base::wire::dap::names::Event;
 
 /// The prompt of pdb, Python's own and this one.
@@ -39,21 +39,21 @@ pub const PROMPT: &str = "(Pdb) ";
 /// The same while the commands of a breakpoint are typed.
 pub const COMMANDS_PROMPT: &str = "(com) ";
 
-/// What comes after a line.
+/// The result of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum After {
-    /// The next line; [`Prompt::text`] says what is asked for.
+    /// The next line is expected; [`Prompt::text`] is its prompt.
     Prompt,
-    /// Nothing: the session is over.
+    /// The session is over.
     Ended(PromptEnd),
 }
 
 /// How a session ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PromptEnd {
-    /// `quit`, `detach`, or a task that ran on after an interrupt: it runs on.
+    /// `quit`, `detach`, or a second interrupt: the task continues.
     Left,
-    /// The relay says that the task has ended, and no breakpoint of the prompt's is left: its worker was detached.
+    /// The relay reports that the task has ended, and no breakpoint of the prompt remains: its worker was detached.
     TaskEnded,
     /// `q!`: the worker was killed.
     Killed,
@@ -63,7 +63,7 @@ pub enum PromptEnd {
     Lost(Lost),
 }
 
-/// Interrupts a [`Prompt`] that is busy, from elsewhere.
+/// Interrupts a busy [`Prompt`], from another task.
 #[derive(Debug, Clone)]
 pub struct Interrupt {
     interrupts: watch::Sender<u64>,
@@ -71,14 +71,14 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Pauses a task that runs (twice: leaves it running), gives up on an expression that does not end. Nothing
-    /// happens where the prompt waits for a line.
+    /// Pauses a running task (twice: leaves it running), or gives up on an endless expression. Does nothing while the
+    /// prompt waits for a line.
     pub fn now(&self) {
         self.interrupts
             .send_modify(|times| *times = times.wrapping_add(1));
     }
 
-    /// Tells it that the task has ended. Nothing happens where the program does not run.
+    /// Notifies it that the task has ended. Does nothing unless the program runs.
     pub fn task_ended(&self) {
         self.task_ends
             .send_modify(|times| *times = times.wrapping_add(1));
@@ -101,27 +101,27 @@ pub struct Prompt<S> {
     interrupts: watch::Receiver<u64>,
     task_ends: watch::Receiver<u64>,
     interrupter: Interrupt,
-    /// Counts how often the debugger has let the program run.
+    /// Counts how often the debugger has resumed the program.
     resumed: watch::Sender<u64>,
     limit: usize,
     may_kill: bool,
     local_sources: bool,
-    /// What `p` says of an array is a line that tells it from others, and not its elements.
+    /// Whether `p` shows a digest of an array instead of its elements.
     digests: bool,
-    /// What the debugger has answered to `initialize`.
+    /// The debugger's response to `initialize`.
     capabilities: Value,
-    /// Memory for what is kept of that answer.
-    opened: Taken,
-    /// Events that came while an answer was waited for, and their memory.
-    events: VecDeque<(Event, Value, Taken)>,
+    /// Memory of that response.
+    opened: Reservation,
+    /// Events received while waiting for a response, and their memory.
+    events: VecDeque<(Event, Value, Reservation)>,
     thread: i64,
-    /// Newest first, as the debugger gives it.
+    /// Newest first, in the debugger's order.
     stack: Vec<PromptFrame>,
-    /// Memory for that.
-    stacked: Taken,
+    /// Memory of the stack.
+    stacked: Reservation,
     /// Frames at the top that are Ray's own helpers around `breakpoint()`.
     hidden: usize,
-    /// The selected one.
+    /// The selected frame.
     current: usize,
     mode: Mode,
     queue: VecDeque<Task>,
@@ -130,24 +130,24 @@ pub struct Prompt<S> {
     last: String,
     /// Line after the last listing.
     listed: Option<u32>,
-    sources: HashMap<String, (Arc<[String]>, Taken)>,
+    sources: HashMap<String, (Arc<[String]>, Reservation)>,
     table: PromptBreakpoints,
-    /// The same as the debugger keeps it for the next prompt.
+    /// The version that the debugger stores for the next prompt.
     kept: PromptBreakpoints,
     /// Displayed expressions with their last values, by the debugger's id of the frame.
     displays: HashMap<i64, Vec<(String, String)>>,
     aliases: BTreeMap<String, String>,
-    /// What the last function returned, as the debugger shows it.
+    /// The last function's return value, as the debugger shows it.
     returned: Option<String>,
-    /// The program stopped because of an exception.
+    /// Whether the program stopped because of an exception.
     raised: bool,
     failed: bool,
-    /// The request of an expression that is not answered yet.
+    /// The pending request of an expression.
     evaluates: Option<u64>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
-    /// What to show in front of the next line.
+    /// The prompt of the next line.
     pub fn text(&self) -> &'static str {
         match self.mode {
             Mode::Command => PROMPT,
@@ -156,7 +156,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    /// Whether `p` shows an array by its shape, norm and checksum, as it is compared with those of other tasks.
+    /// Sets whether `p` shows an array by its shape, norm and checksum, to compare it with those of other tasks.
     pub fn set_digests(&mut self, digests: bool) {
         self.digests = digests;
     }
@@ -166,17 +166,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.interrupter.clone()
     }
 
-    /// Changes as soon as the debugger has let the program run.
+    /// Changes as soon as the debugger has resumed the program.
     pub fn resumed(&self) -> watch::Receiver<u64> {
         self.resumed.subscribe()
     }
 
-    /// Whether an expression goes on in the task, though its answer is not waited for any more.
+    /// Whether an abandoned expression still runs in the task.
     pub fn evaluates(&self) -> bool {
         self.evaluates.is_some()
     }
 
-    /// Whether a command of the last line said `***`.
+    /// Whether a command of the last line printed `***`.
     pub fn failed(&self) -> bool {
         self.failed
     }

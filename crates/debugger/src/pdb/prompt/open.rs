@@ -1,4 +1,4 @@
-//! From a connection to the first location.
+//! Opens a session, from a connection to the first location.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -20,23 +20,23 @@ use ray_relay_base::wire::dap::message::ThreadEvent;
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::{mappings, post_mortem};
 
-/// How a session is opened.
+/// Options of a session.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What the client calls itself.
+    /// The client's name.
     pub client: String,
     /// `rayRelay` of the attach arguments; null for a worker's own debugger.
     pub relay: Value,
     /// Longest value that is printed, in characters.
     pub limit: usize,
-    /// Whether `q!` is tried at all; where not, it is refused with a sentence.
+    /// Whether `q!` is sent at all; otherwise it is refused with a sentence.
     pub may_kill: bool,
     /// The deadline of the first stop; `None` waits until there is one.
     pub patience: Option<Duration>,
-    /// Whether a file of this machine may stand in for source that the worker does not show. The worker names it, so
-    /// only where this machine belongs to the person at the prompt.
+    /// Whether a local file may replace source that the worker does not show. The worker names the file, so only if
+    /// this machine belongs to the user of the prompt.
     pub local_sources: bool,
-    /// What it holds of what the debugger says is taken from here.
+    /// The account for messages of the debugger.
     pub account: Account,
 }
 
@@ -55,7 +55,7 @@ impl Default for Options {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
-    /// Over a `stream` to a debugger of which nothing is known.
+    /// A prompt over a `stream` to a debugger in an unknown state.
     pub(super) fn over(stream: S, options: &Options, out: mpsc::Sender<Piece>) -> Self {
         let (interrupting, interrupts) = watch::channel(0);
         let (ending, task_ends) = watch::channel(0);
@@ -98,8 +98,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    /// Attaches over `stream` and writes where the task has stopped. Output goes to `out`, which has to be read
-    /// meanwhile. Dropping the future drops the connection: before the first stop the task goes on waiting.
+    /// Attaches over `stream` and prints where the task has stopped. Output goes to `out`, which must be read
+    /// meanwhile. Cancelling it drops the connection: before the first stop the task keeps waiting.
     ///
     /// # Errors
     /// [`PromptError`].
@@ -109,7 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         out: mpsc::Sender<Piece>,
     ) -> Result<(Self, After), PromptError> {
         let mut prompt = Self::over(stream, options, out);
-        // An hour without an end is a day too long for anything but waiting for the next stop.
+        // In effect unlimited, and within the range of the timer.
         let patience = options.patience.unwrap_or(Duration::from_secs(30 * 86_400));
         let stop = match timeout(patience, prompt.attach(options)).await {
             Ok(stop) => stop?,
@@ -124,7 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok((prompt, after))
     }
 
-    /// The first stop, and whether another client has attached to the debugger before.
+    /// Returns the first stop, and whether another client has attached to the debugger before.
     async fn attach(&mut self, options: &Options) -> Result<(ThreadEvent, bool), PromptError> {
         let client = json!({
             "clientID": "ray-relay", "clientName": options.client, "adapterID": "debugpy", "pathFormat": "path",
@@ -137,7 +137,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             arguments["rayRelay"] = options.relay.clone();
         }
         let attach = self.wire.send(Command::Attach, arguments).await?;
-        // The answer comes after configurationDone.
+        // The response comes after configurationDone.
         let resumes = loop {
             match self.wire.before_initialized(attach).await? {
                 BeforeStop::Output(output) => {
@@ -153,7 +153,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             let prepares = post_mortem::pausing_monitoring();
             if_any(self.ask_soon(Command::Evaluate, prepares).await).map_err(PromptError::Lost)?;
         }
-        // Without it a post-mortem stop is none.
+        // Without it a post-mortem does not stop.
         let filters = json!({"filters": ["uncaught"]});
         self.ask_soon(Command::SetExceptionBreakpoints, filters)
             .await?;
@@ -163,23 +163,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         tokio::select! {
             stop = self.next_stop() => match stop? {
                 Some(stop) => Ok((stop, resumes)),
-                // The session's end may come in one read with the news of the task's.
+                // The end of the session may arrive in one read with the end of the task.
                 None if task_ends.has_changed().unwrap_or_default() => Err(PromptError::TaskEnded),
                 None => Err(PromptError::NoStop),
             },
-            // One that was not waiting for a debugger.
+            // A task that did not wait for a debugger.
             _ = task_ends.changed() => Err(PromptError::TaskEnded),
         }
     }
 }
 
-/// Arguments of an `attach` of a prompt that calls itself `client`.
+/// Arguments of an `attach` of a prompt with the name `client`.
 pub(super) fn arguments(client: &str) -> Value {
     json!({
         "name": client, "request": Command::Attach, "type": "debugpy",
         // Ray's frames are hidden here, by name; the user's may be anywhere.
         "justMyCode": false, "redirectOutput": true, "showReturnValue": true, "subProcess": false,
-        // The lines shown are those of the worker's files.
+        // Lines shown come from the worker's files.
         "pathMappings": mappings::none(), "clientOS": "unix",
     })
 }

@@ -1,4 +1,4 @@
-//! A prompt without a person for a while, and going on with a debugger that another has attached to.
+//! A prompt without a user for a while, and resuming a debugger to which another client has attached.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use super::{After, Prompt};
 use crate::pdb::error::{Lost, PromptError};
 use crate::pdb::output::Piece;
 use ray_relay_base::wire::dap::codec::parse;
-use ray_relay_base::wire::dap::kept::Kept;
 use ray_relay_base::wire::dap::message::{self, Incoming, ThreadEvent};
 use ray_relay_base::wire::dap::names::{Command, Event};
+use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 use ray_relay_base::wire::json::into_typed;
 use ray_relay_base::wire::text::escaped;
 
-/// How long a debugger may take to say again where a thread stands.
+/// Timeout for a debugger to report again where a thread is paused.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
-    /// Goes on with the debugger at the other end of `stream`, which is attached and configured: as [`Self::go_on`].
+    /// Resumes the debugger at the other end of `stream`, which is attached and configured: as [`Self::go_on`].
     ///
     /// # Errors
     /// The same.
@@ -32,7 +32,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         stream: S,
         options: &Options,
         out: mpsc::Sender<Piece>,
-        kept: Kept,
+        kept: StoredMessages,
     ) -> Result<(Self, After), PromptError> {
         let mut prompt = Self::over(stream, options, out.clone());
         prompt.reattach(&options.client).await?;
@@ -41,9 +41,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok((prompt, after))
     }
 
-    /// Goes on for a person with these `options`, and writes to `out` where the program stands and what the debugger has said
-    /// meanwhile. A prompt that was kept is as it was: breakpoints, aliases, the selected frame. Dropped, it drops the
-    /// connection.
+    /// Resumes for a user with these `options`. Prints to `out` where the program is paused, and the debugger's
+    /// messages of the meantime. A kept prompt is unchanged: breakpoints, aliases, the selected frame. Dropping it
+    /// drops the connection.
     ///
     /// # Errors
     /// [`PromptError`]: the program runs, or the connection broke.
@@ -51,7 +51,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         mut self,
         options: &Options,
         out: mpsc::Sender<Piece>,
-        mut kept: Kept,
+        mut kept: StoredMessages,
     ) -> Result<(Self, After), PromptError> {
         self.out = out;
         self.wire.count(&options.account);
@@ -92,37 +92,39 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok((self, after))
     }
 
-    /// What the debugger says without a person at the prompt: the body of its next message; `None`: it is not held. Cancel safe.
+    /// Waits for the debugger's next message without a user at the prompt, and returns its body; `None`: it is not
+    /// held. Cancel safe.
     pub(crate) async fn overhear(&mut self) -> Result<Option<BytesMut>, Lost> {
         self.wire.body().await
     }
 
-    /// Asks for a value beside the prompt, whose answer is [overheard](Self::overhear): the number of the request. Not cancel safe.
+    /// Sends an expression outside the prompt, whose response is [overheard](Self::overhear); returns the number of
+    /// the request. Not cancel safe.
     pub async fn evaluate(&mut self, arguments: Value) -> Result<u64, Lost> {
         self.wire.send(Command::Evaluate, arguments).await
     }
 
-    /// No message of the debugger has come in part.
+    /// Whether no message of the debugger is incomplete.
     pub fn is_whole(&self) -> bool {
         self.wire.is_whole()
     }
 
-    /// The connection to the debugger, for what is said beside the messages.
+    /// The connection to the debugger, for signals outside the message stream.
     pub fn stream(&self) -> &S {
         self.wire.stream()
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn stream_mut(&mut self) -> &mut S {
         self.wire.stream_mut()
     }
 
-    /// What the debugger has answered to `initialize`.
+    /// The debugger's response to `initialize`.
     pub fn capabilities(&self) -> &Value {
         &self.capabilities
     }
 
-    /// The event by which an editor is told that the thread of this prompt stands.
+    /// The event that notifies an editor of this prompt's paused thread.
     pub fn stopped(&self) -> Vec<u8> {
         let reason = if self.raised {
             "exception"
@@ -134,7 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         event.to_string().into_bytes()
     }
 
-    /// Where the program stands, as `file:line`; `None` where that is not known.
+    /// The location of the paused program, as `file:line`; `None` if it is not known.
     pub fn standing(&self) -> Option<String> {
         let frame = self.stack.get(self.hidden)?;
         Some(escaped(&format!("{}:{}", frame.file, frame.line)))

@@ -1,4 +1,4 @@
-//! Requests to the debugger, their answers, and what is written of them.
+//! Requests to the debugger, their responses, and the output for them.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use tokio::time::timeout;
 
 use super::Prompt;
 use crate::pdb::error::{Lost, PdbError};
-use crate::pdb::output::{Piece, cut, told};
+use crate::pdb::output::{Piece, cut, rendered};
 use crate::pdb::probe::{self, ProbeAnswer};
 use crate::pdb::wire::PromptMessage;
 use ray_relay_base::wire::dap::message::{result_of, tells_task_end};
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::text::escaped;
 
-/// How long the debugger may take for what needs no code of the program to run.
+/// Timeout of requests that run no code of the program.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long an interrupted expression may take to end. Native code does not notice an interrupt, or in the main thread alone.
+/// Timeout of an interrupted expression. Native code does not notice an interrupt, or only in the main thread.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Events kept while the debugger is asked something.
+/// Events stored while a request is pending.
 const MAX_EVENTS: usize = 1000;
-/// Why an interrupt has not ended an expression.
-const GOES_ON: &str = "the expression goes on in the task, which native code or its own handler keeps from the interrupt; no other command is answered before it ends";
+/// The message when an interrupt has not ended an expression.
+const STILL_RUNNING: &str = "the expression goes on in the task, which native code or its own handler keeps from the interrupt; no other command is answered before it ends";
 /// Most of the program's output in one piece, in characters.
 const MAX_OUTPUT_CHARS: usize = 20_000;
 
-/// An answer that can be done without; a lost connection cannot.
+/// Turns a failed response into `None`, but passes on a lost connection.
 pub(super) fn if_any<T>(answer: Result<T, PdbError>) -> Result<Option<T>, Lost> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -38,11 +38,11 @@ pub(super) fn if_any<T>(answer: Result<T, PdbError>) -> Result<Option<T>, Lost> 
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     pub(super) async fn put(&mut self, piece: Piece) {
-        // Ray's own words on the way to its breakpoint.
+        // Ray's own output before its breakpoint is not shown.
         if self.stack.is_empty() && matches!(piece, Piece::Program(_)) {
             return;
         }
-        // The reader of the output may be gone; the session is ended by its owner then.
+        // The reader of the output may be gone; its owner ends the session then.
         for part in piece.parts() {
             let _ = self.out.send(part).await;
         }
@@ -60,7 +60,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.say(format!("*** {}\n", escaped(sentence))).await;
     }
 
-    /// One request and its answer. Events that come meanwhile are kept.
+    /// Sends a request and waits for its response. Stores events meanwhile.
     pub(super) async fn ask(
         &mut self,
         command: Command,
@@ -70,7 +70,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.answer(number, command).await
     }
 
-    /// The answer to the request `command` of this number.
+    /// Waits for the response to the request `command` with this number.
     async fn answer(&mut self, number: u64, command: Command) -> Result<Value, PdbError> {
         loop {
             let incoming = tokio::select! {
@@ -79,7 +79,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             };
             match incoming {
                 PromptMessage::Answer { to, body, .. } => {
-                    // Others are answers to requests that were given up.
+                    // Other responses belong to abandoned requests.
                     self.evaluates.take_if(|number| *number == to);
                     if to == number {
                         return body.map_err(PdbError::Refused);
@@ -93,7 +93,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                         self.put(piece).await;
                     }
                 }
-                // Nothing but a goodbye is answered behind it, and the relay waits for that one.
+                // After these events only `disconnect` gets a response, and the relay waits for that one.
                 PromptMessage::Event {
                     name: Some(Event::Terminated | Event::Exited),
                     ..
@@ -113,13 +113,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     }
                     self.events.push_back((name, body, self.wire.keep()));
                 }
-                // Events that nothing comes of.
+                // Events without an effect.
                 PromptMessage::Event { .. } | PromptMessage::Other => {}
             }
         }
     }
 
-    /// A request that runs no code of the program, so an answer comes soon.
+    /// Sends a request that runs no code of the program, so the response is bounded by [`REQUEST_TIMEOUT`].
     pub(super) async fn ask_soon(
         &mut self,
         command: Command,
@@ -146,23 +146,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             answer => answer?,
         };
         let result = result_of(body);
-        // The debugger answers with the exception where an evaluation fails.
+        // The debugger returns the exception if an evaluation fails.
         probe::answer(&result).ok_or_else(|| PdbError::refused(last_line(&result)))
     }
 
-    /// Interrupts the expression of the request of this number: its answer.
+    /// Interrupts the expression of the request with this number; returns its response.
     async fn interrupt(&mut self, number: u64) -> Result<Value, PdbError> {
         self.wire
             .send(Command::Evaluate, probe::interrupt())
             .await?;
         let answer = self.answer(number, Command::Evaluate);
         match timeout(INTERRUPT_TIMEOUT, answer).await {
-            Ok(Err(PdbError::Interrupted)) | Err(_) => Err(PdbError::refused(GOES_ON)),
+            Ok(Err(PdbError::Interrupted)) | Err(_) => Err(PdbError::refused(STILL_RUNNING)),
             Ok(answer) => answer,
         }
     }
 
-    /// Says why there is no answer; only a lost connection is passed on.
+    /// Prints the reason of a failure; only a lost connection is passed on.
     pub(super) async fn tell(&mut self, failure: PdbError) -> Result<(), Lost> {
         match failure {
             PdbError::Refused(sentence) => {
@@ -186,12 +186,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
         let answer: ProbeAnswer = self.probe(&ask).await?;
         self.failed |= answer.failed;
-        self.say(told(&answer, self.limit)).await;
+        self.say(rendered(&answer, self.limit)).await;
         Ok(())
     }
 }
 
-/// The last line with anything in it: of a traceback, the exception.
+/// The last line that is not blank: in a traceback, the exception.
 fn last_line(text: &str) -> &str {
     text.lines()
         .rev()
@@ -199,7 +199,8 @@ fn last_line(text: &str) -> &str {
         .unwrap_or(text)
 }
 
-/// An `output` event for the screen; `None` where it is not meant for people, or for those who run on with an editor.
+/// Converts an `output` event for the screen; `None` if it is not meant for people, or only for users who continue
+/// with an editor.
 pub(super) fn program_output(body: &Value) -> Option<Piece> {
     if tells_task_end(body) {
         return None;

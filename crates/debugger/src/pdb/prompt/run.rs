@@ -1,4 +1,4 @@
-//! Commands that let the program run, and what happens when it stops.
+//! Commands that resume the program, and the handling of its stops.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -18,38 +18,38 @@ use ray_relay_base::wire::dap::stack::StackAnswer;
 use ray_relay_base::wire::json::into_typed;
 use ray_relay_base::wire::text::escaped;
 
-/// Files that stand between `breakpoint()`, Ray's or that of the module `ray_relay`, and the debugger.
+/// Files between `breakpoint()`, Ray's or that of the module `ray_relay`, and the debugger.
 const RAY_HELPERS: [&str; 4] = [
     "/ray/util/debugpy.py",
     "/ray/util/rpdb.py",
     "/ray_relay/__init__.py",
     "/ray_relay_hook.py",
 ];
-/// Most frames that are asked for.
-const DEEPEST: usize = 5000;
-/// Steps that one command may take in the debugger.
+/// Most frames to request.
+const MAX_FRAMES: usize = 5000;
+/// Steps that one command may cause in the debugger.
 const MAX_STEPS: usize = 10_000;
 
-/// Where the program was when it was resumed.
+/// The location of the program when it was resumed.
 struct Before {
     depth: usize,
     name: String,
     frame: i64,
 }
 
-/// A frame's name without the mark that the debugger puts behind it at an exception.
+/// A frame's name without the debugger's mark at an exception.
 fn function(name: &str) -> String {
     name.strip_suffix(" (Current frame)")
         .unwrap_or(name)
         .to_owned()
 }
 
-/// How a run ended.
+/// The outcome of a run.
 enum Ran {
     /// The program stopped.
     Stopped(ThreadEvent),
     Ended(PromptEnd),
-    /// The debugger did not let it run.
+    /// The debugger did not resume it.
     Refused(String),
 }
 
@@ -59,7 +59,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.stepping(above, Some(Command::Next)).await
     }
 
-    /// pdb steps from where the program is, whatever frame is selected.
+    /// pdb steps from the program's location, whatever frame is selected.
     pub(super) async fn step(&mut self) -> Result<Option<PromptEnd>, Lost> {
         let above = self.hidden;
         self.stepping(above, Some(Command::StepIn)).await
@@ -82,7 +82,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    /// Steps out of `above` frames, then takes one more step; a stop for any other reason ends it.
+    /// Steps out of `above` frames, then takes one more step; a stop for another reason ends it.
     async fn stepping(
         &mut self,
         above: usize,
@@ -163,7 +163,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
         let no_line = |_| PdbError::refused("The 'jump' command requires a line number");
         let line = text.trim().parse::<i64>().map_err(no_line)?;
-        // Ray's helper has to return first, or it would not be the newest frame that jumps.
+        // Ray's helper has to return first: only the newest frame can jump.
         for _ in 0..self.hidden {
             match self.run(Command::StepOut, None).await? {
                 Ran::Stopped(stop) => self.load_stack(&stop).await?,
@@ -186,7 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 self.error(&format!("Jump failed: {sentence}")).await;
                 return Ok(());
             }
-            asked => asked?,
+            answer => answer?,
         };
         if let Some(stop) = self.next_stop().await? {
             self.load_stack(&stop).await?;
@@ -272,7 +272,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    /// Lets the program run until it stops; first sets breakpoints for this run alone where there are any.
+    /// Resumes the program until it stops; with `lines`, sets breakpoints for this run only.
     async fn run(&mut self, command: Command, lines: Option<(&str, &[u32])>) -> Result<Ran, Lost> {
         if let Some((file, lines)) = lines {
             self.send_breakpoints(file, lines).await?;
@@ -295,7 +295,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             tokio::select! {
                 stop = self.next_stop() => return Ok(match stop? {
                     Some(stop) => Ran::Stopped(stop),
-                    // The session's end may come in one read with the news of the task's.
+                    // The end of the session may arrive in one read with the end of the task.
                     None if task_ends.has_changed().unwrap_or_default() => {
                         Ran::Ended(PromptEnd::TaskEnded)
                     }
@@ -326,8 +326,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    /// The next `stopped`; `None`: the process or the session ended. Writes output as it comes. Cancel safe but for
-    /// one piece of output.
+    /// Waits for the next `stopped` event; `None`: the process or the session ended. Prints output as it arrives.
+    /// Cancel safe except for one piece of output.
     pub(super) async fn next_stop(&mut self) -> Result<Option<ThreadEvent>, Lost> {
         loop {
             let (name, body) = match self.events.pop_front() {
@@ -364,7 +364,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         .await;
     }
 
-    /// Takes over a stop and shows it; `false`: its breakpoint is to be passed this time.
+    /// Processes a stop and shows it; `false`: its breakpoint is ignored this time.
     pub(super) async fn arrive(&mut self, stop: ThreadEvent) -> Result<bool, Lost> {
         self.load_stack(&stop).await?;
         self.arrive_loaded(&stop).await
@@ -422,7 +422,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    /// Where the program is, and what `display` has to say.
+    /// Shows the location, and changed `display` values.
     pub(super) async fn show(&mut self) -> Result<(), Lost> {
         self.print_entry(self.current).await?;
         self.show_displays().await
@@ -433,8 +433,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             self.thread = thread;
         }
         self.raised = stop.reason == "exception";
-        let asked = json!({"threadId": self.thread, "startFrame": 0, "levels": DEEPEST});
-        let body = match self.ask_soon(Command::StackTrace, asked).await {
+        let arguments = json!({"threadId": self.thread, "startFrame": 0, "levels": MAX_FRAMES});
+        let body = match self.ask_soon(Command::StackTrace, arguments).await {
             Ok(body) => body,
             Err(failure) => {
                 self.stack.clear();
@@ -445,7 +445,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let StackAnswer { stack_frames } = into_typed(body);
         self.stack = stack_frames
             .into_iter()
-            .take(DEEPEST)
+            .take(MAX_FRAMES)
             .map(|frame| PromptFrame {
                 id: frame.id,
                 name: function(frame.name.as_deref().unwrap_or("<unknown>")),
@@ -468,7 +468,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.stack.get(self.current)
     }
 
-    /// The same for a command that needs one.
+    /// The same for a command that needs a frame.
     pub(super) fn selected(&self) -> Result<&PromptFrame, PdbError> {
         self.frame().ok_or_else(|| PdbError::refused("no frame"))
     }

@@ -1,4 +1,4 @@
-//! The rank of the process of a task that waits, without releasing it.
+//! The rank of the process of a waiting task, without releasing it.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use ray_relay_base::wire::dap::names::Command;
 /// Characters of the value that comes with a rank.
 const VALUE_LIMIT: usize = 8;
 
-/// Asks the process for its rank, within `patience`; `None`: it has none that it knows.
+/// Queries the process for its rank, within `patience`; `None`: it knows none.
 ///
 /// # Errors
 /// [`PromptError`].
@@ -31,7 +31,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut wire = Wire::new(stream, account);
-    let asked = timeout(patience, async {
+    let rank = timeout(patience, async {
         attach(&mut wire, client, None).await?;
         let text = expression("None", false, VALUE_LIMIT);
         let evaluate = json!({"expression": text, "context": "clipboard"});
@@ -40,5 +40,5 @@ where
     })
     .await;
     leave(wire).await;
-    asked.unwrap_or(Err(PromptError::NoStop))
+    rank.unwrap_or(Err(PromptError::NoStop))
 }

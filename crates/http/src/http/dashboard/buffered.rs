@@ -23,7 +23,7 @@ use crate::http::required_access::RowAccess;
 use crate::http::rewrite::{Worker, rewrite};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::telemetry::metrics::RefusalKind;
-use ray_relay_base::memory::{MemoryUse, Taken};
+use ray_relay_base::memory::{MemoryUse, Reservation};
 use ray_relay_ray::ray::head::HeadBody;
 use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_session::context::Context;
@@ -97,7 +97,7 @@ pub(super) async fn rewritten(
 /// What came of an answer.
 enum Changed {
     /// All of it, and the memory that it takes.
-    Whole(Vec<Bytes>, Taken),
+    Whole(Vec<Bytes>, Reservation),
     /// A list on its way.
     Begun(Body),
 }

@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use crate::http::filter::NotAList;
 use crate::http::refusal::chain;
 use crate::http::rewrite::NotJson;
-use ray_relay_base::memory::{Short, Taken};
+use ray_relay_base::memory::{Reservation, Short};
 use ray_relay_ray::ray::head::HeadBody;
 
 /// How long the head is not read on while there is no memory for what it says.
@@ -38,7 +38,7 @@ pub(super) async fn next(
 }
 
 /// Has `bytes` of memory, once they are there.
-pub(super) async fn hold(taken: &mut Taken, bytes: usize) -> Result<(), NotChanged> {
+pub(super) async fn hold(taken: &mut Reservation, bytes: usize) -> Result<(), NotChanged> {
     let held = taken.resize_within(bytes, MEMORY_TIMEOUT).await;
     held.map_err(NotChanged::Short)
 }

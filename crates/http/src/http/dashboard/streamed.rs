@@ -11,7 +11,7 @@ use tracing::debug;
 
 use super::change::{NotChanged, broken, hold, next};
 use crate::http::rewrite::{Rewriter, Worker};
-use ray_relay_base::memory::Taken;
+use ray_relay_base::memory::Reservation;
 use ray_relay_ray::ray::head::{HeadBody, StreamedBodyError};
 
 /// Bytes of a list that are walked before its answer begins, so that a page of errors is refused with a sentence. A shorter list
@@ -27,12 +27,17 @@ pub(super) struct StreamedList<F> {
     /// What has been walked of it, and was not given out.
     walked: Vec<u8>,
     /// For what is held of it.
-    taken: Taken,
+    taken: Reservation,
 }
 
 impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> StreamedList<F> {
     /// The list in `body`, of at most `limit` bytes; `address` is that of [`Rewriter::new`].
-    pub(super) fn new(body: Limited<HeadBody>, limit: usize, address: F, taken: Taken) -> Self {
+    pub(super) fn new(
+        body: Limited<HeadBody>,
+        limit: usize,
+        address: F,
+        taken: Reservation,
+    ) -> Self {
         Self {
             body,
             limit,
@@ -62,7 +67,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> StreamedList<F> {
     }
 
     /// The memory that it takes.
-    pub(super) fn into_taken(self) -> Taken {
+    pub(super) fn into_taken(self) -> Reservation {
         self.taken
     }
 

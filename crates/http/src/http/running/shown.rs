@@ -224,7 +224,7 @@ mod tests {
     use super::*;
     use ray_relay_access::identity::testing::{authenticator, principal};
     use ray_relay_debugger::pdb::testing::{PLANTED, printed};
-    use ray_relay_ray::ray::registry::{Names, What};
+    use ray_relay_ray::ray::registry::{Names, WorkKind};
 
     /// Prints what the hook tells of each planted value: of a task that runs, and of one that has failed.
     const TOLD: &str = r#"
@@ -251,7 +251,7 @@ for value in each():
         let ann = principal(&authenticator(policy), "ann").await;
         let running = Running {
             cluster: "default".into(),
-            what: What::Task,
+            what: WorkKind::Task,
             group: "train".to_owned(),
             names: Names::default(),
             node_id: "0a".to_owned(),

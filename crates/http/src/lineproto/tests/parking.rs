@@ -5,17 +5,17 @@ use serde_json::{Value, json};
 use crate::lineproto::tests::debugpy::{Debugpy, Worker};
 use crate::lineproto::tests::*;
 use ray_relay_access::policy::Scope;
-use ray_relay_ray::hold::EACH;
+use ray_relay_ray::hold::SLOTS_PER_USER;
 use ray_relay_session::context::Context;
 use tokio_util::task::AbortOnDropHandle;
 
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::conversation::Conversation;
-use ray_relay_base::wire::dap::kept::MAX_KEPT_BYTES;
 use ray_relay_base::wire::dap::message::{event, request};
+use ray_relay_base::wire::dap::stored_messages::MAX_STORED_BYTES;
 use ray_relay_debugger::debugger::kept::Stored;
 use ray_relay_debugger::keeper::testing::{self, KeeperPlace, KeptRelay};
-use ray_relay_debugger::keeper::{self, LeftConnection};
+use ray_relay_debugger::keeper::{self, UnclaimedConnection};
 use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_session::session::authorise;
 use ray_relay_session::session::state::SessionState;
@@ -240,21 +240,21 @@ async fn what_is_kept_of_the_output_is_bounded_and_what_was_cut_is_said() {
         "{shown}"
     );
     assert!(shown.contains("\n299 x") && !shown.contains("\n9 x"));
-    assert!(shown.len() < 2 * MAX_KEPT_BYTES);
+    assert!(shown.len() < 2 * MAX_STORED_BYTES);
 }
 
 #[tokio::test]
 async fn one_person_has_so_many_parks_and_the_next_task_runs_on() {
     let relay = relay(true, |_| {});
     let mut parked = Vec::new();
-    for n in 0..=EACH {
+    for n in 0..=SLOTS_PER_USER {
         let (listener, breakpoint) = listening(paused("add", u8::try_from(n).unwrap() + 10)).await;
         let debugpy = Debugpy::of(listener, breakpoint);
         relay.context.registry.insert(debugpy.breakpoint.clone());
         let id = debugpy.breakpoint.id;
         let (person, worker) = tokio::join!(enters(&relay, "ann", id), debugpy.entered());
         drop(person.stream);
-        if n == EACH {
+        if n == SLOTS_PER_USER {
             worker.let_go().await;
             break;
         }
@@ -380,7 +380,7 @@ async fn left_behind(beside: BesideKeeper, person: Person) -> (BesideNext, Store
 
 /// Everything that has to live for the connection to stay open.
 struct BesideNext {
-    _left: LeftConnection,
+    _left: UnclaimedConnection,
     _next: KeptRelay,
     _before: (
         Relay,

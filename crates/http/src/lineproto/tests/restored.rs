@@ -39,7 +39,7 @@ fn stored(breakpoint: &Breakpoint, keeps_ms: u64, at: Value) -> Value {
         capabilities: "".into(),
         attach: 0,
         cluster_session: None,
-        entered: EnteredBreakpoint::told(breakpoint),
+        entered: EnteredBreakpoint::to_text(breakpoint),
     };
     let tenant = json!({
         "identity": null,

@@ -1,5 +1,5 @@
-//! A request body that tells when it last moved, so that the deadline of a proxied request can
-//! count standing still instead of a slow upload.
+//! A request body that records its last progress, so that the deadline of a proxied request can measure stalls instead
+//! of slow uploads.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub type StreamedBodyError = Box<dyn std::error::Error + Send + Sync>;
 /// A request body towards the head.
 pub type RequestBody = BoxBody<Bytes, StreamedBodyError>;
 
-/// See the module. `Progress` watches it.
+/// A request body that records its progress.
 pub(super) struct Watched {
     body: RequestBody,
     moved: Arc<Mutex<Instant>>,
@@ -27,12 +27,12 @@ pub(super) struct Watched {
 
 pub(super) struct BodyProgress {
     began: Instant,
-    /// `None`: there is nothing to move.
+    /// `None`: the body is empty.
     moved: Option<Arc<Mutex<Instant>>>,
 }
 
 impl Watched {
-    /// `body`, and what tells when it last moved.
+    /// Wraps `body`, and returns its progress too.
     pub(super) fn watch(body: RequestBody) -> (RequestBody, BodyProgress) {
         let began = Instant::now();
         if body.is_end_stream() {
@@ -72,7 +72,7 @@ impl Body for Watched {
 }
 
 impl BodyProgress {
-    /// Resolves when nothing has moved for `patience`. Cancel safe.
+    /// Resolves when there was no progress for `patience`. Cancel safe.
     pub(super) async fn stalled(&self, patience: Duration) {
         loop {
             let moved = self.moved.as_ref().map(|moved| *moved.lock());

@@ -1,10 +1,10 @@
-//! Connections to one head, each driven by the request that waits for an answer on it.
+//! Connections to one head, each driven by the request that waits for a response on it.
 //!
-//! A connection has no task of its own: the request that has it moves it along, until the head of the answer is there,
-//! and then as the answer's body is read. So an answer passes through the relay within one task, is read from the head
-//! no faster than it is taken, and dropping it closes the connection. One whose answer has come to its end is kept
-//! for the next request. Of those there are at most [`KEPT`], for [`IDLE`]; a task closes them, which ends with the last
-//! of them, or with the [`Connections`].
+//! A connection has no task of its own: its request polls it until the head of the response is there, and then while
+//! the response's body is read. So a response passes through the relay within one task, is read from the head no
+//! faster than it is consumed, and dropping it closes the connection. A connection whose response has ended is pooled
+//! for the next request: at most [`MAX_IDLE_CONNECTIONS`], for [`IDLE_TIMEOUT`]. A task closes pooled connections; it ends with the last of
+//! them, or with the [`Connections`].
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -25,13 +25,13 @@ use crate::ray::head::{RequestBody, StreamedBodyError};
 use ray_relay_base::dial::Connector;
 use ray_relay_base::dial::http::MAX_BUFFER;
 
-/// Ray's web server (aiohttp) drops idle connections after 75 s; leaving first avoids the race.
-const IDLE: Duration = Duration::from_secs(30);
+/// Ray's web server (aiohttp) drops idle connections after 75 s; closing earlier avoids the race.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Connections that are kept for the next request.
-const KEPT: usize = 64;
+/// Connections that are pooled for the next request.
+const MAX_IDLE_CONNECTIONS: usize = 64;
 
-/// See the module.
+/// The connection pool of one head.
 pub(super) struct Connections {
     connector: Connector,
     /// Scheme and authority of the head.
@@ -41,8 +41,8 @@ pub(super) struct Connections {
 
 #[derive(Default)]
 struct Idle {
-    /// The one that was used last is last.
-    kept: Vec<(Instant, PooledConnection)>,
+    /// The most recently used connection comes last.
+    pool: Vec<(Instant, PooledConnection)>,
     /// Runs while there are any.
     closing: Option<AbortOnDropHandle<()>>,
 }
@@ -56,10 +56,10 @@ struct PooledConnection {
 
 type Driver = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 
-/// The body of an answer, which drives the connection that it comes on.
+/// The body of a response, which drives its connection.
 pub struct HeadBody {
     body: Incoming,
-    /// `None`: it has gone back, or is not to be used again.
+    /// `None`: it is back in the pool, or cannot be reused.
     connection: Option<PooledConnection>,
     home: Weak<Connections>,
 }
@@ -74,14 +74,14 @@ impl Connections {
         })
     }
 
-    /// Sends `request`, and gives the answer as soon as its head is there. A request that a kept connection turns out to
-    /// be too old for goes out on another. Dropping it closes the connection.
+    /// Sends `request`, and returns the response as soon as its head is there. If a pooled connection turns out to be
+    /// closed, the request is sent on another. Cancelling it closes the connection.
     pub(super) async fn send(
         self: &Arc<Self>,
         mut request: Request<RequestBody>,
     ) -> Result<Response<HeadBody>, StreamedBodyError> {
         loop {
-            let (mut connection, kept) = match self.take() {
+            let (mut connection, is_reused) = match self.take() {
                 Some(connection) => (connection, true),
                 None => (self.dial().await?, false),
             };
@@ -90,7 +90,7 @@ impl Connections {
                 Err(error) => error,
             };
             match error.take_message() {
-                Some(unsent) if kept => request = unsent,
+                Some(unsent) if is_reused => request = unsent,
                 _ => return Err(error.into_error().into()),
             }
         }
@@ -128,15 +128,15 @@ impl Connections {
         })
     }
 
-    /// The connection that was kept last of those that are still good.
+    /// The most recently pooled connection that is still usable.
     fn take(&self) -> Option<PooledConnection> {
         let mut idle = self.idle.lock();
-        while let Some((since, connection)) = idle.kept.pop() {
-            if since.elapsed() >= IDLE {
+        while let Some((since, connection)) = idle.pool.pop() {
+            if since.elapsed() >= IDLE_TIMEOUT {
                 // The others are older.
-                idle.kept.clear();
+                idle.pool.clear();
             } else if connection.requests.is_ready() {
-                // One that the head has closed meanwhile gives the request back.
+                // If the head has closed it meanwhile, the request comes back.
                 return Some(connection);
             }
         }
@@ -146,23 +146,23 @@ impl Connections {
     #[expect(clippy::disallowed_methods, reason = "owned by the connections")]
     fn keep(self: &Arc<Self>, connection: PooledConnection) {
         let mut idle = self.idle.lock();
-        if idle.kept.len() >= KEPT {
-            idle.kept.remove(0);
+        if idle.pool.len() >= MAX_IDLE_CONNECTIONS {
+            idle.pool.remove(0);
         }
-        idle.kept.push((Instant::now(), connection));
+        idle.pool.push((Instant::now(), connection));
         if idle.closing.is_none() {
             let closing = tokio::spawn(close_idle(Arc::downgrade(self)));
             idle.closing = Some(AbortOnDropHandle::new(closing));
         }
     }
 
-    /// Closes what has been idle for too long. Says when to come again; `None`: there is nothing left.
+    /// Closes connections that were idle for too long. Returns the time of the next check; `None`: the pool is empty.
     fn close_idle(&self) -> Option<Instant> {
         let mut idle = self.idle.lock();
         let now = Instant::now();
-        idle.kept
-            .retain(|(since, _)| now.duration_since(*since) < IDLE);
-        let next = idle.kept.first().map(|(since, _)| *since + IDLE);
+        idle.pool
+            .retain(|(since, _)| now.duration_since(*since) < IDLE_TIMEOUT);
+        let next = idle.pool.first().map(|(since, _)| *since + IDLE_TIMEOUT);
         if next.is_none() {
             idle.closing = None;
         }
@@ -179,7 +179,7 @@ impl std::fmt::Debug for Connections {
 }
 
 async fn close_idle(of: Weak<Connections>) {
-    let mut at = Instant::now() + IDLE;
+    let mut at = Instant::now() + IDLE_TIMEOUT;
     loop {
         sleep_until(at).await;
         match of.upgrade().and_then(|of| of.close_idle()) {
@@ -190,19 +190,19 @@ async fn close_idle(of: Weak<Connections>) {
 }
 
 impl PooledConnection {
-    /// Moves the connection along.
+    /// Polls the connection.
     fn drive(&mut self, cx: &mut Context<'_>) {
         if let Some(driver) = &mut self.driver
             && driver.as_mut().poll(cx).is_ready()
         {
-            // An error reaches the task that waits for the answer or its body.
+            // The task that waits for the response or its body gets the error.
             self.driver = None;
         }
     }
 
-    /// Whether the next request may go out on it.
+    /// Whether the next request may be sent on it.
     fn is_ready(&mut self) -> bool {
-        // No task waits for anything on it: it is only looked at.
+        // No task waits for it: this only checks its state.
         self.drive(&mut Context::from_waker(Waker::noop()));
         self.driver.is_some() && self.requests.is_ready()
     }
@@ -218,7 +218,7 @@ impl PooledConnection {
         })
         .await?;
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            // Its end is what hands the stream over.
+            // The end of the connection hands the stream over.
             poll_fn(|cx| {
                 self.drive(cx);
                 match self.driver {
@@ -232,8 +232,8 @@ impl PooledConnection {
     }
 }
 
-/// Polls what comes over a connection that has just been driven. It is the connection that wakes the task: another wake
-/// for what it brings would have everything polled twice.
+/// Polls for input from a connection that has just been driven. The connection wakes the task: another wake for the
+/// same input would poll everything twice.
 fn poll_behind<T>(
     driven: bool,
     cx: &mut Context<'_>,
@@ -246,7 +246,7 @@ fn poll_behind<T>(
 }
 
 impl HeadBody {
-    /// The answer has come to its end: the connection is free.
+    /// Returns the connection to the pool, after the end of the response.
     fn give_back(&mut self) {
         if let Some(mut connection) = self.connection.take()
             && let Some(home) = self.home.upgrade()
@@ -268,7 +268,7 @@ impl Body for HeadBody {
         let this = &mut *self;
         let mut body = Pin::new(&mut this.body);
         let mut frame = match &this.connection {
-            // First it has to be asked for.
+            // It must be requested first.
             Some(_) => poll_behind(true, cx, |cx| body.as_mut().poll_frame(cx)),
             None => Poll::Pending,
         };

@@ -1,14 +1,14 @@
-//! Why a head gave no usable answer.
+//! Errors of requests to a head.
 //!
-//! Each `Display` is one sentence with the next step. What comes from the head is cut and
-//! cleaned; no token is ever part of it.
+//! Each `Display` is one sentence with the next step. Text from the head is truncated and
+//! cleaned; it never contains a token.
 
 use std::time::Duration;
 
-/// Why a head gave no usable answer. `Display` is a sentence with the next step.
+/// The reason why a head gave no usable response. `Display` is a sentence with the next step.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum HeadError {
-    /// No connection, or it broke before an answer.
+    /// No connection, or it broke before a response.
     #[error(
         "cannot reach the Ray head at {address}: {cause}; is Ray up, and is this its dashboard address?"
     )]
@@ -39,7 +39,7 @@ pub enum HeadError {
         /// The deadline that passed.
         after: Duration,
     },
-    /// 401: the head wants a token and none was sent.
+    /// 401: the head requires a token and none was sent.
     #[error(
         "the Ray head at {address} wants Ray's authentication token: set RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or `token_file` of this cluster"
     )]
@@ -54,10 +54,10 @@ pub enum HeadError {
     TokenRefused {
         /// The configured address of the head.
         address: String,
-        /// Where the token came from.
+        /// The source of the token.
         source_name: String,
     },
-    /// Another status than 200.
+    /// A status other than 200.
     #[error(
         "the Ray head at {address} answered {status}: {words}; {step}", step = next_step(*.status)
     )]
@@ -69,7 +69,7 @@ pub enum HeadError {
         /// Ray's message, cut and cleaned.
         words: String,
     },
-    /// Something else than the expected JSON.
+    /// A body other than the expected JSON.
     #[error(
         "the Ray head at {address} answered with something else than Ray's JSON ({cause}); is this its dashboard address?"
     )]
@@ -79,7 +79,7 @@ pub enum HeadError {
         /// The parser's error message.
         cause: String,
     },
-    /// More than the relay is ready to hold.
+    /// More than the relay accepts.
     #[error(
         "the Ray head at {address} answered with more than {limit} bytes; is this its dashboard address?"
     )]
@@ -89,7 +89,7 @@ pub enum HeadError {
         /// The largest answer that is accepted, in bytes.
         limit: usize,
     },
-    /// Large answers take turns and memory, and there was none.
+    /// Large responses need turns and memory, and none was available.
     #[error(
         "the Ray head at {address} answers with more than the relay takes from one head at a time, and is asked again; let waiting tasks run on (`ray-relay release`), or raise `poll_interval` or `listen.memory`"
     )]
@@ -102,12 +102,12 @@ pub enum HeadError {
     BadRequest {
         /// The configured address of the head.
         address: String,
-        /// What is wrong with it.
+        /// The flaw of the request.
         cause: String,
     },
 }
 
-/// What to do about a status.
+/// Advice for a status.
 fn next_step(status: u16) -> &'static str {
     match status {
         404 => "is this the dashboard of a Ray 2.9 or later?",
@@ -118,7 +118,7 @@ fn next_step(status: u16) -> &'static str {
     }
 }
 
-/// Why a client for a head could not be made.
+/// The reason why a client for a head could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum HeadConfigError {
     /// Not an `http` or `https` URL with a host.

@@ -1,8 +1,9 @@
-//! Large answers: to hold and to read one takes memory and time of all clients, so they take turns.
+//! Large responses: holding and parsing one uses memory and time of all clients, so they take turns.
 //!
-//! Of one head one is under way at a time, and of all of them [`AT_ONCE`]; and a head whose answer took long, because it was
-//! slow to come or long to read, rests for a multiple of that before the next. What it takes to hold is taken from the memory of
-//! its cluster. What is small goes by all of this: a head that is slow, or says too much, is no reason for another to wait.
+//! Each head has one in progress at a time, and all of them together [`MAX_HELD_RESPONSES`]. A head whose response took
+//! long, because it arrived slowly or was long to parse, pauses for a multiple of that before the next. The memory is
+//! charged to its cluster. Small responses skip all of this: a head that is slow, or sends too much, must not make
+//! another one wait.
 
 use std::error::Error;
 use std::sync::{Arc, OnceLock};
@@ -15,36 +16,36 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
-use ray_relay_base::memory::{Account, MemoryUse, Taken};
+use ray_relay_base::memory::{Account, MemoryUse, Reservation};
 use ray_relay_base::wire::text::innermost_cause;
 
-/// An answer is large from this size in bytes on: some hundred rows.
-pub(super) const LARGE: usize = 128 << 10;
+/// Size in bytes from which a response is large: some hundred rows.
+pub(super) const MIN_LARGE_BYTES: usize = 128 << 10;
 
-/// Large answers of all heads that are held and read at a time.
-const AT_ONCE: usize = 2;
+/// Large responses of all heads that are held and parsed at a time.
+const MAX_HELD_RESPONSES: usize = 2;
 
-/// How long an answer waits for its turn, and for memory.
+/// How long a response waits for its turn, and for memory.
 const TURN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long a head rests, as a multiple of the time that its last large answer took: it has a third at most.
-const REST: u32 = 2;
+/// Pause of a head, as a multiple of the time of its last large response: it is busy a third of the time at most.
+const REST_FACTOR: u32 = 2;
 
 const MAX_REST_PERIOD: Duration = Duration::from_secs(10);
 
-static ALL: Semaphore = Semaphore::const_new(AT_ONCE);
+static HELD_RESPONSES: Semaphore = Semaphore::const_new(MAX_HELD_RESPONSES);
 
 /// The turns of one head.
 #[derive(Debug)]
 pub(super) struct Turns {
     own: Arc<Semaphore>,
-    /// Until when it rests.
+    /// End of its pause.
     rested: Mutex<Instant>,
-    /// What their answers are taken from.
+    /// The account of its responses.
     account: OnceLock<Account>,
 }
 
-/// The turn of one answer: of its head's, and of all.
+/// The turn of one response: of its head, and of all heads.
 #[derive(Debug)]
 struct HeadTurn {
     turns: Arc<Turns>,
@@ -53,23 +54,23 @@ struct HeadTurn {
     _all: SemaphorePermit<'static>,
 }
 
-/// An answer's body, and its turn where it is large.
+/// A response's body, and its turn if it is large.
 #[derive(Debug)]
 pub struct HeadAnswer {
-    /// All of it.
+    /// The whole body.
     pub bytes: Bytes,
     turn: Option<HeadTurn>,
-    /// The memory that they take.
-    _taken: Taken,
+    /// Their memory.
+    _reserved: Reservation,
 }
 
-/// Why an answer was not read to its end.
+/// The reason why a response was not read to its end.
 #[derive(Debug)]
 pub(super) enum NotRead {
     TooLarge,
-    /// No turn came, or no memory.
+    /// No turn or no memory became available.
     Crowded,
-    /// The connection broke, by the innermost cause.
+    /// The connection broke, with the innermost cause.
     Broken(String),
 }
 
@@ -82,12 +83,12 @@ impl Turns {
         })
     }
 
-    /// From now on answers are taken from `account`, once and for all.
+    /// Charges responses to `account` from now on; only the first call counts.
     pub(super) fn count(&self, account: Account) {
         let _ = self.account.set(account);
     }
 
-    /// All of `body`, at most `limit` bytes.
+    /// Reads all of `body`, at most `limit` bytes.
     pub(super) async fn read<B>(
         self: &Arc<Self>,
         body: B,
@@ -99,7 +100,7 @@ impl Turns {
     {
         let mut body = std::pin::pin!(body);
         let account = self.account.get().cloned().unwrap_or_default();
-        let (mut read, mut taken) = (Vec::new(), account.nothing(MemoryUse::Answers));
+        let (mut read, mut reserved) = (Vec::new(), account.nothing(MemoryUse::Answers));
         let mut turn = None;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
@@ -112,7 +113,7 @@ impl Turns {
             if read.len() + data.len() > limit {
                 return Err(NotRead::TooLarge);
             }
-            if turn.is_none() && read.len() + data.len() > LARGE {
+            if turn.is_none() && read.len() + data.len() > MIN_LARGE_BYTES {
                 let own = timeout(TURN_TIMEOUT, self.turn()).await;
                 turn = own.ok().flatten();
                 if turn.is_none() {
@@ -122,29 +123,29 @@ impl Turns {
             let needed = read.len() + data.len();
             if needed > read.capacity() {
                 let announced = body.size_hint().upper().unwrap_or(u64::MAX);
-                let all =
-                    usize::try_from(announced).map_or(limit, |left| needed.saturating_add(left));
+                let all = usize::try_from(announced)
+                    .map_or(limit, |remaining| needed.saturating_add(remaining));
                 let larger = (2 * needed).min(all).min(limit);
-                // Both are there while the one is copied to the other.
-                hold(&mut taken, read.capacity() + larger).await?;
+                // Both exist while one is copied to the other.
+                reserve(&mut reserved, read.capacity() + larger).await?;
                 read.reserve_exact(larger - read.len());
-                hold(&mut taken, larger).await?;
+                reserve(&mut reserved, larger).await?;
             }
             read.extend_from_slice(&data);
         }
         Ok(HeadAnswer {
             bytes: read.into(),
             turn,
-            _taken: taken,
+            _reserved: reserved,
         })
     }
 
-    /// Cancel safe. `None` never comes: a semaphore is not closed.
+    /// Cancel safe. Never returns `None`: the semaphores are not closed.
     async fn turn(self: &Arc<Self>) -> Option<HeadTurn> {
         let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
         let rested = *self.rested.lock();
         tokio::time::sleep_until(rested).await;
-        let all = ALL.acquire().await.ok()?;
+        let all = HELD_RESPONSES.acquire().await.ok()?;
         Some(HeadTurn {
             turns: Arc::clone(self),
             began: Instant::now(),
@@ -154,27 +155,27 @@ impl Turns {
     }
 }
 
-/// Has `bytes` of memory, once they are there.
-async fn hold(taken: &mut Taken, bytes: usize) -> Result<(), NotRead> {
-    if taken.resize_beyond(2 * LARGE, bytes).is_ok() {
+/// Acquires `bytes` of memory, waiting if necessary.
+async fn reserve(reserved: &mut Reservation, bytes: usize) -> Result<(), NotRead> {
+    if reserved.resize_beyond(2 * MIN_LARGE_BYTES, bytes).is_ok() {
         return Ok(());
     }
-    let held = taken.resize_within(bytes, TURN_TIMEOUT).await;
+    let held = reserved.resize_within(bytes, TURN_TIMEOUT).await;
     held.map_err(|_| NotRead::Crowded)
 }
 
 impl Drop for HeadTurn {
     fn drop(&mut self) {
-        let rest = (self.began.elapsed() * REST).min(MAX_REST_PERIOD);
+        let rest = (self.began.elapsed() * REST_FACTOR).min(MAX_REST_PERIOD);
         *self.turns.rested.lock() = Instant::now() + rest;
     }
 }
 
 impl HeadAnswer {
-    /// What `read` makes of the bytes; where they are many, on a thread that does nothing else.
+    /// Applies `read` to the bytes; on a blocking thread if there are many.
     ///
     /// # Errors
-    /// Those of `read`, and where the process ends.
+    /// The errors of `read`, or the end of the process.
     pub(super) async fn read<T: Send + 'static>(
         self,
         read: impl FnOnce(&[u8]) -> Result<T, String> + Send + 'static,
@@ -182,7 +183,7 @@ impl HeadAnswer {
         if self.turn.is_none() {
             return read(&self.bytes);
         }
-        // With its turn, which ends when it has been read, also where no task waits for it any more.
+        // The turn is kept until the bytes are parsed, even if no task waits for the result any more.
         let read = tokio::task::spawn_blocking(move || read(&self.bytes));
         read.await.unwrap_or_else(|error| Err(error.to_string()))
     }

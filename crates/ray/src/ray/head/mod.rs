@@ -1,5 +1,5 @@
 //! HTTP to one Ray head (port 8265): the State API for the registry, everything else for the
-//! dashboard proxy. Holds Ray's own token; no client's credential ever passes through here.
+//! dashboard proxy. Holds Ray's own token; client credentials never pass through here.
 
 mod body;
 mod connections;
@@ -36,14 +36,14 @@ pub use error::{HeadConfigError, HeadError};
 pub use large::HeadAnswer;
 pub use token::GivenToken;
 
-/// Largest answer that is held as a whole. 10,000 tasks with details are 25 MB (Ray 2.60).
-const MAX_ANSWER: usize = 32 * 1024 * 1024;
+/// Largest response that is held completely. 10,000 tasks with details are 25 MB (Ray 2.60).
+const MAX_ANSWER_BYTES: usize = 32 * 1024 * 1024;
 
-/// Content type of the requests that Ray's APIs take.
+/// Content type of requests to Ray's APIs.
 pub const JSON: &str = "application/json";
 
-/// How long a proxied request may wait for the head of its answer after the last byte of its own
-/// body went out. Generous: Ray's profiling requests answer only when the profile is done.
+/// How long a proxied request may wait for the head of its response after the last byte of its own body was sent.
+/// Generous: Ray's profiling requests respond only when the profile is done.
 const PROXY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A client for one head. Cheap to clone; connections are pooled.
@@ -65,8 +65,8 @@ struct HeadInner {
 }
 
 impl HeadClient {
-    /// A client for the head of `cluster`. `timeout` bounds connecting, and each whole request
-    /// of [`Self::get_json`]. Only the `default` cluster takes its token from the environment.
+    /// A client for the head of `cluster`. `timeout` bounds connecting, and each whole request of [`Self::get_json`].
+    /// Only the `default` cluster reads its token from the environment.
     ///
     /// # Errors
     /// [`HeadConfigError`] when the address is no URL or cannot be verified over https.
@@ -83,7 +83,7 @@ impl HeadClient {
         )
     }
 
-    /// A client for the head of `cluster`, with a token that is given, and may be given anew.
+    /// A client for the head of `cluster`, with a replaceable token.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -92,7 +92,7 @@ impl HeadClient {
         timeout: Duration,
         token: GivenToken,
     ) -> Result<Self, HeadConfigError> {
-        Self::with_token(cluster, timeout, TokenSource::given(token))
+        Self::with_token(cluster, timeout, TokenSource::replaceable(token))
     }
 
     fn with_token(
@@ -117,7 +117,7 @@ impl HeadClient {
             cluster: cluster.name.clone(),
             cause,
         })?;
-        // A head is the cluster's own: no proxy of the environment is meant for the way to it.
+        // The head belongs to the cluster: proxies of the environment are not meant for it.
         let connector = Connector::new(tls.with_no_client_auth(), timeout, Proxies::none());
         let prefix = uri.path().trim_end_matches('/').to_owned();
         Ok(Self {
@@ -133,7 +133,7 @@ impl HeadClient {
         })
     }
 
-    /// From now on what it holds of answers is taken from `account`, once and for all.
+    /// Charges responses to `account` from now on; only the first call counts.
     pub fn count(&self, account: Account) {
         self.inner.turns.count(account);
     }
@@ -148,12 +148,12 @@ impl HeadClient {
         self.inner.token.header().await
     }
 
-    /// Sends `request` (its URI holds path and query only) to the head and returns the answer's
-    /// head as soon as it is there; the body streams. Sets `Host`, Ray's token
-    /// and a missing `User-Agent`; removes nothing. Upgrades work (`hyper::upgrade::on` of the response).
+    /// Sends `request` (its URI holds path and query only) to the head and returns the head of the response as soon as
+    /// it is there; the body streams. Sets `Host`, Ray's token and a missing `User-Agent`; removes nothing. Upgrades
+    /// work (`hyper::upgrade::on` of the response).
     ///
     /// # Errors
-    /// [`HeadError`] where no answer came: 120 s without one after the request's last byte.
+    /// [`HeadError`] if no response arrived: 120 s after the request's last byte.
     pub async fn send(
         &self,
         request: Request<RequestBody>,
@@ -163,20 +163,20 @@ impl HeadClient {
         let request = self
             .address_to_head(Request::from_parts(parts, body))
             .await?;
-        // Pinned here: within the select it would be there twice.
+        // Pinned here: within the select it would exist twice.
         let mut answer = pin!(self.inner.connections.send(request));
         tokio::select! {
             biased;
             answer = answer.as_mut() => answer.map_err(|error| self.unreachable(&*error)),
-            // An upload may take as long as it moves; only standing still counts.
+            // An upload may take as long as it makes progress; only stalls count.
             () = progress.stalled(PROXY_TIMEOUT) => {
                 Err(HeadError::TimedOut { address: self.inner.address.clone(), after: PROXY_TIMEOUT })
             }
         }
     }
 
-    /// GETs `path_and_query` and parses the JSON of a 200. After a 401 or 403 a token file is
-    /// read again and the request repeated once.
+    /// GETs `path_and_query` and parses the JSON of a 200. After a 401 or 403 a token file is read again and the
+    /// request repeated once.
     ///
     /// # Errors
     /// [`HeadError`]; also when the whole takes longer than the request timeout.
@@ -199,7 +199,7 @@ impl HeadClient {
         self.read(answer, parse).await
     }
 
-    /// What `read` makes of `answer`, which [`Self::get`] returned.
+    /// Applies `read` to `answer`, which [`Self::get`] returned.
     ///
     /// # Errors
     /// [`HeadError::NotJson`], with the error of `read`.
@@ -214,11 +214,11 @@ impl HeadClient {
         })
     }
 
-    /// POSTs `body` to `path` and parses the JSON of a 200, within `patience`. As with [`Self::get_json`], what was refused
-    /// for its token is sent once more.
+    /// POSTs `body` to `path` and parses the JSON of a 200, within `patience`. Like [`Self::get_json`], it retries
+    /// once after a refused token.
     ///
     /// # Errors
-    /// [`HeadError`]; where nothing came back in time, it may have been done all the same.
+    /// [`HeadError`]; after a timeout the head may still have acted.
     pub(crate) async fn post_json<T>(
         &self,
         path: &str,
@@ -229,8 +229,11 @@ impl HeadClient {
         T: DeserializeOwned + Send + 'static,
     {
         let body = Some((JSON, Bytes::from(body.to_string())));
-        self.parse(self.asked(Method::POST, path, body, patience).await?)
-            .await
+        self.parse(
+            self.request_with_retry(Method::POST, path, body, patience)
+                .await?,
+        )
+        .await
     }
 
     /// GETs `path_and_query` and returns the text of a 200.
@@ -242,17 +245,18 @@ impl HeadClient {
         self.read(self.get(path_and_query).await?, text).await
     }
 
-    /// GETs `path_and_query` and returns the body of a 200, which is to be read soon: where it is large, others wait.
+    /// GETs `path_and_query` and returns the body of a 200. The caller must parse it soon: if it is large, others
+    /// wait.
     ///
     /// # Errors
     /// As [`Self::get_json`].
     pub async fn get(&self, path_and_query: &str) -> Result<HeadAnswer, HeadError> {
-        self.asked(Method::GET, path_and_query, None, self.inner.timeout)
+        self.request_with_retry(Method::GET, path_and_query, None, self.inner.timeout)
             .await
     }
 
-    /// Sends a request with `body` (its content type, and itself) and returns the body of a 200, within `after`. What was
-    /// refused for its token is sent once more.
+    /// Sends a request with `body` (its content type, and itself) and returns the body of a 200, within `after`.
+    /// Retries once after a refused token.
     ///
     /// # Errors
     /// As [`Self::post_json`].
@@ -263,11 +267,13 @@ impl HeadClient {
         body: Option<(&'static str, Bytes)>,
         after: Duration,
     ) -> Result<Bytes, HeadError> {
-        let answer = self.asked(method, path_and_query, body, after).await?;
+        let answer = self
+            .request_with_retry(method, path_and_query, body, after)
+            .await?;
         Ok(answer.bytes)
     }
 
-    async fn asked(
+    async fn request_with_retry(
         &self,
         method: Method,
         path_and_query: &str,
@@ -318,7 +324,7 @@ impl HeadClient {
             .map_err(|error| self.unreachable(&*error))?;
         let status = answer.status();
         let turns = &self.inner.turns;
-        let answer = turns.read(answer.into_body(), MAX_ANSWER).await;
+        let answer = turns.read(answer.into_body(), MAX_ANSWER_BYTES).await;
         let answer = answer.map_err(|error| self.not_read(error))?;
         if status == StatusCode::OK {
             Ok(answer)
@@ -327,18 +333,18 @@ impl HeadClient {
         }
     }
 
-    /// Fills in where the request goes and Ray's token.
+    /// Sets the address and Ray's token.
     async fn address_to_head(
         &self,
         mut request: Request<RequestBody>,
     ) -> Result<Request<RequestBody>, HeadError> {
         if !self.inner.prefix.is_empty() {
-            let wanted = request
+            let requested = request
                 .uri()
                 .path_and_query()
                 .map_or("/", |path| path.as_str());
             let uri = Uri::builder()
-                .path_and_query(format!("{}{wanted}", self.inner.prefix))
+                .path_and_query(format!("{}{requested}", self.inner.prefix))
                 .build()
                 .map_err(|error| self.bad_request(&error.to_string()))?;
             *request.uri_mut() = uri;
@@ -356,7 +362,7 @@ impl HeadClient {
     fn refusal(&self, status: StatusCode, body: &[u8], with_token: bool) -> HeadError {
         let address = self.inner.address.clone();
         let words = words_of(body);
-        // 403 has other uses (`/worker/traceback` without profiling), told apart by Ray's words.
+        // 403 has other uses (`/worker/traceback` without profiling), distinguished by Ray's message.
         let about_token = status == StatusCode::UNAUTHORIZED
             || (status == StatusCode::FORBIDDEN && words.contains("authentication token"));
         match (about_token, with_token || self.inner.token.is_given()) {
@@ -375,7 +381,7 @@ impl HeadClient {
 
     fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> HeadError {
         let (address, cause) = (self.inner.address.clone(), innermost_cause(error));
-        // rustls' error reaches this place inside of an io::Error, as text only.
+        // rustls' error arrives here inside an io::Error, as text only.
         if cause.starts_with("invalid peer certificate") {
             HeadError::Certificate { address, cause }
         } else {
@@ -388,7 +394,7 @@ impl HeadClient {
         match error {
             NotRead::TooLarge => HeadError::TooLarge {
                 address,
-                limit: MAX_ANSWER,
+                limit: MAX_ANSWER_BYTES,
             },
             NotRead::Crowded => HeadError::Crowded { address },
             NotRead::Broken(cause) => HeadError::Unreachable { address, cause },
@@ -403,7 +409,7 @@ impl HeadClient {
     }
 }
 
-/// Ray's own message where it is JSON, else the text.
+/// Ray's message if the body is JSON, otherwise the text.
 fn words_of(body: &[u8]) -> String {
     #[derive(serde::Deserialize)]
     struct Message {
@@ -415,16 +421,16 @@ fn words_of(body: &[u8]) -> String {
     }
 }
 
-/// Up to Ray 2.44 the message is a Python traceback, whose last line says what is the matter.
+/// Up to Ray 2.44 the message is a Python traceback, whose last line has the reason.
 fn without_traceback(message: &str) -> &str {
     if !message.starts_with("Traceback") {
         return message;
     }
-    let said = |line: &&str| !line.starts_with([' ', '\t']) && line.contains(": ");
-    message.lines().rev().find(said).unwrap_or(message)
+    let has_reason = |line: &&str| !line.starts_with([' ', '\t']) && line.contains(": ");
+    message.lines().rev().find(has_reason).unwrap_or(message)
 }
 
-/// What may be shown of an address with a password in it.
+/// The address without user name and password, for messages.
 fn without_userinfo(address: &str) -> String {
     match (address.find("://"), address.rfind('@')) {
         (Some(scheme), Some(at)) if at > scheme => {

@@ -1,6 +1,6 @@
-//! Ray's own token: where it lies, and re-reading it when it changes.
+//! Ray's own token: its location, and reloading it after a change.
 //!
-//! Looked up as Ray 2.52 and later do: a configured file, else (for the default cluster only)
+//! Looked up as in Ray 2.52 and later: a configured file, else (for the default cluster only)
 //! `RAY_AUTH_TOKEN`, the file named by `RAY_AUTH_TOKEN_PATH`, `~/.ray/auth_token`. The secret
 //! leaves this module only as a header value that is marked sensitive.
 
@@ -18,18 +18,18 @@ use tokio::time::{Instant, timeout};
 
 use ray_relay_base::wire::watched_file::WatchedFile;
 
-/// A file is looked at again at most this often.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Shortest interval between checks of a file.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Ray's tokens have 64 characters; anything beyond this is another file.
-const MAX_FILE: u64 = 16 * 1024;
+/// Ray's tokens have 64 characters; anything longer than this is another file.
+const MAX_FILE_BYTES: u64 = 16 * 1024;
 
-/// How long a request waits for a token that is about to be given.
-const FIRST: Duration = Duration::from_secs(2);
+/// How long a request waits for the first token.
+const FIRST_TOKEN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where a cluster's token comes from.
+/// The source of a cluster's token.
 pub(super) struct TokenSource {
-    place: TokenLocation,
+    source: TokenLocation,
     cached: Mutex<Cached>,
 }
 
@@ -40,7 +40,7 @@ enum TokenLocation {
     Environment(HeaderValue),
     File {
         file: Mutex<WatchedFile>,
-        /// A missing file is worth a warning: the configuration named it.
+        /// A missing file is worth a warning: the configuration names it.
         named: bool,
     },
 }
@@ -49,24 +49,24 @@ enum TokenLocation {
 struct Cached {
     checked: Option<Instant>,
     header: Option<HeaderValue>,
-    /// The loss of the file has been logged; once is enough until it is back.
+    /// Whether the loss of the file has been logged; once is enough until it is back.
     complained: bool,
 }
 
-/// A token that a source gives, and gives anew when the head does not take it.
+/// A token from a source that replaces it when the head refuses it.
 #[derive(Clone)]
 pub struct GivenToken(Arc<GivenState>);
 
 struct GivenState {
-    /// Where it comes from, for messages.
+    /// Its source, for messages.
     name: String,
-    /// `None`: it has not been given yet.
+    /// `None`: there was none yet.
     header: watch::Sender<Option<Option<HeaderValue>>>,
     refused: Notify,
 }
 
 impl GivenToken {
-    /// None yet; `name` says where it will come from.
+    /// No token yet; `name` describes its source.
     pub fn new(name: impl Into<String>) -> Self {
         Self(Arc::new(GivenState {
             name: name.into(),
@@ -75,7 +75,7 @@ impl GivenToken {
         }))
     }
 
-    /// Has `token` sent from now on; `None`: nothing. Says whether it is one that can be sent.
+    /// Sends `token` from now on; `None`: no token. Returns whether it is valid in a header.
     pub fn give(&self, token: Option<&str>) -> bool {
         let header = token.and_then(bearer);
         let usable = header.is_some();
@@ -90,15 +90,15 @@ impl GivenToken {
         }
     }
 
-    /// What is to be sent now. The first is waited for, for a moment.
+    /// The header to send now. Waits a moment for the first one.
     async fn header(&self) -> Option<HeaderValue> {
         let mut header = self.0.header.subscribe();
-        let given = header.wait_for(Option::is_some);
-        let given = timeout(FIRST, given).await.ok()?.ok()?;
-        Option::clone(&given).flatten()
+        let first = header.wait_for(Option::is_some);
+        let first = timeout(FIRST_TOKEN_TIMEOUT, first).await.ok()?.ok()?;
+        Option::clone(&first).flatten()
     }
 
-    /// Has nothing sent, where no token has been given: a task that waits for the first one goes on.
+    /// Sends nothing if there was no token yet, so that waiting tasks continue.
     pub fn none_yet(&self) {
         self.0.header.send_if_modified(|header| {
             let first = header.is_none();
@@ -107,12 +107,12 @@ impl GivenToken {
         });
     }
 
-    /// Whether both are the same one, whatever was given.
+    /// Whether both are the same instance, whatever their tokens.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Resolves when the head has refused what was sent since this last resolved. Cancel safe.
+    /// Resolves when the head has refused a token since this last resolved. Cancel safe.
     pub async fn refused(&self) {
         self.0.refused.notified().await;
     }
@@ -124,7 +124,7 @@ impl fmt::Debug for GivenToken {
     }
 }
 
-/// The environment variables that matter here, taken once at start.
+/// The relevant environment variables, read once at start.
 #[derive(Default)]
 pub(super) struct Environment {
     pub(super) token: Option<OsString>,
@@ -144,44 +144,44 @@ impl Environment {
 }
 
 impl TokenSource {
-    /// The source for one cluster. `environment` only for the default cluster: a token of one
-    /// cluster must not be sent to another.
+    /// The source for one cluster. `environment` only for the default cluster: a token of one cluster must not be sent
+    /// to another.
     pub(super) fn new(token_file: Option<PathBuf>, environment: Option<Environment>) -> Self {
-        let place = match (token_file, environment) {
+        let source = match (token_file, environment) {
             (Some(path), _) => TokenLocation::file(path, true),
             (None, Some(environment)) => TokenLocation::from_environment(environment),
             (None, None) => TokenLocation::Nowhere,
         };
         Self {
-            place,
+            source,
             cached: Mutex::default(),
         }
     }
 
-    /// The source of a token that is given.
-    pub(super) fn given(token: GivenToken) -> Self {
+    /// The source of a replaceable token.
+    pub(super) fn replaceable(token: GivenToken) -> Self {
         Self {
-            place: TokenLocation::Given(token),
+            source: TokenLocation::Given(token),
             cached: Mutex::default(),
         }
     }
 
     /// The `Authorization` value to send now, if there is a token.
     pub(super) async fn header(&self) -> Option<HeaderValue> {
-        let (file, named) = match &self.place {
+        let (file, named) = match &self.source {
             TokenLocation::Nowhere => return None,
             TokenLocation::Given(token) => return token.header().await,
             TokenLocation::Environment(header) => return Some(header.clone()),
             TokenLocation::File { file, named } => (file, *named),
         };
         {
-            // Claiming the check under the lock keeps concurrent requests from repeating it; they
-            // go out with what is known. Only the first read has nothing known: all wait for it.
+            // Claiming the check under the lock keeps concurrent requests from repeating it; they use
+            // the known token. Only before the first read there is none: all wait for it.
             let mut cached = self.cached.lock();
             let now = Instant::now();
             if cached
                 .checked
-                .is_some_and(|at| now.duration_since(at) < CHECK_EVERY)
+                .is_some_and(|at| now.duration_since(at) < CHECK_INTERVAL)
             {
                 return cached.header.clone();
             }
@@ -195,16 +195,16 @@ impl TokenSource {
         cached.checked = Some(Instant::now());
         match read {
             Ok(None) => {}
-            Ok(Some((taken, text))) => {
+            Ok(Some((renewed, text))) => {
                 cached.header = bearer(&text);
                 cached.complained = false;
                 if cached.header.is_none() {
-                    tracing::warn!(file = %taken.path().display(), "this token file holds no token: expected one line of printable characters");
+                    tracing::warn!(file = %renewed.path().display(), "this token file holds no token: expected one line of printable characters");
                 }
-                *file.lock() = taken;
+                *file.lock() = renewed;
             }
             Err(error) => {
-                // Without a token file at Ray's default place the cluster has no token: nothing to say.
+                // Without a token file at Ray's default path the cluster has no token, which is fine.
                 let expected = named || error.kind() != io::ErrorKind::NotFound;
                 if expected && !std::mem::replace(&mut cached.complained, true) {
                     tracing::warn!(file = %known.path().display(), %error, "cannot read Ray's token; check `token_file` or RAY_AUTH_TOKEN_PATH");
@@ -216,13 +216,13 @@ impl TokenSource {
         cached.header.clone()
     }
 
-    /// Reads the file at the next request whatever its age: the head has just refused the token.
-    /// Says whether there is anything to read anew.
+    /// Reloads the file at the next request, whatever its age: the head has just refused the token. Returns whether
+    /// there is a file to reload.
     pub(super) fn distrust(&self) -> bool {
-        match &self.place {
+        match &self.source {
             TokenLocation::Nowhere | TokenLocation::Environment(_) => false,
             TokenLocation::Given(token) => {
-                // Its source looks for another; the next request has it.
+                // Its source gets another one, for the next request.
                 token.0.refused.notify_one();
                 false
             }
@@ -234,14 +234,14 @@ impl TokenSource {
         }
     }
 
-    /// Whether a source gives it, so that no setting of the relay's can be at fault.
+    /// Whether its source replaces it, so that no setting of the relay can be at fault.
     pub(super) fn is_given(&self) -> bool {
-        matches!(self.place, TokenLocation::Given(_))
+        matches!(self.source, TokenLocation::Given(_))
     }
 
-    /// Where the token comes from, for messages.
+    /// The source of the token, for messages.
     pub(super) fn name(&self) -> String {
-        match &self.place {
+        match &self.source {
             TokenLocation::Nowhere => "nowhere".to_owned(),
             TokenLocation::Given(token) => token.name(),
             TokenLocation::Environment(_) => "RAY_AUTH_TOKEN".to_owned(),
@@ -253,7 +253,7 @@ impl TokenSource {
 impl TokenLocation {
     fn file(path: PathBuf, named: bool) -> Self {
         Self::File {
-            file: Mutex::new(WatchedFile::new(path, MAX_FILE)),
+            file: Mutex::new(WatchedFile::new(path, MAX_FILE_BYTES)),
             named,
         }
     }

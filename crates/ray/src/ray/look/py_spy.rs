@@ -1,11 +1,11 @@
-//! What `py-spy dump --json --locals` says, as a look.
+//! Parses the output of `py-spy dump --json --locals` as a snapshot.
 
 use serde::Deserialize;
 use serde::de::Error as _;
 
 use super::{Frame, Local, Look, Source, Thread, Unreadable};
 
-/// py-spy says more of each frame than a look has.
+/// py-spy includes more for each frame than a snapshot.
 pub const MAX_DUMP_BYTES: usize = 8 * super::MAX_INSPECTION_BYTES;
 
 #[derive(Deserialize)]
@@ -33,10 +33,10 @@ struct DumpedLocal {
 }
 
 impl Look {
-    /// The look that py-spy's `json` of the process `pid` is.
+    /// Parses py-spy's `json` of the process `pid`.
     ///
     /// # Errors
-    /// [`Unreadable`]: it is none, or longer than [`MAX_DUMP_BYTES`].
+    /// [`Unreadable`]: it is invalid, or longer than [`MAX_DUMP_BYTES`].
     pub fn of_py_spy(json: &[u8], pid: u32) -> Result<Self, Unreadable> {
         if json.len() > MAX_DUMP_BYTES {
             return Err(serde_json::Error::custom("it is too long").into());

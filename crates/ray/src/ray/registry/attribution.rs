@@ -1,4 +1,4 @@
-//! What Ray says of one debugger and of its nodes, asked at the moment of need: for an agent, which keeps no list.
+//! Ray's information about one debugger and about its nodes, requested on demand: for an agent, which keeps no list.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::ray::registry::query;
 use crate::ray::registry::rows::WorkerRow;
 use ray_relay_base::config;
 
-/// Asks one cluster's head, and its GCS.
+/// Queries one cluster's head, and its GCS.
 #[derive(Debug, Clone)]
 pub struct Attribution {
     cluster: Arc<str>,
@@ -21,7 +21,7 @@ pub struct Attribution {
     gcs: Option<GcsClient>,
 }
 
-/// A debugger that Ray's registry attributes to a live worker. Only [`Attribution`] makes one.
+/// A debugger that Ray's registry attributes to a live worker. Only [`Attribution`] creates one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attributed {
     node_id: String,
@@ -29,33 +29,33 @@ pub struct Attributed {
     owner: Owner,
 }
 
-/// By what the worker's process can be told from others.
+/// The property that identifies the worker's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
     /// Its process id on its node, as the worker sees it.
     Process(u32),
-    /// The name of its task, which its process has for a title behind `ray::`.
+    /// The name of its task, which is in the process title behind `ray::`.
     Task(String),
 }
 
 impl Attributed {
-    /// Ray's id of the worker's node; empty where Ray does not say (the legacy debugger before Ray 2.40).
+    /// Ray's id of the worker's node; empty if Ray does not report it (the legacy debugger before Ray 2.40).
     pub fn node_id(&self) -> &str {
         &self.node_id
     }
 
-    /// Where Ray says that the debugger listens. A loopback address is that of the worker's node.
+    /// The debugger's address according to Ray. A loopback address is that of the worker's node.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whose the listening socket has to be.
+    /// The required owner of the listening socket.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// The addresses to dial, in order: where Ray says, then the loopback address of the same family. Empty where Ray names
-    /// an address that is none of `own`, those of the worker's node.
+    /// The addresses to connect to, in order: Ray's address, then the loopback address of the same family. Empty if
+    /// Ray's address is none of `own`, those of the worker's node.
     pub fn ways(&self, own: &[IpAddr]) -> Vec<SocketAddr> {
         let ip = self.address.ip().to_canonical();
         let loopback: IpAddr = match ip {
@@ -87,16 +87,16 @@ pub struct Resident {
     pub node_id: String,
 }
 
-/// Why Ray could not be asked.
+/// The reason why Ray could not be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum AttributionError {
-    /// By the head.
+    /// An error of the head.
     #[error(transparent)]
     Head(#[from] HeadError),
-    /// By the GCS.
+    /// An error of the GCS.
     #[error("{0}")]
     Gcs(String),
-    /// No GCS is known, and the legacy debugger registers nowhere else.
+    /// No GCS is known, and the legacy debugger registers only there.
     #[error("the GCS is not asked, where alone the legacy debugger registers: give --gcs-address")]
     NoGcs,
 }
@@ -108,7 +108,7 @@ impl From<GcsError> for AttributionError {
 }
 
 impl Attribution {
-    /// Asks the head of `cluster`; each question takes at most `patience`. Ray's token is looked for as Ray does.
+    /// Queries the head of `cluster`; each request takes at most `patience`. Ray's token is looked up as in Ray.
     ///
     /// # Errors
     /// [`HeadConfigError`].
@@ -130,8 +130,8 @@ impl Attribution {
         Ok(live_nodes::alive(&self.cluster, &rows))
     }
 
-    /// The debugger of kind `kind` on `port` of the live worker `worker_id`: none where Ray knows of none, and several where
-    /// a legacy debugger says neither worker nor node.
+    /// The debuggers of kind `kind` on `port` of the live worker `worker_id`: none if Ray knows none, and several if
+    /// legacy debuggers report neither worker nor node.
     ///
     /// # Errors
     /// [`AttributionError`].
@@ -150,13 +150,13 @@ impl Attribution {
         }
     }
 
-    /// The live workers whose process has the number `of` on its node, whichever that is.
+    /// The live workers with the process id `of` on their nodes.
     ///
     /// # Errors
     /// [`AttributionError`].
     pub async fn residents(&self, of: u32) -> Result<Vec<Resident>, AttributionError> {
         let mut rows = query::workers_of_process(&self.head, of).await?.into_rows();
-        // Filters are checked again: old versions skip those that they do not know.
+        // Filters are checked again: old versions ignore unknown ones.
         rows.retain(|row| row.is_alive && pid(row) == Some(of) && !row.worker_id.is_empty());
         let resident = |row: WorkerRow| Resident {
             worker_id: row.worker_id,
@@ -165,7 +165,7 @@ impl Attribution {
         Ok(rows.into_iter().map(resident).collect())
     }
 
-    /// The job of `worker`, where the task `task_id` is one of it.
+    /// The job of `worker`, if the task `task_id` ran on it.
     ///
     /// # Errors
     /// [`AttributionError`].
@@ -204,7 +204,7 @@ impl Attribution {
         Ok(stops.iter().filter_map(of_it).collect())
     }
 
-    /// The row of a worker that lives.
+    /// The row of a live worker.
     async fn worker(&self, worker_id: &str) -> Result<Option<WorkerRow>, HeadError> {
         let mut rows = query::worker(&self.head, worker_id).await?.into_rows();
         rows.retain(|row| row.is_alive && row.worker_id == worker_id);

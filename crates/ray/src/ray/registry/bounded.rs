@@ -1,7 +1,8 @@
-//! Values of a head's answers, as they come and within bounds: a head is foreign, and what it says is held for all.
+//! Parsing of a head's responses, incrementally and within bounds: a head is untrusted, and its data is held for all
+//! clients.
 //!
-//! Nothing is kept of an answer but the columns that are read, and of each no more than it may have. A row is read by
-//! itself: one that is odd costs no other.
+//! Only the columns that are used are stored, and each is bounded. Each row is parsed by itself: an invalid one does
+//! not affect the others.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,26 +14,26 @@ use serde::de::{
 };
 use serde_json::value::RawValue;
 
-/// Bytes of an id: those of Ray have 56.
+/// Largest id in bytes: those of Ray have 56.
 pub(super) const MAX_ID_BYTES: usize = 256;
 
-/// Bytes of a text that people read.
+/// Largest text for people, in bytes.
 const MAX_TEXT_BYTES: usize = 2 << 10;
 
-/// Bytes of a text in which something is looked for, such as a traceback.
-const LONG: usize = 64 << 10;
+/// Largest text that is searched, such as a traceback, in bytes.
+const MAX_SEARCHED_BYTES: usize = 64 << 10;
 
-/// Bytes of one row: those of Ray have about one thousand, and what a runtime environment takes.
+/// Largest row in bytes: those of Ray have about one thousand, plus a runtime environment.
 pub(super) const MAX_ROW_BYTES: usize = 1 << 20;
 
-/// Kinds of resources that are read of one task.
-const AMOUNTS: usize = 64;
+/// Largest number of resource kinds of one task.
+const MAX_RESOURCE_KINDS: usize = 64;
 
-/// The first `MAX_ROWS` of a list. One that is no row is passed over.
+/// The first `MAX_ROWS` of a list. An invalid row is skipped.
 #[derive(Debug, Clone)]
 pub(super) struct FirstRows<T, const MAX_ROWS: usize> {
     pub(super) read: Vec<T>,
-    /// Those beyond, and those that are longer than [`MAX_ROW_BYTES`].
+    /// Number of rows beyond that, and of rows longer than [`MAX_ROW_BYTES`].
     pub(super) left_out: usize,
 }
 
@@ -78,7 +79,7 @@ impl<'de, T: DeserializeOwned, const MAX_ROWS: usize> Visitor<'de> for RowsVisit
     }
 }
 
-/// What can be read as `T`, else nothing.
+/// Parses a `T`; `None` if that fails.
 pub(super) fn lenient<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -88,7 +89,7 @@ where
     Ok(serde_json::from_str(raw.get()).ok())
 }
 
-/// Numbers by their names, [`AMOUNTS`] of them at most; nothing where it is something else.
+/// Numbers by name, at most [`MAX_RESOURCE_KINDS`]; `None` for anything else.
 pub(super) fn amounts<'de, D>(from: D) -> Result<Option<BTreeMap<String, f64>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -115,7 +116,7 @@ impl<'de> Visitor<'de> for AmountsVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut values: A) -> Result<Amounts, A::Error> {
         let mut read = BTreeMap::new();
-        while read.len() < AMOUNTS
+        while read.len() < MAX_RESOURCE_KINDS
             && let Some((name, amount)) = values.next_entry()?
         {
             read.insert(name, amount);
@@ -125,7 +126,7 @@ impl<'de> Visitor<'de> for AmountsVisitor {
     }
 }
 
-/// A number, a numeric string, or nothing. Negative and fractional ones are nothing.
+/// A number or a numeric string; `None` for anything else, including negative numbers and fractions.
 pub(super) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     Ok(match NUMBER.deserialize(from)? {
         Value::Number(number) => Some(number),
@@ -134,13 +135,13 @@ pub(super) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, 
     })
 }
 
-/// A time in milliseconds since 1970, which Ray also writes as `1795236270139.0`; zero and anything but a time is nothing.
+/// A time in milliseconds since 1970, which Ray also writes as `1795236270139.0`; `None` for zero and anything else.
 pub(super) fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     /// The last millisecond of the year 9999.
     const LAST: u64 = 253_402_300_799_999;
     let read = match NUMBER.deserialize(from)? {
         Value::Number(number) => Some(number),
-        // Not negative, and within what such a number holds exactly.
+        // Not negative, and within the exact range of such a number.
         Value::Fraction(number) if (0.0..=LAST as f64).contains(&number) => Some(number as u64),
         Value::Text(text) => text.trim().parse().ok(),
         Value::Fraction(_) | Value::Truth(_) | Value::Other => None,
@@ -148,26 +149,26 @@ pub(super) fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, 
     Ok(read.filter(|millis| (1..=LAST).contains(millis)))
 }
 
-/// A string of [`MAX_TEXT_BYTES`] bytes at most; null and everything else is empty.
+/// A string of at most [`MAX_TEXT_BYTES`] bytes; empty for null and anything else.
 pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     string(from, MAX_TEXT_BYTES)
 }
 
-/// A string of [`LONG`] bytes at most.
+/// A string of at most [`MAX_SEARCHED_BYTES`] bytes.
 pub(super) fn long<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    string(from, LONG)
+    string(from, MAX_SEARCHED_BYTES)
 }
 
-/// The last [`LONG`] bytes of a string.
+/// The last [`MAX_SEARCHED_BYTES`] bytes of a string.
 pub(super) fn end<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let mut text = string(from, MAX_ROW_BYTES)?;
-    let from = text.ceil_char_boundary(text.len().saturating_sub(LONG));
+    let from = text.ceil_char_boundary(text.len().saturating_sub(MAX_SEARCHED_BYTES));
     Ok(text.split_off(from))
 }
 
-/// A name that is compared with others, which a part of it must not be: empty where it is longer than [`MAX_ID_BYTES`].
+/// A name to compare with others, so it must not be truncated: empty if it is longer than [`MAX_ID_BYTES`].
 pub(super) fn id<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    // With room for a character that tells that there is more.
+    // Space for one more character shows that the text is longer.
     let mut id = string(from, MAX_ID_BYTES + 4)?;
     if id.len() > MAX_ID_BYTES {
         id = String::new();
@@ -182,7 +183,7 @@ fn string<'de, D: Deserializer<'de>>(from: D, longest: usize) -> Result<String, 
     })
 }
 
-/// A boolean or a word; null is true, as absence is.
+/// A boolean or a word; null is true, like absence.
 pub(super) fn truth<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     Ok(match NUMBER.deserialize(from)? {
         Value::Truth(truth) => truth,
@@ -191,8 +192,8 @@ pub(super) fn truth<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error
     })
 }
 
-/// A value that is not nested, of which `longest` bytes are kept. Read as it comes: what serde keeps of an untagged value until it fits would cost more than
-/// all else in a list of thousands.
+/// A value that is not nested, of which `longest` bytes are stored. Parsed directly: serde's buffer for untagged
+/// values would cost more than everything else in a list of thousands.
 struct Scalar {
     longest: usize,
 }
@@ -205,7 +206,7 @@ enum Value {
     Number(u64),
     Fraction(f64),
     Text(String),
-    /// Null, and whatever a column has no use for.
+    /// Null, and anything that a column has no use for.
     Other,
 }
 
@@ -297,7 +298,7 @@ mod tests {
 
     #[test]
     fn names_are_cut_on_arrival_and_ids_are_whole_or_none() {
-        let long = "é".repeat(LONG);
+        let long = "é".repeat(MAX_SEARCHED_BYTES);
         let amounts: BTreeMap<_, _> = (0..1000).map(|n| (format!("r{n}"), 1.0)).collect();
         let row = serde_json::json!([{"id": "f".repeat(MAX_ID_BYTES + 1), "text": long, "end": format!("a{long}z"),
             "amounts": amounts}, {"id": "f".repeat(MAX_ID_BYTES), "text": 5, "amounts": {"CPU": "many"}}]);
@@ -307,8 +308,8 @@ mod tests {
         };
         assert_eq!((first.id.len(), second.id.len()), (0, MAX_ID_BYTES));
         assert_eq!((first.text.len(), second.text.len()), (MAX_TEXT_BYTES, 0));
-        assert!(first.end.len() <= LONG && first.end.ends_with("éz"));
-        assert_eq!(first.amounts.as_ref().unwrap().len(), AMOUNTS);
+        assert!(first.end.len() <= MAX_SEARCHED_BYTES && first.end.ends_with("éz"));
+        assert_eq!(first.amounts.as_ref().unwrap().len(), MAX_RESOURCE_KINDS);
         assert!(second.amounts.is_none());
     }
 }

@@ -1,6 +1,6 @@
-//! One place where a debugger can attach: a Ray worker process that waits at `breakpoint()`.
+//! One stop at which a debugger can attach: a Ray worker process that waits at `breakpoint()`.
 //!
-//! Built by [`crate::ray::registry::state`] from the rows of Ray's State API; read by the list, the event
+//! Built by [`crate::ray::registry::state`] from the rows of Ray's State API; used by the list, the event
 //! stream, the dashboard rewriting and the DAP side. Values are immutable: a change makes a
 //! new one in a new [`crate::ray::registry::Snapshot`].
 
@@ -30,7 +30,7 @@ pub(super) const RAY_FRAMES: [&str; 4] = [
     "ray_relay_hook.py",
 ];
 
-/// Why the worker stopped, as far as Ray lets us know without attaching.
+/// The reason why the worker stopped, as far as Ray tells without attaching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -38,43 +38,43 @@ pub enum Reason {
     Breakpoint,
     /// An exception under `RAY_DEBUG_POST_MORTEM=1`.
     PostMortem,
-    /// The head does not say (`/worker/traceback` is refused, or has not been asked yet).
+    /// The head does not tell (`/worker/traceback` is refused, or has not been requested yet).
     Unknown,
 }
 
-/// Life of a breakpoint.
+/// The lifecycle of a breakpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     /// Waits for a debugger.
     Paused,
-    /// Waits, but nothing listened on its debugger's port when the relay last dialled it. Offered only when it is named, and
-    /// then dialled again.
+    /// Waits, but nothing listened on its debugger's port at the relay's last attempt. Offered only when it is named,
+    /// and then tried again.
     Unreachable {
-        /// When it was found out.
+        /// When that was detected.
         since: Timestamp,
     },
-    /// Ray does not list it as paused; a client asked for it by its worker id, and only that client is offered it.
+    /// Not listed by Ray as paused; a client requested it by its worker id, and only that client is offered it.
     Unlisted,
-    /// A session holds it. Lists and JSON say `parked` while the client of that session is lost.
+    /// Held by a session. Lists and JSON show `parked` while the client of that session is lost.
     Attached(Holder),
-    /// Its debugger was detached, and the task runs on.
+    /// Its debugger was detached, and the task continues.
     Released {
-        /// When the relay saw it.
+        /// When the relay noticed.
         at: Timestamp,
     },
-    /// The worker process is gone. Lists and JSON say `finished` where it was meant to end, such as with its job.
+    /// The worker process is gone. Lists and JSON show `finished` if that was intended, such as at the end of its job.
     Died {
-        /// When the relay saw it.
+        /// When the relay noticed.
         at: Timestamp,
-        /// Ray's `exit_type` and `exit_detail`, or what became of the node, as one sentence.
+        /// Ray's `exit_type` and `exit_detail`, or the fate of the node, as one sentence.
         why: Arc<str>,
-        /// It was meant to end: its job has, its actor is no longer wanted, or it said so itself.
+        /// Whether the end was intended: of its job, of an actor no longer needed, or by the process itself.
         intended: bool,
     },
 }
 
 impl State {
-    /// The word in the API and the list.
+    /// The name in the API and the list.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Paused => "paused",
@@ -90,7 +90,7 @@ impl State {
         }
     }
 
-    /// The worker is gone, as it was meant to.
+    /// Whether the worker is gone as intended.
     pub fn is_finished(&self) -> bool {
         matches!(self, Self::Died { intended: true, .. })
     }
@@ -107,17 +107,17 @@ pub struct Location {
     pub function: String,
 }
 
-/// The key of a job's metadata under which a relay has written who submitted the job.
+/// The key of a job's metadata in which a relay records the submitter of the job.
 pub const SUBMITTER: &str = "ray_relay_submitter";
 
-/// Longest name of a file or function that a debugger says, in characters.
+/// Longest name of a file or function from a debugger, in characters.
 const MAX_LOCATION_CHARS: usize = 120;
 
 impl Location {
-    /// As a debugger says it, without the folder: that may be one of the client's, by its mappings. `None` for Ray's own frames
-    /// around a stop.
-    pub fn told(path: &str, line: u64, function: &str) -> Option<Self> {
-        // Of a notebook's cell the folder tells what it is.
+    /// The location that a debugger reports, without the folder: that may be one of the client's, by its mappings.
+    /// `None` for Ray's own frames around a stop.
+    pub fn reported(path: &str, line: u64, function: &str) -> Option<Self> {
+        // For a notebook's cell the folder is significant.
         let parts = if is_cell(path) { 2 } else { 1 };
         let begins = path.rmatch_indices(['/', '\\']).nth(parts - 1);
         let file = begins.map_or(path, |(at, _)| &path[at + 1..]);
@@ -139,62 +139,65 @@ impl fmt::Display for Location {
     }
 }
 
-/// What Ray knows of the code that the worker runs. Looked up once for each worker that newly
-/// pauses (tasks, actors or jobs of the State API), so every field may be missing for a second.
+/// Ray's information about the code that the worker runs. Looked up once for each newly paused worker
+/// (tasks, actors or jobs of the State API), so every field may be missing for a second.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     /// Readable name: `square`, `Counter.add`, `Serve app1:Echo`, `driver: python train.py`.
     pub name: Option<String>,
-    /// What it has in common with those that run the same: the function, or the class of the actor.
+    /// Shared by those that run the same: the function, or the class of the actor.
     pub group: Option<String>,
-    /// A better name may follow within two seconds: this one is an actor's whose method is not known yet, or may be
-    /// that of the worker's last task.
+    /// Whether a better name may follow within two seconds: it is the name of an actor whose method is not known yet,
+    /// or may be that of the worker's last task.
     pub provisional: bool,
     /// Job, e.g. `01000000`.
     pub job_id: Option<String>,
-    /// Submission id of the job, where it was submitted through the job API.
+    /// Submission id of the job, if it was submitted through the job API.
     pub submission_id: Option<String>,
     /// Name of the principal that submitted the job through a relay.
     pub submitter: Option<String>,
-    /// Task, where the worker runs one (a Serve replica and a driver do not).
+    /// Task, if the worker runs one (a Serve replica and a driver do not).
     pub task_id: Option<String>,
-    /// Actor id (hex), where the worker is one.
+    /// Actor id (hex), if the worker is an actor.
     pub actor_id: Option<String>,
-    /// The actor's own name, where the program gave one.
+    /// The actor's own name, if the program set one.
     pub actor_name: Option<String>,
     /// Ray namespace of the actor.
     pub namespace: Option<String>,
-    /// Rank or index within its group, where it can be derived: by the environment that Ray starts it with, or by names.
+    /// Rank or index within its group, if it can be derived: from the environment that Ray starts it with, or from
+    /// names.
     pub rank: Option<u32>,
-    /// The rank is certain: the process itself says it, or the environment that Ray starts it with. One that a name says is not.
+    /// Whether the rank is certain: reported by the process itself, or set in its initial environment. A rank from a
+    /// name is not.
     pub rank_is_certain: bool,
-    /// The rank among those of its node, where its environment says it.
+    /// The rank within its node, if its environment has it.
     pub local_rank: Option<u32>,
-    /// How many there are of the group, where its environment says it.
+    /// The size of the group, if its environment has it.
     pub world_size: Option<u32>,
-    /// The code runs from an unpacked `working_dir` (a `gcs://` or remote package), so the
-    /// worker's current directory stands for the folder that the user submitted.
+    /// Whether the code runs from an unpacked `working_dir` (a `gcs://` or remote package), so that the worker's
+    /// current directory corresponds to the submitted folder.
     pub unpacked_working_dir: bool,
-    /// After how long the collectives of its job time out that wait for it, where the job or the configuration says so.
+    /// The timeout of its job's collectives that wait for it, if the job or the configuration sets one.
     pub collective_timeout: Option<Duration>,
-    /// What it holds of its node while it waits; `None` where Ray does not say (the legacy debugger), or not yet.
+    /// The resources of its node that it holds while it waits; `None` if Ray does not tell (the legacy debugger), or
+    /// not yet.
     pub resources: Option<Resources>,
 }
 
 impl Names {
-    /// Whether it is a replica of Ray Serve, by its group.
+    /// Whether it is a replica of Ray Serve, according to its group.
     pub fn is_replica(&self) -> bool {
         self.group
             .as_deref()
             .is_some_and(|group| group.starts_with(SERVE))
     }
 
-    /// Whether it may be one of many ranks, before the others are seen: an actor, and no replica of Serve.
+    /// Whether it may be one of many ranks, before the others are known: an actor, and no replica of Serve.
     pub fn may_be_ranked(&self) -> bool {
         self.actor_id.is_some() && !self.is_replica()
     }
 
-    /// Keeps the rank that the process has said, as `before` has it: of the same actor, or the same task.
+    /// Keeps the rank from `before` that the process has reported, for the same actor or the same task.
     pub(super) fn keep_rank(&mut self, before: &Self) {
         let runs = |names: &Self| names.actor_id.clone().or_else(|| names.task_id.clone());
         if before.rank_is_certain && !self.rank_is_certain && runs(self) == runs(before) {
@@ -203,69 +206,69 @@ impl Names {
     }
 }
 
-/// How the group of a replica of Ray Serve begins: `Serve app1:Echo`. No function or class is called so.
+/// Prefix of a Ray Serve replica's group: `Serve app1:Echo`. No function or class has such a name.
 pub const SERVE: &str = "Serve ";
 
-/// What a user has to know who pauses such a replica.
+/// Warning for a user who pauses such a replica.
 pub const SERVE_NOTE: &str = "this is a replica of Ray Serve: Serve's health check ends it after about two minutes at a stop, parked or not, unless its deployment sets `health_check_timeout_s` (30 by default) to a longer time than you need";
 
-/// What the legacy debugger wrote into the GCS's key-value store.
+/// The legacy debugger's entry in the GCS's key-value store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
-    /// Its key, `RAY_PDB_…`. It stays the same when a session goes on in another task.
+    /// Its key, `RAY_PDB_…`. It does not change when a session continues in another task.
     pub key: String,
-    /// Title of the worker's process, as Ray set it: `ray::NAME`.
+    /// Title of the worker's process, as set by Ray: `ray::NAME`.
     pub title: String,
-    /// When the relay read it. The time in it is by the clock of the node.
+    /// When the relay read it. The time in the entry is from the node's clock.
     pub read: Instant,
 }
 
-/// One worker with a debugger port, and what is known of it. Each claim and each name makes another version of it, so what
-/// seldom changes is shared by the versions.
+/// One worker with a debugger port, and its known properties. Each claim and each name creates a new version, so the
+/// versions share what seldom changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breakpoint {
     /// Id of eight letters and digits, which stays the same for a worker.
     pub id: BreakpointId,
-    /// Which debugger waits in the worker.
+    /// The debugger that waits in the worker.
     pub kind: Kind,
     /// Name of the cluster in the configuration.
     pub cluster: Arc<str>,
     /// Ray's node id (hex).
     pub node_id: Arc<str>,
-    /// The node's address as the registry reported it. Never sent to a client as an address to dial.
+    /// The node's address according to the registry. Never sent to a client as an address to connect to.
     pub node_ip: IpAddr,
     /// Ray's worker id (hex).
     pub worker_id: Arc<str>,
-    /// Process id on that node; 0 where it is not known (a legacy breakpoint).
+    /// Process id on that node; 0 if it is not known (a legacy breakpoint).
     pub pid: u32,
     /// Port of the debugger on the node: the upstream of sessions.
     pub port: u16,
-    /// Threads that wait for a client, by Ray's last word.
+    /// Threads that wait for a client, by Ray's last report.
     pub paused_threads: u32,
-    /// Names of what runs in the worker.
+    /// Names of the code that the worker runs.
     pub names: Arc<Names>,
-    /// Why the task stopped.
+    /// The reason why the task stopped.
     pub reason: Reason,
-    /// Where the task stopped, if the head tells.
+    /// The location of the stop, if the head tells.
     pub location: Option<Arc<Location>>,
-    /// Type of the exception of a post-mortem stop, where Ray says it. Its message is left out: it often quotes values,
-    /// which only a session may show.
+    /// Type of the exception of a post-mortem stop, if Ray reports it. Its message is left out: it often quotes
+    /// values, which only a session may show.
     pub exception: Option<String>,
-    /// When the relay first saw this stop; of a legacy breakpoint the time that Ray wrote down.
+    /// When the relay first saw this stop; for a legacy breakpoint, the time in Ray's entry.
     pub first_seen: Timestamp,
-    /// Counts the stops of this worker that the relay has told apart, from 1. A worker that is
-    /// reused, or stops again, keeps its id and gets the next number.
+    /// Counts the stops of this worker that the relay has distinguished, from 1. A worker that is reused, or stops
+    /// again, keeps its id and gets the next number.
     pub stop: u64,
-    /// Where the stop is in its lifecycle.
+    /// The state of the stop.
     pub state: State,
-    /// When the relay saw that the task of this stop had ended, where a session outlives it.
+    /// When the relay noticed that the task of this stop had ended, if a session outlives it.
     pub task_ended: Option<Timestamp>,
     /// The GCS entry of a legacy breakpoint; `None` for debugpy.
     pub registered: Option<Arc<Registered>>,
 }
 
 impl Breakpoint {
-    /// Its names, to be changed in this version alone.
+    /// Its names, mutable in this version only.
     #[cfg(any(test, feature = "testing"))]
     pub fn names_mut(&mut self) -> &mut Names {
         Arc::make_mut(&mut self.names)
@@ -279,7 +282,7 @@ impl Breakpoint {
         }
     }
 
-    /// What tells it from the others of its cluster: the worker, or the entry of a legacy breakpoint.
+    /// Its key within its cluster: the worker id, or the entry of a legacy breakpoint.
     pub fn key(&self) -> &str {
         match &self.registered {
             Some(registered) => &registered.key,
@@ -287,7 +290,7 @@ impl Breakpoint {
         }
     }
 
-    /// The same, to be kept.
+    /// The same, shared.
     pub(super) fn shared_key(&self) -> Arc<str> {
         match &self.registered {
             Some(registered) => registered.key.as_str().into(),
@@ -295,19 +298,19 @@ impl Breakpoint {
         }
     }
 
-    /// What a person picks it by: name, rank, pid and node, e.g. `Trainer.step rank 3 · pid 4711 @ 10.0.0.7`.
+    /// Its title for people: name, rank, pid and node, e.g. `Trainer.step rank 3 · pid 4711 @ 10.0.0.7`.
     pub fn title(&self) -> String {
         let mut title = self.runs();
-        // A name like `step rank=3` has said it.
+        // A name like `step rank=3` includes it.
         if let Some(rank) = self.names.rank.filter(|rank| !says(&title, *rank)) {
             title += &format!(" rank {rank}");
         }
         title + &self.stopped_at() + &self.lives(true)
     }
 
-    /// The same for an editor's list of sessions, which shows the first ten characters or so: what tells it from others
-    /// that run the same comes first, e.g. `rank 3 · Trainer.step · pid 4711 @ 10.0.0.7`, or `pid 4711 · square @ 10.0.0.7`
-    /// where no rank is known.
+    /// The title for an editor's list of sessions, which shows the first ten characters or so. It begins with what
+    /// distinguishes it from others that run the same, e.g. `rank 3 · Trainer.step · pid 4711 @ 10.0.0.7`, or `pid
+    /// 4711 · square @ 10.0.0.7` without a known rank.
     pub fn session_name(&self) -> String {
         let what = self.runs() + &self.stopped_at();
         match (self.names.rank, self.pid) {
@@ -334,18 +337,18 @@ impl Breakpoint {
 
     fn lives(&self, with_pid: bool) -> String {
         match self.pid {
-            // 0: the legacy debugger does not say.
+            // 0: the legacy debugger does not tell.
             pid if with_pid && pid != 0 => format!(" · pid {pid} @ {}", self.node_ip),
             _ => format!(" @ {}", self.node_ip),
         }
     }
 
-    /// Where the debugger listens, from the registry alone.
+    /// The debugger's address, from the registry alone.
     pub fn upstream(&self) -> SocketAddr {
         SocketAddr::new(self.node_ip, self.port)
     }
 
-    /// What tells its debugger from all others.
+    /// The identity of its debugger.
     pub fn worker(&self) -> Worker<'_> {
         Worker {
             cluster: &self.cluster,
@@ -357,7 +360,7 @@ impl Breakpoint {
         }
     }
 
-    /// Its session, while one holds it.
+    /// Its holder, while a session holds it.
     pub fn holder(&self) -> Option<&Holder> {
         match &self.state {
             State::Attached(holder) => Some(holder),
@@ -365,17 +368,17 @@ impl Breakpoint {
         }
     }
 
-    /// Whether it is known what the worker runs: it is not a name that it may have from before.
+    /// Whether its name is known, and not one that may be from before.
     pub fn is_named(&self) -> bool {
         self.names.name.is_some() && !self.names.provisional
     }
 
-    /// A debugger could attach now.
+    /// Whether a debugger could attach now.
     pub fn is_paused(&self) -> bool {
         matches!(self.state, State::Paused)
     }
 
-    /// It is free: a debugger may be tried.
+    /// Whether it is free, so that a debugger may be tried.
     pub fn is_free(&self) -> bool {
         matches!(
             self.state,
@@ -383,25 +386,25 @@ impl Breakpoint {
         )
     }
 
-    /// Why no debugger gets there, where the last one did not.
+    /// The reason why no debugger gets there, if the last one did not.
     pub fn unreachable(&self) -> Option<&'static str> {
         matches!(self.state, State::Unreachable { .. }).then_some(
             "its debugger is gone: nothing listens on its port any more, so the task cannot go on by itself",
         )
     }
 
-    /// It is the driver of a job, whose worker id is that of the job and nothing else.
+    /// Whether it is the driver of a job, whose worker id is that of the job and nothing else.
     pub fn is_driver(&self) -> bool {
         let rest = self.worker_id.get(8..).unwrap_or_default();
         !rest.is_empty() && rest.bytes().all(|byte| byte == b'f')
     }
 
-    /// Where it stands in a list: first what is free, and of each the one that has waited longest.
+    /// Sort key of a list: free ones first, then by waiting time, the longest first.
     pub fn order(&self) -> (bool, Timestamp, BreakpointId) {
         (self.holder().is_some(), self.first_seen, self.id)
     }
 
-    /// How long it has been waiting (or had been, once it has ended) at `now`.
+    /// How long it has been waiting at `now`, or had been at its end.
     pub fn waiting(&self, now: Timestamp) -> Duration {
         let end = match &self.state {
             State::Released { at } | State::Died { at, .. } => *at,
@@ -412,8 +415,8 @@ impl Breakpoint {
         self.first_seen.until(end)
     }
 
-    /// The same as far as this relay has measured it itself: what is done to a task for having waited rests on no clock
-    /// that a person can set.
+    /// The waiting time that this relay has measured itself: automatic actions must not depend on a clock that a user
+    /// can set.
     pub fn watched(&self, now: Timestamp) -> Duration {
         match &self.registered {
             Some(registered) => now.instant.saturating_duration_since(registered.read),

@@ -1,16 +1,16 @@
-//! What happens to a breakpoint: the events of the registry, and why one of them could not be claimed.
+//! Events of breakpoints in the registry, and errors of claiming one.
 
 use std::sync::Arc;
 
 use crate::hold::Holder;
 use crate::ray::registry::breakpoint::Breakpoint;
 
-/// What happened to a breakpoint, in the order in which snapshots changed.
+/// A change of a breakpoint, in the order in which snapshots changed.
 #[derive(Debug, Clone)]
 pub struct Event {
     /// Counts events of this process, from 1.
     pub seq: u64,
-    /// What happened to the breakpoint.
+    /// The kind of change.
     pub change: Change,
     /// The breakpoint after it.
     pub breakpoint: Arc<Breakpoint>,
@@ -25,19 +25,19 @@ pub enum Change {
     Named,
     /// A session holds it now.
     Attached,
-    /// It is kept stopped for its person, who has lost the connection or has parked it.
+    /// It is kept stopped for its user, who has lost the connection or has parked it.
     Parked,
-    /// The relay dialled its debugger, and nothing listens on the port.
+    /// The relay connected to its debugger's port, and nothing listens there.
     Unreachable,
-    /// `[release]` will let it run in a while, because it has waited for too long.
+    /// `[release]` will resume it in a while, because it has waited for too long.
     Releasing,
-    /// The task runs on.
+    /// The task continues.
     Released,
-    /// The worker is gone. The event is called `finished` where it was meant to end, such as with its job.
+    /// The worker is gone. The event is called `finished` if that was intended, such as at the end of its job.
     Died,
 }
 
-/// Why a breakpoint could not be claimed.
+/// The reason why a breakpoint could not be claimed.
 #[derive(Debug, Clone)]
 pub enum ClaimError {
     /// Another client is attached.

@@ -16,10 +16,10 @@ use crate::ray::registry::shared::{OpenClaim, Shared};
 use crate::ray::registry::snapshot::Snapshot;
 use ray_relay_base::wire::backoff::Backoff;
 
-/// First and longest pause between questions whether a worker is gone.
-const ASK_AGAIN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+/// First and longest pause between checks whether a worker is gone.
+const CHECK_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 
-/// Exclusive hold of one breakpoint by one session. The breakpoint is given back, and the cluster polled at once, when
+/// Exclusive hold of one breakpoint by one session. The breakpoint is released, and the cluster polled at once, when
 /// this and every [`Lease`] of it are dropped.
 pub struct Claim {
     lease: Lease,
@@ -27,11 +27,12 @@ pub struct Claim {
     cluster: Arc<ClusterHandle>,
     died: Arc<SetOnce<Arc<str>>>,
     ended: oneshot::Receiver<()>,
-    /// Closed when the debugger is over the session before.
+    /// Closed when the debugger has finished the previous session.
     settling: Option<watch::Receiver<()>>,
 }
 
-/// A share in a [`Claim`], for what may outlive the session: its connection to the worker, which has to be led to its end.
+/// A share in a [`Claim`], for objects that may outlive the session: its connection to the worker, which must be
+/// closed in order.
 #[derive(Clone)]
 pub struct Lease {
     held: Arc<ClaimInUse>,
@@ -44,7 +45,7 @@ struct ClaimInUse {
     number: u64,
     let_run: AtomicBool,
     is_left: AtomicBool,
-    /// Dropped when the breakpoint has been given back.
+    /// Dropped when the breakpoint has been released.
     _ended: oneshot::Sender<()>,
 }
 
@@ -79,8 +80,8 @@ impl Claim {
         }
     }
 
-    /// Waits until the debugger is over the session before: it is not to be dialled earlier ([`Lease::settling`]). Cancel
-    /// safe.
+    /// Waits until the debugger has finished the previous session: it must not be connected earlier
+    /// ([`Lease::settling`]). Cancel safe.
     pub async fn settled(&self) {
         let mut settling = self.settling.clone();
         while let Some(settling) = &mut settling
@@ -88,7 +89,7 @@ impl Claim {
         {}
     }
 
-    /// Drops this share, and waits until the last one is gone and the breakpoint given back.
+    /// Drops this share, and waits until the last one is gone and the breakpoint released.
     pub async fn end(self) {
         let Self { lease, ended, .. } = self;
         drop(lease);
@@ -100,52 +101,51 @@ impl Claim {
         self.lease.clone()
     }
 
-    /// Takes note of what became of dialling its debugger. Where nothing listened, the list says so when the claim ends,
+    /// Records the result of connecting to its debugger. If nothing listened, the list shows that when the claim ends,
     /// until a client reaches it again.
     pub fn dialled(&self, listens: bool) {
         let held = &self.lease.held;
         let key = held.breakpoint.key();
-        let place = self.cluster.place;
-        self.shared.dialled(place, key, held.number, listens);
+        let slot = self.cluster.slot;
+        self.shared.dialled(slot, key, held.number, listens);
     }
 
-    /// Takes note that its debugger ended the session and that Ray does not say why: what Ray says of it within the next
-    /// minute is in the list of what ended.
+    /// Records that its debugger ended the session without a reason from Ray: what Ray reports about it within the
+    /// next minute is added to the list of ended breakpoints.
     pub fn unexplained(&self) {
         let held = &self.lease.held;
         let breakpoint = &held.breakpoint;
         if self.cluster.head.is_some() && !breakpoint.node_id.is_empty() {
-            let place = self.cluster.place;
-            self.shared
-                .unexplained(place, breakpoint.key(), held.number);
+            let slot = self.cluster.slot;
+            self.shared.unexplained(slot, breakpoint.key(), held.number);
             self.cluster.suspects.add(&breakpoint.node_id);
         }
     }
 
-    /// Takes note of where the worker stands; `None`: it runs.
-    pub fn stands_at(&self, location: Option<Location>) {
+    /// Records the worker's location; `None`: it runs.
+    pub fn set_location(&self, location: Option<Location>) {
         let held = &self.lease.held;
-        let (cluster, key) = (self.cluster.place, held.breakpoint.key());
+        let (cluster, key) = (self.cluster.slot, held.breakpoint.key());
         self.shared.change(|state, _| {
-            let changes = state.stands_at(cluster, key, held.number, location);
+            let changes = state.set_location(cluster, key, held.number, location);
             (changes, ())
         });
     }
 
-    /// Takes note of the rank that the worker's process has said.
+    /// Records the rank that the worker's process has reported.
     pub fn has_rank(&self, rank: u32) {
         let held = &self.lease.held;
-        let (cluster, key) = (self.cluster.place, held.breakpoint.key());
+        let (cluster, key) = (self.cluster.slot, held.breakpoint.key());
         self.shared.change(|state, _| {
             let changes = state.has_rank(cluster, key, held.number, rank);
             (changes, ())
         });
     }
 
-    /// Has `holder` shown as who holds the breakpoint from now on.
+    /// Shows `holder` as the holder of the breakpoint from now on.
     pub fn held_by(&self, holder: Holder) {
         let held = &self.lease.held;
-        let (cluster, key) = (self.cluster.place, held.breakpoint.key());
+        let (cluster, key) = (self.cluster.slot, held.breakpoint.key());
         self.shared.change(|state, now| {
             let changes = state.held_by(cluster, key, held.number, holder, now);
             (changes, ())
@@ -157,7 +157,7 @@ impl Claim {
         &self.lease.held.breakpoint
     }
 
-    /// The breakpoint as it is known once it has a name, or else after `patience`. Cancel safe.
+    /// The latest version of the breakpoint, once it has a name, or after `patience`. Cancel safe.
     pub async fn named(&self, patience: Duration) -> Arc<Breakpoint> {
         let own = self.breakpoint();
         let listed = |list: &Snapshot| {
@@ -171,7 +171,7 @@ impl Claim {
         latest.unwrap_or_else(|| Arc::clone(own))
     }
 
-    /// Asks the head whether the task that was claimed still runs.
+    /// Returns a query whether the claimed task still runs.
     pub fn current_task(&self) -> CurrentTask {
         let breakpoint = Arc::clone(self.breakpoint());
         let number = self.lease.held.number;
@@ -185,11 +185,11 @@ impl Claim {
         Arc::clone(self.died.wait().await)
     }
 
-    /// Asks the head now whether the worker is gone, for at most `patience`: called when the
-    /// debugger said that the process ended. `None`: the head knows of no death.
+    /// Queries the head whether the worker is gone, for at most `patience`: called when the debugger reports the end
+    /// of the process. `None`: the head knows of no death.
     pub async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
         let until = Instant::now() + patience;
-        // In a box: every session has room for the wait all the time, and few ever ask.
+        // Boxed: every session would reserve space for the wait all the time, and few ever use it.
         let ask = Box::pin(ask(
             Arc::clone(&self.shared),
             Arc::clone(&self.cluster),
@@ -209,8 +209,8 @@ impl Lease {
         self.held.breakpoint.id
     }
 
-    /// The worker may run from now on: the breakpoint is over when it is given back. Until then it is put back as it was, as
-    /// the same stop.
+    /// Records that the worker may run from now on: the breakpoint is over when it is released. Before that, a release
+    /// restores the same stop.
     pub fn let_run(&self) {
         self.held.let_run.store(true, Ordering::Relaxed);
     }
@@ -221,8 +221,8 @@ impl Lease {
         self.held.is_left.store(true, Ordering::Relaxed);
     }
 
-    /// The debugger is not over this session yet, so that the next one is not to dial it before what this returns is dropped,
-    /// although the breakpoint may be given back until then.
+    /// Returns a guard while the debugger has not finished this session: the next session must not connect to it
+    /// before the guard is dropped, although the breakpoint may be released before.
     pub fn settling(&self) -> Cooldown {
         let shared = Arc::clone(&self.held.shared);
         Cooldown {
@@ -232,7 +232,7 @@ impl Lease {
         }
     }
 
-    /// Gives this share back, and keeps what it takes to look after the worker.
+    /// Releases this share, and keeps what is needed to look after the worker.
     pub fn give_back(self) -> ReleasedWorker {
         let ClaimInUse {
             breakpoint,
@@ -248,7 +248,7 @@ impl Lease {
     }
 }
 
-/// Keeps a breakpoint from being dialled, by its holder.
+/// Keeps a breakpoint from being connected, by its holder.
 pub struct Cooldown {
     settling: watch::Sender<()>,
     id: BreakpointId,
@@ -261,7 +261,7 @@ impl Drop for Cooldown {
     }
 }
 
-/// A worker that a session has left.
+/// A worker from which a session has detached.
 pub struct ReleasedWorker {
     breakpoint: Arc<Breakpoint>,
     shared: Arc<Shared>,
@@ -279,15 +279,15 @@ impl ReleasedWorker {
         self.breakpoint.id
     }
 
-    /// What the head says of it now. The list of the last poll does not count: it may be from before the end of the session,
-    /// and is not renewed while the relay ends. Costs one question at most.
+    /// The head's current information about it. The list of the last poll does not count: it may be from before the end of
+    /// the session, and is not renewed during shutdown. Costs one request at most.
     pub async fn now(&self) -> WorkerLocation {
-        // It is never closed; each turn ends by the deadlines of a question to the head.
-        let _turn = self.cluster.looks.acquire().await;
+        // The semaphore is never closed; each turn ends by the deadlines of a request to the head.
+        let _turn = self.cluster.worker_queries.acquire().await;
         let worker = &self.breakpoint.worker_id;
         let list = self.shared.snapshot();
-        let taken = |row: &Arc<Breakpoint>| row.worker_id == *worker && row.holder().is_some();
-        if list.find(self.breakpoint.id).is_some_and(taken) {
+        let is_held = |row: &Arc<Breakpoint>| row.worker_id == *worker && row.holder().is_some();
+        if list.find(self.breakpoint.id).is_some_and(is_held) {
             return WorkerLocation::Taken;
         }
         let Some(head) = &self.cluster.head else {
@@ -311,18 +311,18 @@ impl ReleasedWorker {
     }
 }
 
-/// Where a worker is that a session has left.
+/// The state of a worker from which a session has detached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerLocation {
     /// Another session has it.
     Taken,
     /// Its process has ended.
     Dead,
-    /// Ray says that it waits for a debugger.
+    /// Ray reports that it waits for a debugger.
     Listed,
-    /// It is alive and in no list, so that no client can attach to it: it runs, or stands unseen.
+    /// It is alive and in no list, so that no client can attach to it: it runs, or is paused unnoticed.
     Unlisted,
-    /// The head does not say.
+    /// The head does not tell.
     Unknown,
 }
 
@@ -358,8 +358,8 @@ impl std::fmt::Debug for Lease {
     }
 }
 
-/// Asks until the head says that the worker is dead: up to 0.1 s pass between the end of a
-/// process and the row that says so (Ray 2.60).
+/// Queries until the head reports the worker as dead: up to 0.1 s pass between the end of a process and its row (Ray
+/// 2.60).
 async fn ask(
     shared: Arc<Shared>,
     cluster: Arc<ClusterHandle>,
@@ -368,7 +368,7 @@ async fn ask(
     let Some(head) = cluster.head.clone() else {
         return std::future::pending().await;
     };
-    let mut backoff = ASK_AGAIN;
+    let mut backoff = CHECK_BACKOFF;
     loop {
         let rows = match query::worker(&head, &breakpoint.worker_id).await {
             Ok(list) => list.into_rows(),
@@ -381,11 +381,11 @@ async fn ask(
             .iter()
             .find(|row| *row.worker_id == *breakpoint.worker_id)
             && let Some(why) = shared
-                .change(|state, now| state.apply_death(cluster.place, breakpoint.key(), row, now))
+                .change(|state, now| state.apply_death(cluster.slot, breakpoint.key(), row, now))
         {
             return why;
         }
-        // A worker that has ended is dead in Ray's list within 0.1 s, where its raylet lives.
+        // If its raylet is alive, an ended worker is listed as dead within 0.1 s.
         if !backoff.is_fresh() && !breakpoint.node_id.is_empty() {
             cluster.suspects.add(&breakpoint.node_id);
         }

@@ -1,8 +1,8 @@
 //! The clusters of a registry: those of the configuration, and others that come and go while it runs.
 //!
-//! Each has a place, by which the core knows it. A place stays a cluster's until nothing of it is left, and then another
-//! one may have it: there are never more than the most that were there at a time. A task that goes on with a cluster that may
-//! be gone, such as a session, holds its [`ClusterHandle`], and not its place alone.
+//! Each has a slot, by which the core addresses it. A slot belongs to a cluster until nothing of it remains, and is
+//! reused afterwards: there are never more slots than the most clusters at a time. A task that continues with a
+//! cluster that may be gone, such as a session, holds its [`ClusterHandle`], and not its slot alone.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,55 +19,55 @@ use crate::ray::registry::state::Cluster;
 use crate::ray::registry::suspects::Suspects;
 use crate::ray::registry::{BreakpointId, FoundHead};
 
-/// Questions after workers that were left which a head is asked at a time: thousands may be left at once, and each has a
-/// connection while it is asked after.
+/// Concurrent queries of a head for detached workers: thousands may be detached at once, and each query needs a
+/// connection.
 const MAX_WORKER_QUERIES: usize = 16;
 
-/// Those who ask a head at a time for all that runs: each answer may have ten thousand rows.
-const RUNNING: usize = 2;
+/// Concurrent queries of a head for everything that runs: each response may have ten thousand rows.
+const MAX_RUNNING_QUERIES: usize = 2;
 
-/// One cluster: what asks its head, and what wakes it.
+/// One cluster: the clients of its head, and the signals for its tasks.
 pub(super) struct ClusterHandle {
     pub(super) name: Arc<str>,
-    /// Where its breakpoints and its status are.
-    pub(super) place: Cluster,
-    /// In the configuration, and so there for as long as the registry.
+    /// The slot of its breakpoints and its status.
+    pub(super) slot: Cluster,
+    /// Whether it is in the configuration, and so exists as long as the registry.
     pub(super) configured: bool,
-    /// Where its head is, as it was found.
+    /// The address of its head, as it was discovered.
     pub(super) found_at: Option<FoundHead>,
-    /// It is to be taken out: nothing is asked of its head any more.
+    /// Cancelled when it is to be removed: its head gets no more requests.
     pub(super) gone: CancellationToken,
-    /// Tasks that ask its head, in a registry that runs.
+    /// Number of tasks that query its head, in a running registry.
     pub(super) running: AtomicUsize,
-    /// Nothing of it is left: another cluster may have the place.
+    /// Whether nothing of it remains, so that another cluster may get the slot.
     free: AtomicBool,
-    /// None in a registry that polls nothing.
+    /// `None` in a registry that polls nothing.
     pub(super) head: Option<HeadClient>,
-    /// None where its legacy breakpoints are not looked for.
+    /// `None` if its legacy breakpoints are not polled.
     pub(super) gcs: Option<GcsClient>,
-    /// A session ended: the list is to be made right at once.
+    /// A session ended: the list must be refreshed at once.
     pub(super) poll_now: Notify,
     /// The same for legacy breakpoints.
     pub(super) pdb_now: Notify,
-    /// Something new is to be looked up.
+    /// There is something new to look up.
     pub(super) lookup_now: Notify,
-    /// Another part knows of a node that is not known here.
+    /// Another part knows a node that is not known here.
     pub(super) nodes_now: Notify,
-    /// When the last answer about nodes was asked for.
+    /// When the last response about nodes was requested.
     nodes_asked: watch::Sender<Option<Instant>>,
     /// Nodes that may be lost.
     pub(super) suspects: Suspects,
-    /// A turn for each worker that is looked after at a time.
-    pub(super) looks: Semaphore,
-    /// A turn for each who asks at a time for all that runs.
+    /// Turns for queries for detached workers.
+    pub(super) worker_queries: Semaphore,
+    /// Turns for queries for everything that runs.
     pub(super) listings: Semaphore,
-    /// When the last poll that has come back was sent.
+    /// When the last completed poll was sent.
     polled: watch::Sender<Option<Instant>>,
-    /// Legacy sessions that go on in no other task, by the last answer of the GCS.
+    /// Legacy sessions that continue in no other task, by the last response of the GCS.
     exited: watch::Sender<HashSet<BreakpointId>>,
 }
 
-/// The clusters by their places.
+/// The clusters by their slots.
 pub(super) struct Clusters(RwLock<Vec<Arc<ClusterHandle>>>);
 
 impl Clusters {
@@ -75,19 +75,19 @@ impl Clusters {
         Self(RwLock::new(configured.into_iter().map(Arc::new).collect()))
     }
 
-    /// The cluster at `place`, which the core has given out.
-    pub(super) fn at(&self, place: Cluster) -> Arc<ClusterHandle> {
-        Arc::clone(&self.0.read()[place])
+    /// The cluster at `slot`, assigned by the core.
+    pub(super) fn at(&self, slot: Cluster) -> Arc<ClusterHandle> {
+        Arc::clone(&self.0.read()[slot])
     }
 
-    /// Those that are there, in the order of their places: those of the configuration first.
+    /// The present clusters, in the order of their slots: those of the configuration first.
     pub(super) fn present(&self) -> Vec<Arc<ClusterHandle>> {
         let all = self.0.read();
         let present = all.iter().filter(|handle| !handle.gone.is_cancelled());
         present.cloned().collect()
     }
 
-    /// The cluster `name`, if it is there.
+    /// The cluster `name`, if it is present.
     pub(super) fn named(&self, name: &str) -> Option<Arc<ClusterHandle>> {
         let all = self.0.read();
         let mut all = all.iter();
@@ -95,7 +95,7 @@ impl Clusters {
         it.cloned()
     }
 
-    /// Those that are not in the configuration, also where something of one that is gone is left.
+    /// The clusters that are not in the configuration, including removed ones of which something remains.
     pub(super) fn others(&self) -> Vec<Arc<ClusterHandle>> {
         let all = self.0.read();
         let others = all
@@ -104,22 +104,22 @@ impl Clusters {
         others.cloned().collect()
     }
 
-    /// Places that there are.
+    /// Number of slots.
     #[cfg(test)]
     pub(super) fn places(&self) -> usize {
         self.0.read().len()
     }
 
-    /// Gives a place to another cluster. To be called with the core locked.
+    /// Assigns a slot to another cluster. The core must be locked.
     pub(super) fn join(&self, make: impl FnOnce(Cluster) -> ClusterHandle) -> Arc<ClusterHandle> {
         let mut all = self.0.write();
         let free = all
             .iter()
             .position(|handle| handle.free.load(Ordering::Acquire));
-        let place = free.unwrap_or(all.len());
-        let handle = Arc::new(make(place));
+        let slot = free.unwrap_or(all.len());
+        let handle = Arc::new(make(slot));
         match free {
-            Some(place) => all[place] = Arc::clone(&handle),
+            Some(slot) => all[slot] = Arc::clone(&handle),
             None => all.push(Arc::clone(&handle)),
         }
         handle
@@ -127,7 +127,7 @@ impl Clusters {
 }
 
 impl ClusterHandle {
-    /// A cluster that was found, and where its head is, if that is known.
+    /// A discovered cluster, with the address of its head, if that is known.
     pub(super) fn found(self, at: Option<FoundHead>) -> Self {
         Self {
             configured: false,
@@ -136,7 +136,7 @@ impl ClusterHandle {
         }
     }
 
-    /// Has the head asked now what is paused.
+    /// Triggers polls of the head for paused tasks.
     pub(super) fn ask_now(&self) {
         self.poll_now.notify_one();
         self.pdb_now.notify_one();
@@ -145,13 +145,13 @@ impl ClusterHandle {
     /// A cluster of the configuration.
     pub(super) fn new(
         name: &str,
-        place: Cluster,
+        slot: Cluster,
         head: Option<HeadClient>,
         gcs: Option<GcsClient>,
     ) -> Self {
         Self {
             name: name.into(),
-            place,
+            slot,
             configured: true,
             found_at: None,
             gone: CancellationToken::new(),
@@ -165,24 +165,24 @@ impl ClusterHandle {
             nodes_now: Notify::new(),
             nodes_asked: watch::Sender::default(),
             suspects: Suspects::default(),
-            looks: Semaphore::new(MAX_WORKER_QUERIES),
-            listings: Semaphore::new(RUNNING),
+            worker_queries: Semaphore::new(MAX_WORKER_QUERIES),
+            listings: Semaphore::new(MAX_RUNNING_QUERIES),
             polled: watch::Sender::default(),
             exited: watch::Sender::default(),
         }
     }
 
-    /// Nothing of it is left.
+    /// Marks that nothing of it remains.
     pub(super) fn free(&self) {
         self.free.store(true, Ordering::Release);
     }
 
-    /// Notes that the poll that was sent at `sent` has come back, with an answer or without.
+    /// Records that the poll sent at `sent` has completed, with a response or without.
     pub(super) fn polled(&self, sent: Instant) {
         self.polled.send_replace(Some(sent));
     }
 
-    /// Has the cluster polled now, and resolves when that has come back; at once where there is no head. Cancel safe.
+    /// Polls the cluster now, and resolves when that has completed; at once without a head. Cancel safe.
     pub(super) async fn refreshed(&self) {
         if self.head.is_none() {
             return;
@@ -193,12 +193,12 @@ impl ClusterHandle {
         }
     }
 
-    /// Notes that the head has said which nodes there are, as it was asked for at `sent`.
+    /// Records the head's response about nodes, as requested at `sent`.
     pub(super) fn nodes_answered(&self, sent: Instant) {
         self.nodes_asked.send_replace(Some(sent));
     }
 
-    /// Has the head asked for its nodes, and resolves when it has answered; at once where there is no head. Cancel safe.
+    /// Queries the head for its nodes, and resolves after the response; at once without a head. Cancel safe.
     pub(super) async fn nodes_refreshed(&self) {
         if self.head.is_none() {
             return;
@@ -209,7 +209,7 @@ impl ClusterHandle {
         }
     }
 
-    /// Takes in all of what goes on in no other task.
+    /// Replaces the set of sessions that continue in no other task.
     pub(super) fn exited(&self, ids: HashSet<BreakpointId>) {
         self.exited.send_if_modified(|known| {
             let news = *known != ids;
@@ -218,7 +218,7 @@ impl ClusterHandle {
         });
     }
 
-    /// Resolves as soon as the session with the breakpoint `id` goes on in no other task. Cancel safe.
+    /// Resolves as soon as the session with the breakpoint `id` continues in no other task. Cancel safe.
     pub(super) async fn until_exited(&self, id: BreakpointId) {
         let mut exited = self.exited.subscribe();
         if exited.wait_for(|ids| ids.contains(&id)).await.is_err() {
@@ -228,7 +228,7 @@ impl ClusterHandle {
     }
 }
 
-/// Has something asked by `ask`, and resolves when what was asked from now on is `answered`. Cancel safe.
+/// Triggers `ask`, and resolves when a request sent from now on is `answered`. Cancel safe.
 async fn answered_since(answered: &watch::Sender<Option<Instant>>, ask: &Notify) {
     let now = Instant::now();
     let mut answered = answered.subscribe();

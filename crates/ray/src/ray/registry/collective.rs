@@ -1,7 +1,7 @@
-//! When the collectives (NCCL, Gloo) of a job time out that wait for a task of it which stands.
+//! Timeouts of a job's collectives (NCCL, Gloo) that wait for a paused task of it.
 //!
-//! Ray knows nothing of collectives. So a limit is what the job or the configuration says it is, and its time counts from the
-//! stop: those that wait began no earlier than about then.
+//! Ray knows nothing of collectives. So the job or the configuration sets the limit, and it counts from the stop: the
+//! waiting collectives began no earlier than about then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use ray_relay_base::timestamp::Timestamp;
 /// A cluster and one of its jobs.
 pub type JobOf<'a> = (&'a str, &'a str);
 
-/// The tasks of one job that stand, while its others may wait for them.
+/// The paused tasks of one job, while its others may wait for them.
 #[derive(Debug, Clone)]
-pub struct Standing<'a> {
-    /// The one that has stood for longest, whose limit it is.
+pub struct CollectiveTimeout<'a> {
+    /// The one that has been paused longest, whose limit it is.
     pub first: &'a Arc<Breakpoint>,
-    /// When the time-out of those who wait for it is over.
+    /// When the timeout of the waiting tasks ends.
     pub ends: Timestamp,
-    /// How long that is.
+    /// The limit.
     pub limit: Duration,
 }
 
 impl Breakpoint {
-    /// It stands, and no client can let it run at any moment.
-    fn stands(&self) -> bool {
+    /// Whether it is paused, and no connected client could resume it at any moment.
+    fn is_unattended(&self) -> bool {
         match &self.state {
             State::Paused | State::Unreachable { .. } => true,
             State::Attached(holder) => holder.parked_until.is_some(),
@@ -34,20 +34,23 @@ impl Breakpoint {
         }
     }
 
-    /// When the collectives time out that wait for it, as far as a limit is known and it stands.
+    /// When the collectives that wait for it time out, if it has a limit and is paused.
     pub fn collective_ends(&self) -> Option<Timestamp> {
-        let limit = self.names.collective_timeout.filter(|_| self.stands())?;
+        let limit = self
+            .names
+            .collective_timeout
+            .filter(|_| self.is_unattended())?;
         Some(self.first_seen.after(limit))
     }
 }
 
 impl Snapshot {
-    /// The jobs with tasks that stand and `count`, and a limit, each with the time-out that comes first.
-    pub fn standing(
+    /// The jobs with paused tasks that `count` accepts, and a limit, each with its earliest timeout.
+    pub fn collective_timeouts(
         &self,
         count: impl Fn(&Breakpoint) -> bool,
-    ) -> BTreeMap<JobOf<'_>, Standing<'_>> {
-        let mut jobs: BTreeMap<JobOf<'_>, Standing<'_>> = BTreeMap::new();
+    ) -> BTreeMap<JobOf<'_>, CollectiveTimeout<'_>> {
+        let mut jobs: BTreeMap<JobOf<'_>, CollectiveTimeout<'_>> = BTreeMap::new();
         for one in self.live.iter().filter(|one| count(one)) {
             let (Some(job), Some(limit)) = (&one.names.job_id, one.names.collective_timeout) else {
                 continue;
@@ -55,7 +58,7 @@ impl Snapshot {
             let Some(ends) = one.collective_ends() else {
                 continue;
             };
-            let first = Standing {
+            let first = CollectiveTimeout {
                 first: one,
                 ends,
                 limit,
@@ -102,7 +105,7 @@ mod tests {
             held.clone(),
             unlimited,
         ]);
-        let jobs = list.standing(|_| true);
+        let jobs = list.collective_timeouts(|_| true);
         let told: Vec<_> = jobs
             .iter()
             .map(|(job, one)| (job.1, one.ends, one.limit))
@@ -119,6 +122,6 @@ mod tests {
         if let State::Attached(holder) = &mut held.state {
             holder.parked_until = Some(at(9000));
         }
-        assert_eq!(snapshot(vec![held]).standing(|_| true).len(), 1);
+        assert_eq!(snapshot(vec![held]).collective_timeouts(|_| true).len(), 1);
     }
 }

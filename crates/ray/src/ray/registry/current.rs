@@ -1,5 +1,5 @@
-//! What a worker that a session holds runs now. A debugger cannot tell a task that has ended from one that is busy, and
-//! the row of a worker does not say it either; the rows of tasks do.
+//! The current task of a worker that a session holds. A debugger cannot tell an ended task from a busy one, and
+//! neither can the row of a worker; the rows of tasks can.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::ray::registry::query;
 use crate::ray::registry::rows::TaskRow;
 use crate::ray::registry::shared::Shared;
 
-/// Asks after the task at which a session began. Asks nothing by itself.
+/// Queries the state of the task in which a session began. Sends nothing by itself.
 #[derive(Clone)]
 pub struct CurrentTask {
     shared: Arc<Shared>,
@@ -39,10 +39,10 @@ impl CurrentTask {
         }
     }
 
-    /// Whether the task has ended and its worker runs no other. `false` as well where the head does not say: a driver
-    /// and a Serve replica have no task, and an overflowing GCS forgets some. Costs one question that the GCS answers
-    /// from its index (all versions), and one more where that task has ended. As late as Ray's reports: workers and
-    /// owners make theirs once a second each, so one answer may come between them.
+    /// Whether the task has ended and its worker runs no other. Also `false` if the head does not tell: a driver and a
+    /// Serve replica have no task, and an overflowing GCS forgets some. Costs one request that the GCS answers from
+    /// its index (all versions), and one more if that task has ended. As late as Ray's reports: workers and owners
+    /// send theirs once a second each, so one response may come between them.
     pub async fn has_ended(&mut self) -> bool {
         let Some(head) = &self.cluster.head else {
             return false;
@@ -59,7 +59,7 @@ impl CurrentTask {
             }
         };
         attempts.retain(|row| row.task_id == task);
-        // Attempts before this one may have failed here as well.
+        // Earlier attempts may have failed on this worker as well.
         if attempts.is_empty() || !attempts.iter().all(is_over) {
             return false;
         }
@@ -78,15 +78,15 @@ impl CurrentTask {
         }
     }
 
-    /// Has the list say that the task has ended, and its session not.
+    /// Marks in the list that the task has ended, while its session has not.
     pub fn over(&self) {
         let (key, claim) = (self.breakpoint.key(), self.claim);
         self.shared
-            .change(|state, now| (state.task_ended(self.cluster.place, key, claim, now), ()));
+            .change(|state, now| (state.task_ended(self.cluster.slot, key, claim, now), ()));
     }
 
-    /// Whether the stop of `at` is in another task than the one that is listed, which then is: `None` where Ray has not
-    /// reported either yet. Costs one question.
+    /// Whether the stop of `at` is in a task other than the listed one; if so, lists that task. `None` if Ray has
+    /// reported neither yet. Costs one request.
     pub(crate) async fn stopped_in_another(&mut self, at: Timestamp) -> Option<bool> {
         let head = self.cluster.head.as_ref()?;
         let snapshot = self.shared.snapshot();
@@ -106,17 +106,17 @@ impl CurrentTask {
         }
         let (key, claim) = (self.breakpoint.key(), self.claim);
         self.shared
-            .change(|state, now| (state.next_task(self.cluster.place, key, claim, at, now), ()));
+            .change(|state, now| (state.next_task(self.cluster.slot, key, claim, at, now), ()));
         self.cluster.lookup_now.notify_one();
         self.later = None;
         Some(true)
     }
 
-    /// Which task is asked after. Its name may have become known since the session began.
+    /// The task to query. Its id may have become known since the session began.
     fn id(&self) -> Option<String> {
         match self.breakpoint.kind {
             Kind::Debugpy => {}
-            // Its session ends when the task goes on.
+            // Its session ends when the task continues.
             Kind::Pdb => return None,
         }
         let known = || {

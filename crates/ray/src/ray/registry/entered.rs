@@ -1,4 +1,4 @@
-//! A legacy breakpoint that a client has entered, as one process tells it to another: Ray forgets it then.
+//! A legacy breakpoint that a client has entered, as transferred between processes: Ray forgets it then.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use ray_relay_base::timestamp::{Timestamp, unix_ms};
 use ray_relay_base::wire::debugger::Kind;
 use ray_relay_base::wire::tunnel::messages::EnteredText;
 
-/// See the module: all that its list has of it, but for who has it.
+/// All listed properties of a legacy breakpoint except its holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnteredBreakpoint {
     cluster: String,
@@ -35,7 +35,7 @@ pub struct EnteredBreakpoint {
 }
 
 impl EnteredBreakpoint {
-    /// What is to be told of `breakpoint`; `None`: Ray goes on telling it.
+    /// The properties of `breakpoint`; `None`: Ray continues to list it.
     fn of(breakpoint: &Breakpoint) -> Option<Self> {
         let registered = breakpoint.registered.as_ref()?;
         let names = &breakpoint.names;
@@ -59,20 +59,20 @@ impl EnteredBreakpoint {
         })
     }
 
-    /// The same, as it is said; `None`: it is too long for that.
-    pub fn told(breakpoint: &Breakpoint) -> Option<Box<EnteredText>> {
+    /// The serialized form for other processes; `None`: it is too long.
+    pub fn to_text(breakpoint: &Breakpoint) -> Option<Box<EnteredText>> {
         let text = serde_json::to_string(&Self::of(breakpoint)?).ok()?;
         let entry = EnteredText::new(&text);
         (*entry == *text).then(|| Box::new(entry))
     }
 
-    /// What was said; `None`: it is not understood.
+    /// Parses the serialized form; `None`: it is invalid.
     pub fn read(entry: &EnteredText) -> Option<Self> {
         let read: Option<Self> = serde_json::from_str(entry).ok();
         read.filter(|read| is_registered(&read.key))
     }
 
-    /// The breakpoint, as if it were free.
+    /// The breakpoint, in the state of a free one.
     pub fn breakpoint(&self) -> Breakpoint {
         let since = Duration::from_millis(self.first_seen_unix_ms);
         let since = UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH);

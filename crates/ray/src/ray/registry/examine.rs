@@ -1,6 +1,7 @@
-//! What a head answers when it is asked for the sake of a diagnosis: more than polls do, and once.
+//! Additional queries of a head for a diagnosis: more than polls send, and once.
 //!
-//! Every request has the deadline of the registry's, and the search through logs one of its own. No debugger is dialled.
+//! Every request has the deadline of the registry's, and the search through logs one of its own. No debugger is
+//! connected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,41 +19,41 @@ use crate::ray::registry::query;
 use crate::ray::registry::rows::WorkerRow;
 use ray_relay_base::wire::text::one_line;
 
-/// What a worker that is to stop writes instead, on every Ray from 2.9 to 2.60 (`ray/util/debugpy.py`).
+/// Printed by a worker that cannot stop at a breakpoint, on every Ray from 2.9 to 2.60 (`ray/util/debugpy.py`).
 const WITHOUT_DEBUGPY: &str = "debugpy>=1.8.0' cannot be loaded";
 
-/// Workers of a node whose logs are searched, and of all nodes together.
-const WORKERS_OF_NODE: usize = 4;
-const WORKERS: usize = 64;
+/// Workers per node whose logs are searched, and workers of all nodes together.
+const MAX_WORKERS_PER_NODE: usize = 4;
+const MAX_WORKERS: usize = 64;
 
-/// Logs that are read at a time, the last lines of each, and how long all of them may take.
-const AT_ONCE: usize = 4;
-const LINES: usize = 200;
-const SEARCH: Duration = Duration::from_secs(4);
+/// Concurrent reads of logs, the number of last lines of each, and the deadline of all.
+const MAX_LOG_READS: usize = 4;
+const LOG_LINES: usize = 200;
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Jobs whose environment is looked at.
-const JOBS: usize = 1000;
+/// Jobs whose environment is checked.
+const MAX_JOBS: usize = 1000;
 
-/// One cluster's head, as it answered.
+/// One cluster's head, with its responses.
 #[derive(Debug)]
 pub struct Examined {
     /// Name of the cluster in the configuration.
     pub cluster: Arc<str>,
     /// The Ray version of the head.
     pub version: Result<String, HeadError>,
-    /// `token` or `disabled`; `None` before Ray 2.52, which has no such thing.
+    /// `token` or `disabled`; `None` before Ray 2.52, which has no authentication.
     pub authentication: Option<String>,
-    /// Whether its State API tells the nodes.
+    /// Whether its State API returns the nodes.
     pub state_api: Result<(), HeadError>,
-    /// Whether the GCS answers, and its address; `None` where the relay knows of none.
+    /// Whether the GCS responds, and its address; `None` if the relay knows none.
     pub gcs: Option<(String, bool)>,
-    /// Jobs that run with `RAY_DEBUG` in their environment, and its value.
+    /// Running jobs with `RAY_DEBUG` in their environment, and its value.
     pub modes: Vec<(String, String)>,
-    /// Nodes on which workers said that they skip breakpoints for want of debugpy.
+    /// Nodes whose workers reported skipped breakpoints for lack of debugpy.
     pub without_debugpy: Vec<IpAddr>,
 }
 
-/// Asks the head of `cluster`; `None` where there is none.
+/// Queries the head of `cluster`; `None` if there is none.
 pub(super) async fn examine(cluster: &ClusterHandle) -> Option<Examined> {
     let head = cluster.head.as_ref()?;
     let gcs = async {
@@ -98,11 +99,11 @@ async fn modes(head: &HeadClient) -> Vec<(String, String)> {
     jobs.iter()
         .filter(runs)
         .filter_map(mode)
-        .take(JOBS)
+        .take(MAX_JOBS)
         .collect()
 }
 
-/// Looks into what live workers wrote to standard error: no API of Ray's tells of a breakpoint that was skipped.
+/// Searches the standard error of live workers: no API of Ray reports a skipped breakpoint.
 async fn without_debugpy(head: &HeadClient) -> Vec<IpAddr> {
     let found = Mutex::new(BTreeSet::new());
     let search = async {
@@ -110,27 +111,27 @@ async fn without_debugpy(head: &HeadClient) -> Vec<IpAddr> {
             return;
         };
         let logs = stream::iter(some_of_each_node(workers.into_rows()));
-        logs.for_each_concurrent(AT_ONCE, async |(ip, worker)| {
-            let log = query::errors_of_worker(head, &worker, LINES).await;
+        logs.for_each_concurrent(MAX_LOG_READS, async |(ip, worker)| {
+            let log = query::errors_of_worker(head, &worker, LOG_LINES).await;
             if log.is_ok_and(|log| log.contains(WITHOUT_DEBUGPY)) {
                 found.lock().insert(ip);
             }
         })
         .await;
     };
-    // What was found by then counts.
-    let _ = timeout(SEARCH, search).await;
+    // Results found before the timeout count.
+    let _ = timeout(SEARCH_TIMEOUT, search).await;
     found.into_inner().into_iter().collect()
 }
 
-/// The latest processes of each node: the longer one lives, the older is what it was set up with.
+/// The latest processes of each node: an old process shows an old setup.
 fn some_of_each_node(workers: Vec<WorkerRow>) -> Vec<(IpAddr, WorkerRow)> {
     let mut nodes: BTreeMap<String, Vec<(IpAddr, WorkerRow)>> = BTreeMap::new();
     for worker in workers {
         let Ok(ip) = worker.ip.parse() else {
             continue;
         };
-        // A driver's output is on its terminal; who has a port has debugpy.
+        // A driver's output is on its terminal; a worker with a port has debugpy.
         if !worker.is_driver() && worker.pid.is_some() && worker.debugger_port.is_none() {
             let of_node = nodes.entry(worker.node_id.clone()).or_default();
             of_node.push((ip, worker));
@@ -138,8 +139,8 @@ fn some_of_each_node(workers: Vec<WorkerRow>) -> Vec<(IpAddr, WorkerRow)> {
     }
     let latest = nodes.into_values().flat_map(|mut of_node| {
         of_node.sort_by_key(|(_, worker)| std::cmp::Reverse(worker.pid));
-        of_node.truncate(WORKERS_OF_NODE);
+        of_node.truncate(MAX_WORKERS_PER_NODE);
         of_node
     });
-    latest.take(WORKERS).collect()
+    latest.take(MAX_WORKERS).collect()
 }

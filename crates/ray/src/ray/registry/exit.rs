@@ -1,4 +1,4 @@
-//! Why a worker is gone, in a sentence for the person whose debug session it ended.
+//! The reason of a worker's end, as a sentence for the user whose debug session it ended.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 use crate::ray::registry::rows::{NodeRow, WorkerRow};
 use ray_relay_base::wire::text::one_line;
 
-/// How a worker ended.
+/// The end of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WorkerExit {
-    /// The reason, as a sentence for the person whose session it ended.
+    /// The reason, as a sentence for the user whose session it ended.
     pub(super) why: Arc<str>,
-    /// Whether nothing went wrong, by Ray's own word.
+    /// Whether nothing went wrong, according to Ray.
     pub(super) intended: bool,
 }
 
 impl From<Arc<str>> for WorkerExit {
-    /// One that went wrong.
+    /// An abnormal end.
     fn from(why: Arc<str>) -> Self {
         Self {
             why,
@@ -25,7 +25,7 @@ impl From<Arc<str>> for WorkerExit {
     }
 }
 
-/// The end that `exit_type` and `exit_detail` of a dead worker's row tell.
+/// Derives the end from `exit_type` and `exit_detail` of a dead worker's row.
 pub(super) fn of_worker(row: &WorkerRow) -> WorkerExit {
     let intended = row.exit_type.starts_with("INTENDED_") && !is_out_of_memory(row);
     WorkerExit {
@@ -39,7 +39,7 @@ fn why(row: &WorkerRow) -> Arc<str> {
     let what = match row.exit_type.as_str() {
         _ if is_out_of_memory(row) => "the worker was killed because the node ran out of memory",
         "SYSTEM_ERROR" => "the worker process crashed or was killed from outside",
-        // Which of the two depends on the version.
+        // The type depends on the version.
         "INTENDED_SYSTEM_EXIT" | "INTENDED_USER_EXIT" if detail.contains("job has finished") => {
             return "its job is over".into();
         }
@@ -57,7 +57,7 @@ fn why(row: &WorkerRow) -> Arc<str> {
     joined(what, &detail)
 }
 
-/// The reason that the row of a node in state DEAD gives, as a sentence.
+/// The reason in the row of a node in state DEAD, as a sentence.
 pub(super) fn of_node(row: &NodeRow) -> Arc<str> {
     let node = if row.node_ip.is_empty() {
         &row.node_id
@@ -70,14 +70,14 @@ pub(super) fn of_node(row: &NodeRow) -> Arc<str> {
     }
 }
 
-/// The reason, as a sentence, where Ray still counts the node as alive although a worker there is gone and its task has
+/// The reason, as a sentence, if Ray still lists the node as alive although a worker there is gone and its task has
 /// failed.
 pub(super) fn of_silent_node(ip: IpAddr) -> Arc<str> {
     format!("node {ip} was lost: the task has failed, and Ray has no word of its worker").into()
 }
 
-/// `exit_detail` of an ordinary crash lists "the OOM killer" among possible causes (all versions),
-/// so only the memory monitor's own wording counts.
+/// `exit_detail` of an ordinary crash lists "the OOM killer" among possible causes (all versions), so only the memory
+/// monitor's own wording counts.
 fn is_out_of_memory(row: &WorkerRow) -> bool {
     let detail = row.exit_detail.to_ascii_lowercase();
     row.exit_type == "NODE_OUT_OF_MEMORY"
@@ -85,7 +85,7 @@ fn is_out_of_memory(row: &WorkerRow) -> bool {
         || detail.contains("memory pressure")
 }
 
-/// Ray's list of what might have been the cause is longer than what it knows.
+/// Removes Ray's list of possible causes, which is longer than the facts.
 fn without_guesses(detail: &str) -> &str {
     [
         "Some common causes include",

@@ -1,9 +1,9 @@
-//! What a poll leaves to be asked: why workers vanished, which nodes are lost, which Ray it is. And of a node that is
-//! suspected, whether what waits there still does.
+//! Queries that a poll leaves open: why workers vanished, which nodes are lost, the Ray version. And for a suspected
+//! node, whether tasks there still wait.
 //!
-//! Beside the polls and not between them, so that an answer that takes its time (every worker that ever stopped is a
-//! second's work for a large head) does not let the list grow old. Only the latest poll counts: what is still open is
-//! missing from that one too.
+//! They run next to the polls and not between them, so that a slow response (all workers that ever stopped take a
+//! large head a second) does not make the list stale. Only the latest poll counts: open items are missing from that
+//! one too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,37 +21,37 @@ use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::{Changes, Cluster};
 use crate::ray::registry::{exit, query};
 
-/// The number of vanished workers from which on all of them are asked for in one request.
-const BATCH: usize = 9;
+/// Number of vanished workers from which on one request queries all of them.
+const MIN_BATCH: usize = 9;
 
-/// Answers about vanished workers that are taken in under one lock.
-const AT_ONCE: usize = 1000;
+/// Results about vanished workers that are applied under one lock.
+const MAX_APPLIED: usize = 1000;
 
-/// How often a suspected node is asked after.
-const SUSPECTED: Duration = Duration::from_secs(1);
+/// Interval of queries about a suspected node.
+const SUSPECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Breakpoints on suspected nodes whose tasks are asked after at a time, and workers whose end is to be explained.
+/// Breakpoints on suspected nodes whose tasks are queried at a time, and workers whose end is to be explained.
 const MAX_OVERDUE: usize = 32;
 
-/// What the latest poll has left.
+/// The open items of the latest poll.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PollResult {
     /// Paused before, absent now.
     pub(super) vanished: Vec<String>,
     /// When the poll was sent.
     pub(super) sent: Option<Instant>,
-    /// The polls before it had failed, so it may be another head.
+    /// Whether the polls before it had failed, so that it may be another head.
     pub(super) recovered: bool,
 }
 
-/// The questions that the polls of one cluster leave.
+/// The queries that the polls of one cluster leave open.
 pub(super) struct Follow<'a> {
     shared: &'a Shared,
     cluster: Cluster,
     head: &'a HeadClient,
     handle: Arc<ClusterHandle>,
     nodes: &'a Nodes<'a>,
-    left: watch::Receiver<PollResult>,
+    polls: watch::Receiver<PollResult>,
     version_asked: bool,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Follow<'a> {
         cluster: Cluster,
         head: &'a HeadClient,
         nodes: &'a Nodes<'a>,
-        left: watch::Receiver<PollResult>,
+        polls: watch::Receiver<PollResult>,
     ) -> Self {
         Self {
             shared,
@@ -69,37 +69,37 @@ impl<'a> Follow<'a> {
             head,
             handle: shared.clusters.at(cluster),
             nodes,
-            left,
+            polls,
             version_asked: false,
         }
     }
 
-    /// Runs until cancelled by dropping it, or until no task polls any more.
+    /// Runs until dropped, or until no task polls any more.
     pub(super) async fn run(mut self) {
         let mut suspected = Instant::now();
-        let mut wanted = false;
+        let mut requested = false;
         loop {
             let suspects = self.handle.suspects.now();
             tokio::select! {
-                changed = self.left.changed() => match changed {
+                changed = self.polls.changed() => match changed {
                     Ok(()) => self.after_poll().await,
                     Err(_) => return,
                 },
                 () = self.handle.suspects.news() => {}
-                () = self.handle.nodes_now.notified() => wanted = true,
-                () = tokio::time::sleep_until(self.nodes.askable()), if wanted => {
-                    wanted = false;
+                () = self.handle.nodes_now.notified() => requested = true,
+                () = tokio::time::sleep_until(self.nodes.next_query_at()), if requested => {
+                    requested = false;
                     self.nodes.check().await;
                 }
                 () = tokio::time::sleep_until(suspected), if !suspects.is_empty() => {
-                    suspected = Instant::now() + SUSPECTED;
+                    suspected = Instant::now() + SUSPECT_INTERVAL;
                     self.look_at(&suspects).await;
                 }
             }
         }
     }
 
-    /// Asks after suspected nodes, where anything waits on them or has ended without a reason.
+    /// Queries suspected nodes, if tasks wait on them or have ended without a reason.
     async fn look_at(&self, suspects: &[String]) {
         let waiting = || {
             self.shared
@@ -113,8 +113,8 @@ impl<'a> Follow<'a> {
             return;
         }
         self.nodes.check().await;
-        // What Ray calls dead is gone by now. The tasks of a lost node fail seconds before that, while the rows of their
-        // workers go on to say "paused".
+        // Nodes that Ray lists as dead are handled by now. The tasks of a lost node fail seconds before that, while
+        // the rows of their workers still say "paused".
         for breakpoint in waiting().into_iter().take(MAX_OVERDUE) {
             if self.has_failed(&breakpoint).await {
                 let (key, stop) = (breakpoint.key(), breakpoint.stop);
@@ -135,8 +135,8 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Whether the task of `breakpoint` has failed and its worker runs no other: in a worker that lives it would not wait.
-    /// `false` as well where the head does not say, as of drivers and Serve replicas.
+    /// Whether the task of `breakpoint` has failed and its worker runs no other: on a live worker it would not wait.
+    /// Also `false` if the head does not tell, as for drivers and Serve replicas.
     async fn has_failed(&self, breakpoint: &Breakpoint) -> bool {
         let (worker, Some(task)) = (&breakpoint.worker_id, &breakpoint.names.task_id) else {
             return false;
@@ -165,12 +165,12 @@ impl<'a> Follow<'a> {
     }
 
     async fn after_poll(&mut self) {
-        let left = self.left.borrow_and_update().clone();
-        if let Some(sent) = left.sent {
-            // Another answer may have settled some meanwhile, and others may be new.
+        let poll = self.polls.borrow_and_update().clone();
+        if let Some(sent) = poll.sent {
+            // Another response may have settled some meanwhile, and others may be new.
             let open = self
                 .shared
-                .with(|state| state.still_open(self.cluster, left.vanished, sent));
+                .with(|state| state.still_open(self.cluster, poll.vanished, sent));
             if !open.is_empty() {
                 self.ask_vanished(&open).await;
             }
@@ -180,14 +180,14 @@ impl<'a> Follow<'a> {
         if wants_nodes && self.nodes.are_due() {
             self.nodes.check().await;
         }
-        if left.recovered || !self.version_asked {
+        if poll.recovered || !self.version_asked {
             self.ask_version().await;
         }
     }
 
-    /// Released or died? Asked once for each that vanished, or once for all when they are many.
+    /// Released or died? One request for each that vanished, or one for all if there are many.
     async fn ask_vanished(&self, vanished: &[String]) {
-        if vanished.len() >= BATCH {
+        if vanished.len() >= MIN_BATCH {
             let sent = Instant::now();
             match query::stopped_workers(self.head).await {
                 Ok(list) => {
@@ -204,21 +204,27 @@ impl<'a> Follow<'a> {
             match query::worker(self.head, worker_id).await {
                 Ok(list) => {
                     let complete = !list.truncated();
-                    let asked = std::slice::from_ref(worker_id);
-                    self.vanished(asked, &list.into_rows(), complete, sent)
+                    let worker_ids = std::slice::from_ref(worker_id);
+                    self.vanished(worker_ids, &list.into_rows(), complete, sent)
                         .await;
                 }
-                // They are still absent at the next poll, and asked for again.
+                // They are still absent at the next poll, and queried again.
                 Err(error) => return self.unanswered(&error),
             }
         }
     }
 
-    async fn vanished(&self, asked: &[String], rows: &[WorkerRow], complete: bool, sent: Instant) {
+    async fn vanished(
+        &self,
+        worker_ids: &[String],
+        rows: &[WorkerRow],
+        complete: bool,
+        sent: Instant,
+    ) {
         let rows = rows.iter().map(|row| (&*row.worker_id, row)).collect();
-        for asked in asked.chunks(AT_ONCE) {
+        for part in worker_ids.chunks(MAX_APPLIED) {
             self.shared.change(|state, now| {
-                let changes = state.apply_vanished(self.cluster, asked, &rows, complete, sent, now);
+                let changes = state.apply_vanished(self.cluster, part, &rows, complete, sent, now);
                 (changes, ())
             });
             tokio::task::yield_now().await;

@@ -1,8 +1,9 @@
-//! Clusters that are found while the registry runs, beside those of the configuration; and the tasks of all of them.
+//! Clusters that are discovered while the registry runs, in addition to those of the configuration; and the tasks of
+//! all of them.
 //!
-//! Discovery says which there are ([`Registry::set_found`]); [`Registry::run`] makes it so. One whose head is at
-//! another address, or that is none any more, is taken out first: what asks its head ends, then what waited there has died,
-//! and only then is its name taken by another.
+//! Discovery publishes the current set ([`Registry::set_found`]); [`Registry::run`] applies it. A cluster whose head
+//! has moved, or that is gone, is removed first: its tasks end, its waiting breakpoints die, and only then another one
+//! gets its name.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,11 +18,11 @@ use crate::ray::registry::gcs::GcsClient;
 use crate::ray::registry::{Registry, Search, gcs, lookup, poller};
 use ray_relay_base::config::{self, Gcs};
 
-/// A task asks the head of this cluster until it is gone.
+/// A set of tasks, each of which queries the head of its cluster until that is gone.
 type Tasks = JoinSet<Arc<ClusterHandle>>;
 
 impl ClusterHandle {
-    /// Whether it can stay as it is where `found` is told of its name.
+    /// Whether it can stay unchanged, given the current `found` under its name.
     fn stays(&self, found: &FoundCluster) -> bool {
         let same = |to: &FoundHead| {
             let is_it = |at: &FoundHead| {
@@ -35,7 +36,7 @@ impl ClusterHandle {
     }
 }
 
-/// Adds a task of `cluster`, which ends when that is gone.
+/// Adds a task of `cluster`, which ends when the cluster is gone.
 fn spawn(
     tasks: &mut Tasks,
     cluster: &Arc<ClusterHandle>,
@@ -53,33 +54,33 @@ fn spawn(
 }
 
 impl Registry {
-    /// Has `found` as all clusters that there are beside those of the configuration. One that was told before and is not among
-    /// them is gone; one whose head was known, and of which that cannot be said now, is asked where it was.
+    /// Sets all clusters that exist in addition to those of the configuration. One that is no longer among them is
+    /// gone; one whose head was known, and is currently unknown, is still queried at its last address.
     pub fn set_found(&self, found: impl IntoIterator<Item = FoundCluster>) {
         let found = found.into_iter();
         let found = found.map(|cluster| (Arc::clone(&cluster.name), cluster));
-        *self.shared.told.found.lock() = found.collect();
-        self.shared.told.news.notify_one();
+        *self.shared.found.found.lock() = found.collect();
+        self.shared.found.news.notify_one();
     }
 
-    /// Has `search` told with every list.
+    /// Publishes `search` with every list.
     pub fn set_search(&self, search: Search) {
         self.shared.set_search(search);
     }
 
-    /// Polls all clusters until `shutdown`; to be called once. Owns every task of the registry: when it returns or is
-    /// dropped, nothing of it runs any more.
+    /// Polls all clusters until `shutdown`; may be called once. Owns every task of the registry: when it returns or is
+    /// dropped, none of them runs any more.
     pub async fn run(&self, shutdown: CancellationToken) {
         let mut tasks = Tasks::new();
         for cluster in self.shared.clusters.present() {
             self.start(&cluster, &mut tasks);
         }
         loop {
-            self.make_it_so(&mut tasks);
+            self.apply_discovered(&mut tasks);
             tokio::select! {
                 () = shutdown.cancelled() => break,
-                () = self.shared.told.news.notified() => {}
-                // No loop ends by itself: what ends one ends the whole, so that it is noticed.
+                () = self.shared.found.news.notified() => {}
+                // No loop ends by itself: if one does, the whole ends, so that it is noticed.
                 Some(ended) = tasks.join_next() => if !self.is_gone(ended) {
                     return;
                 }
@@ -88,25 +89,25 @@ impl Registry {
         tasks.shutdown().await;
     }
 
-    /// Takes out what is not told any more, and puts in what is new.
-    fn make_it_so(&self, tasks: &mut Tasks) {
-        let told = self.shared.told.found.lock();
+    /// Removes clusters that are no longer published, and adds new ones.
+    fn apply_discovered(&self, tasks: &mut Tasks) {
+        let discovered = self.shared.found.found.lock();
         let there = self.shared.clusters.others();
         for handle in there.iter().filter(|handle| !handle.gone.is_cancelled()) {
-            match told.get(&handle.name) {
+            match discovered.get(&handle.name) {
                 Some(found) if handle.stays(found) => self.renew(handle, found),
                 _ => {
                     tracing::info!(cluster = %handle.name, "no longer watching");
                     handle.gone.cancel();
-                    // Else the last of its tasks does it.
+                    // Otherwise the last of its tasks removes it.
                     if handle.running.load(Ordering::Relaxed) == 0 {
                         self.leave(handle);
                     }
                 }
             }
         }
-        for (name, found) in &*told {
-            // What is being taken out has the name until then.
+        for (name, found) in &*discovered {
+            // A cluster that is being removed keeps the name until then.
             if !there.iter().any(|handle| handle.name == *name) {
                 let handle = self.join(found);
                 self.start(&handle, tasks);
@@ -114,9 +115,9 @@ impl Registry {
         }
     }
 
-    /// Tells what is wrong with a cluster whose head is not known yet, and whose it is.
+    /// Updates the trouble of a cluster whose head is not known yet, and its job.
     fn renew(&self, handle: &ClusterHandle, found: &FoundCluster) {
-        self.shared.status(handle.place, |status| {
+        self.shared.status(handle.slot, |status| {
             status.ray_job.clone_from(&found.ray_job);
             if let (None, Err(trouble)) = (&handle.head, &found.head) {
                 status.trouble = Some(trouble.clone());
@@ -146,33 +147,33 @@ impl Registry {
         let head_address = head.as_ref().map(HeadClient::address);
         tracing::info!(cluster = %found.name, head = head_address, "watching a cluster that was found");
         let at = found.head.clone().ok();
-        let make = |place| ClusterHandle::new(&found.name, place, head, gcs).found(at);
+        let make = |slot| ClusterHandle::new(&found.name, slot, head, gcs).found(at);
         self.shared.join(make, found, trouble)
     }
 
-    /// Starts what asks the head of a cluster, if it has one.
+    /// Starts the tasks that query the head of a cluster, if it has one.
     fn start(&self, cluster: &Arc<ClusterHandle>, tasks: &mut Tasks) {
         let Some(head) = cluster.head.clone() else {
             return;
         };
-        // Tasks of their own: however much there is to look up, the polls go on meanwhile.
-        let (shared, asked, place) = (Arc::clone(&self.shared), head.clone(), cluster.place);
+        // Separate tasks, so that long lookups do not delay the polls.
+        let (shared, polled, slot) = (Arc::clone(&self.shared), head.clone(), cluster.slot);
         spawn(tasks, cluster, async move {
-            poller::run(&shared, place, &asked).await
+            poller::run(&shared, slot, &polled).await
         });
-        let (shared, asked) = (Arc::clone(&self.shared), head.clone());
+        let (shared, queried) = (Arc::clone(&self.shared), head.clone());
         spawn(tasks, cluster, async move {
-            lookup::run(&shared, place, &asked).await
+            lookup::run(&shared, slot, &queried).await
         });
         if let Some(gcs) = cluster.gcs.clone() {
             let shared = Arc::clone(&self.shared);
             spawn(tasks, cluster, async move {
-                gcs::poller::run(&shared, place, &head, &gcs).await
+                gcs::poller::run(&shared, slot, &head, &gcs).await
             });
         }
     }
 
-    /// Whether a task has ended because its cluster is gone. The last one takes the cluster out.
+    /// Whether a task has ended because its cluster is gone. The last one removes the cluster.
     fn is_gone(&self, ended: Result<Arc<ClusterHandle>, JoinError>) -> bool {
         match ended {
             Ok(handle) if handle.gone.is_cancelled() => {
@@ -191,7 +192,7 @@ impl Registry {
         }
     }
 
-    /// Takes out a cluster that is gone and has no task any more.
+    /// Removes a cluster that is gone and has no task any more.
     fn leave(&self, handle: &ClusterHandle) {
         let name = &handle.name;
         let why = format!(
@@ -199,6 +200,6 @@ impl Registry {
         );
         self.shared.leave(handle, &why.into());
         // One of the same name may wait for it.
-        self.shared.told.news.notify_one();
+        self.shared.found.news.notify_one();
     }
 }

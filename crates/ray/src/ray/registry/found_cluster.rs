@@ -1,4 +1,4 @@
-//! A cluster that is found while the registry runs, as discovery tells of it.
+//! A cluster that is discovered while the registry runs, as published by discovery.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,36 +9,36 @@ use tokio::sync::Notify;
 use crate::ray::head::GivenToken;
 use crate::ray::registry::gcs::GivenTls;
 
-/// What stands in the list for the Kubernetes API server while it gives none. No cluster that is found is called so, for want
-/// of a dot.
+/// Name of the list entry for the Kubernetes API server while it returns no clusters. No discovered cluster has this
+/// name, since it has no dot.
 pub const API_SERVER: &str = "kubernetes";
 
 /// A cluster that is not in the configuration.
 #[derive(Debug, Clone)]
 pub struct FoundCluster {
-    /// No other's, of the configuration or found.
+    /// Unique among configured and discovered clusters.
     pub name: Arc<str>,
-    /// Where its head is; or why there is none to be asked yet, as a sentence with the next step.
+    /// The address of its head; or the reason why there is none yet, as a sentence with the next step.
     pub head: Result<FoundHead, String>,
-    /// Its head is not ready to be asked.
+    /// Whether its head is not ready yet.
     pub is_pending: bool,
-    /// The RayJob that it was made for.
+    /// The RayJob for which it was created.
     pub ray_job: Option<Arc<str>>,
 }
 
-/// How the head of a found cluster is reached.
+/// The connection data of a discovered cluster's head.
 #[derive(Debug, Clone)]
 pub struct FoundHead {
     /// Address of its dashboard, a URL.
     pub ray_address: String,
-    /// Ray's own token, which may be given anew.
+    /// Ray's own token, which may be replaced.
     pub token: GivenToken,
-    /// The certificates of its GCS, which may be given anew; `None`: it speaks cleartext.
+    /// The certificates of its GCS, which may be replaced; `None`: cleartext.
     pub gcs_tls: Option<GivenTls>,
 }
 
 impl FoundHead {
-    /// Whether the certificates of both come from the same source.
+    /// Whether both have their certificates from the same source.
     pub(super) fn has_same_tls(&self, other: &Self) -> bool {
         match (&self.gcs_tls, &other.gcs_tls) {
             (Some(one), Some(other)) => one.is_same(other),
@@ -47,7 +47,7 @@ impl FoundHead {
     }
 }
 
-/// The clusters that are found, as they were last told.
+/// The discovered clusters, as last published.
 #[derive(Default)]
 pub(super) struct Published {
     pub(super) found: Mutex<HashMap<Arc<str>, FoundCluster>>,

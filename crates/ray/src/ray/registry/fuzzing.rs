@@ -10,16 +10,16 @@ use crate::ray::registry::rows::{ActorRow, Envelope, JobRow, NodeRow, TaskRow, W
 use crate::ray::registry::state::{Now, State};
 use crate::ray::registry::{names, traceback};
 
-/// What is live after the answers `workers` and `nodes` to a first poll.
+/// The live breakpoints after the responses `workers` and `nodes` to a first poll.
 pub fn polled(workers: &[u8], nodes: &[u8]) -> Vec<Arc<Breakpoint>> {
     let now = Now::now();
     let mut state = State::new([Arc::from("default")], Duration::from_secs(600));
     let workers: Vec<WorkerRow> = rows(workers);
-    let mut taking = state.begin_workers(0, &workers, now.instant);
-    while taking.goes_on() {
-        state.take_workers(0, &mut taking, now);
+    let mut response = state.begin_workers(0, &workers, now.instant);
+    while response.has_more() {
+        state.apply_workers(0, &mut response, now);
     }
-    state.end_workers(0, taking, now);
+    state.end_workers(0, response, now);
     let nodes: Vec<NodeRow> = rows(nodes);
     state.apply_nodes(0, &nodes, now);
     state

@@ -1,4 +1,4 @@
-//! What others say that they have, as the rest of the relay has it known and asks for it.
+//! Holds reported by others, and claims of them.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use super::{Breakpoint, BreakpointId, Claim, ClaimError, EnteredBreakpoint, Hold
 use crate::hold::{RemoteHold, RemoteHolds, Touched};
 
 impl Registry {
-    /// Takes in what agents report as held: `said` changes it. The list shows it at once.
-    pub fn hear(&self, said: impl FnOnce(&mut RemoteHolds) -> Touched) {
-        self.shared.hear(said);
+    /// Applies `update` to the remote reports. The list shows the result at once.
+    pub fn update_remote(&self, update: impl FnOnce(&mut RemoteHolds) -> Touched) {
+        self.shared.update_remote(update);
     }
 
-    /// What others say that they have, whether or not it is listed.
+    /// Inspects the remote holds, whether or not they are listed.
     pub fn remote<T>(&self, look: impl FnOnce(&RemoteHolds) -> T) -> T {
         self.shared.with(|state| look(state.remote()))
     }
 
-    /// What sessions of others have, each once, with the breakpoint where it is listed.
+    /// The sessions of others, each once, with their breakpoints if those are listed.
     pub fn remote_sessions(&self) -> Vec<(RemoteHold, Option<Arc<Breakpoint>>)> {
         self.shared.with(|state| {
             let all = state.remote().sessions().into_iter();
@@ -28,23 +28,24 @@ impl Registry {
         })
     }
 
-    /// What others have and no list has: Ray no longer counts it as paused.
+    /// Remote holds that are not listed: Ray no longer counts them as paused.
     pub fn unlisted(&self) -> Vec<RemoteHold> {
         self.shared.with(|state| state.unlisted())
     }
 
-    /// A claim of what is held elsewhere at the breakpoint `id`, for who goes on with it here: no other session gets it in between.
-    /// Dropped, it is held elsewhere again, if an agent still reports it. `None`: it is not held elsewhere.
+    /// Claims the breakpoint `id`, which is held by another relay's session or parked at an agent, for a session here
+    /// that resumes it: no other session gets it in between. Dropping the claim restores the remote hold, if an agent
+    /// still reports it. `None`: it is not held remotely.
     pub fn take_over(&self, id: BreakpointId) -> Option<Claim> {
-        let taken = |state: &mut super::state::State, number, now| {
+        let claim = |state: &mut super::state::State, number, now| {
             state.take_over(id, number, now).ok_or(())
         };
-        let open = self.shared.open_claim(taken).ok()?;
+        let open = self.shared.open_claim(claim).ok()?;
         Some(Claim::new(Arc::clone(&self.shared), open))
     }
 
-    /// Takes a legacy breakpoint for the session that goes on with it. It is listed from now on, where Ray has forgotten it
-    /// because it was entered, until it is given back.
+    /// Claims a legacy breakpoint for the session that resumes it. It is listed from now on until it is released,
+    /// since Ray has forgotten it after it was entered.
     ///
     /// # Errors
     /// [`ClaimError`]: its cluster is not known, or a session of this relay has it.
@@ -57,10 +58,10 @@ impl Registry {
         let cluster = self.shared.clusters.named(&breakpoint.cluster);
         let cluster = cluster.ok_or(ClaimError::Unknown)?;
         let open = self.shared.open_claim(|state, number, now| {
-            state.restore((cluster.place, breakpoint), number, holder, now)
+            state.restore((cluster.slot, breakpoint), number, holder, now)
         })?;
         let claim = Claim::new(Arc::clone(&self.shared), open);
-        // What is entered cannot be entered again.
+        // A breakpoint that was entered cannot be entered again.
         claim.lease().let_run();
         Ok(claim)
     }

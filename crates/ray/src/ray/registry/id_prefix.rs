@@ -1,29 +1,29 @@
-//! The beginning of an id, for people, who type no more of it than tells it from the others.
+//! Prefixes of ids, for people, who type only as much as distinguishes an id from the others.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::{BreakpointId, Snapshot};
 
-/// Least characters: fewer are rather a slip, or the beginning of a name.
-const LEAST: usize = 3;
+/// Shortest prefix: fewer characters are rather a typo, or the beginning of a name.
+const MIN_PREFIX_CHARS: usize = 3;
 
-/// Candidates that are named.
-const NAMED: usize = 5;
+/// Candidates to name.
+const MAX_CANDIDATES: usize = 5;
 
-/// The beginning of ids of breakpoints, in small letters.
+/// A prefix of ids of breakpoints, in lower-case letters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BreakpointIdPrefix(String);
 
-/// The text is not the beginning of an id.
+/// The text is not a prefix of an id.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a breakpoint id is {} characters of 0-9 and a-z without i, l, o, u, or at least its first {LEAST}",
+    "a breakpoint id is {} characters of 0-9 and a-z without i, l, o, u, or at least its first {MIN_PREFIX_CHARS}",
     BreakpointId::LEN
 )]
 pub struct BadPrefix;
 
-/// Several ids begin so; `Display` names them.
+/// Several ids have this prefix; `Display` lists them.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the ids of {count} tasks begin with {prefix}; give more of it: {named}")]
 pub struct AmbiguousPrefix {
@@ -33,12 +33,12 @@ pub struct AmbiguousPrefix {
 }
 
 impl BreakpointIdPrefix {
-    /// Whether `id` begins so.
+    /// Whether `id` has this prefix.
     pub fn begins(&self, id: &str) -> bool {
         id.starts_with(&self.0)
     }
 
-    /// Of `ids`, each with what is called so, the one that begins so; `None`: none does.
+    /// The one of `ids` with this prefix; each has a title for messages. `None`: there is none.
     ///
     /// # Errors
     /// [`AmbiguousPrefix`].
@@ -54,7 +54,7 @@ impl BreakpointIdPrefix {
         let mut count = 1;
         for one in begun {
             count += 1;
-            if all.len() < NAMED {
+            if all.len() < MAX_CANDIDATES {
                 all.push(one);
             }
         }
@@ -74,10 +74,10 @@ impl BreakpointIdPrefix {
         }
     }
 
-    /// The breakpoint of `list` whose id begins so: of those that live, or else of those that have ended.
+    /// The breakpoint of `list` whose id has this prefix: a live one, otherwise one that has ended.
     ///
     /// # Errors
-    /// [`AmbiguousPrefix`], with what is in `list` and nothing else.
+    /// [`AmbiguousPrefix`], which names entries of `list` only.
     pub fn find(&self, list: &Snapshot) -> Result<Option<BreakpointId>, AmbiguousPrefix> {
         let live = self.only(list.live.iter().map(|b| (b.id, b.title())))?;
         match live {
@@ -98,8 +98,8 @@ impl FromStr for BreakpointIdPrefix {
 
     fn from_str(text: &str) -> Result<Self, BadPrefix> {
         let text = text.to_ascii_lowercase();
-        // As many digits more as a whole id has say whether these are digits of one.
-        let whole = text.is_ascii() && (LEAST..=BreakpointId::LEN).contains(&text.len());
+        // Padding to the length of an id shows whether the characters are valid.
+        let whole = text.is_ascii() && (MIN_PREFIX_CHARS..=BreakpointId::LEN).contains(&text.len());
         let padded = format!("{text:0<width$}", width = BreakpointId::LEN);
         match whole && padded.parse::<BreakpointId>().is_ok() {
             true => Ok(Self(text)),

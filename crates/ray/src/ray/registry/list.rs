@@ -1,17 +1,18 @@
-//! The live breakpoints in their order, as a value: two versions of the list share all but the parts that differ.
+//! The ordered live breakpoints, as a persistent value: two versions of the list share all parts but those that
+//! differ.
 //!
-//! Every claim, release and name makes a new version, which costs one part and a pointer for each of the others, however
-//! many breakpoints there are.
+//! Every claim, release and name creates a new version, which costs one part and a pointer for each of the others,
+//! however many breakpoints there are.
 
 use std::sync::Arc;
 
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
 use ray_relay_base::timestamp::Timestamp;
 
-/// The largest number of rows of a part: about as many as a list of 10,000 has parts.
-const PART: usize = 128;
+/// Most rows per part: about as many as a list of 10,000 has parts.
+const MAX_PART_ROWS: usize = 128;
 
-/// Some rows, with the ids of all together beside them: a search touches no other breakpoint, and takes several ids at a step.
+/// Some rows, with their ids in an array: a search touches no other breakpoint, and compares several ids per step.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Part {
     ids: Vec<u64>,
@@ -40,7 +41,7 @@ impl Part {
     }
 }
 
-/// Breakpoints in an order. Cheap to clone.
+/// An ordered list of breakpoints. Cheap to clone.
 #[derive(Clone, Default, PartialEq)]
 pub struct List {
     /// None of them is empty.
@@ -54,12 +55,12 @@ impl List {
         self.len
     }
 
-    /// There are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Both are the same version, without a look at any row.
+    /// Whether both are the same version; compares no rows.
     pub fn is(&self, other: &Self) -> bool {
         let parts = self.parts.iter().zip(&other.parts);
         self.parts.len() == other.parts.len() && parts.into_iter().all(|(a, b)| Arc::ptr_eq(a, b))
@@ -85,7 +86,7 @@ impl List {
         self.parts.iter().find_map(|part| part.find(id))
     }
 
-    /// Puts `breakpoint` in its place by [`Breakpoint::order`], which the rows of the list have to be in.
+    /// Inserts `breakpoint` by [`Breakpoint::order`], which the rows of the list must be in.
     pub(super) fn insert(&mut self, breakpoint: Arc<Breakpoint>) {
         let at = self.part_of(&breakpoint);
         // Behind all others: into the last part.
@@ -97,18 +98,22 @@ impl List {
         let part = Arc::make_mut(&mut self.parts[at]);
         let before = part
             .rows
-            .partition_point(|row| place(row) < place(&breakpoint));
+            .partition_point(|row| sort_slot(row) < sort_slot(&breakpoint));
         part.insert(before, breakpoint);
         self.len += 1;
-        if part.rows.len() > PART {
-            // What is new comes at the end, and leaves full parts behind.
-            let full = is_last && before == PART;
-            let rest = part.split_off(if full { PART } else { PART / 2 });
+        if part.rows.len() > MAX_PART_ROWS {
+            // New rows come at the end, and leave full parts behind.
+            let full = is_last && before == MAX_PART_ROWS;
+            let rest = part.split_off(if full {
+                MAX_PART_ROWS
+            } else {
+                MAX_PART_ROWS / 2
+            });
             self.parts.insert(at + 1, Arc::new(rest));
         }
     }
 
-    /// Takes `breakpoint`, as it was put in, out of a list in that order. Says whether it was there.
+    /// Removes `breakpoint`, as it was inserted, from a list in that order. Returns whether it was there.
     pub(super) fn remove(&mut self, breakpoint: &Breakpoint) -> bool {
         let at = self.part_of(breakpoint);
         let Some(part) = self.parts.get_mut(at) else {
@@ -116,7 +121,7 @@ impl List {
         };
         let found = part
             .rows
-            .binary_search_by(|row| place(row).cmp(&place(breakpoint)));
+            .binary_search_by(|row| sort_slot(row).cmp(&sort_slot(breakpoint)));
         let Ok(row) = found else {
             return false;
         };
@@ -130,30 +135,30 @@ impl List {
         true
     }
 
-    /// The first part that does not end before the place of `breakpoint`.
+    /// The first part that does not end before the position of `breakpoint`.
     fn part_of(&self, breakpoint: &Breakpoint) -> usize {
-        let wanted = place(breakpoint);
+        let slot = sort_slot(breakpoint);
         self.parts.partition_point(|part| {
             let last = part.rows.last();
-            last.is_some_and(|row| place(row) < wanted)
+            last.is_some_and(|row| sort_slot(row) < slot)
         })
     }
 }
 
-/// Where a breakpoint stands. Two whose ids happen to be the same are two.
+/// Sort position of a breakpoint. Two with the same id by chance are distinct.
 type ListSlot<'a> = ((bool, Timestamp, BreakpointId), &'a str, &'a str);
 
-fn place(breakpoint: &Breakpoint) -> ListSlot<'_> {
+fn sort_slot(breakpoint: &Breakpoint) -> ListSlot<'_> {
     (breakpoint.order(), &breakpoint.cluster, breakpoint.key())
 }
 
-/// In the order of the iterator.
+/// Keeps the order of the iterator.
 impl FromIterator<Arc<Breakpoint>> for List {
     fn from_iter<I: IntoIterator<Item = Arc<Breakpoint>>>(rows: I) -> Self {
         let mut rows = rows.into_iter();
         let mut list = Self::default();
         loop {
-            let rows: Vec<_> = rows.by_ref().take(PART).collect();
+            let rows: Vec<_> = rows.by_ref().take(MAX_PART_ROWS).collect();
             if rows.is_empty() {
                 return list;
             }
@@ -244,7 +249,7 @@ mod tests {
 
     fn expected(rows: &[Arc<Breakpoint>]) -> Vec<Arc<Breakpoint>> {
         let mut rows = rows.to_vec();
-        rows.sort_by(|a, b| place(a).cmp(&place(b)));
+        rows.sort_by(|a, b| sort_slot(a).cmp(&sort_slot(b)));
         rows
     }
 
@@ -261,7 +266,7 @@ mod tests {
             let mut versions = Vec::new();
             for (step, (remove, seen, n)) in steps.into_iter().enumerate() {
                 let row = breakpoint(seen, n);
-                let known = model.iter().position(|other| place(other) == place(&row));
+                let known = model.iter().position(|other| sort_slot(other) == sort_slot(&row));
                 match known {
                     Some(known) if remove => {
                         model.remove(known);
@@ -275,7 +280,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(list.len(), model.len());
-                prop_assert!(list.parts.iter().all(|part| (1..=PART).contains(&part.rows.len())));
+                prop_assert!(list.parts.iter().all(|part| (1..=MAX_PART_ROWS).contains(&part.rows.len())));
                 if step % 64 == 0 {
                     versions.push((list.clone(), expected(&model)));
                 }

@@ -1,7 +1,7 @@
 //! The Ray nodes that heads list as alive, with their addresses.
 //!
-//! Kept from the same answer that tells which nodes are lost ([`crate::ray::registry::nodes`]), and published apart from the
-//! list of breakpoints: nodes come and go seldom, and few want to know.
+//! Derived from the same response that tells which nodes are lost ([`crate::ray::registry::nodes`]), and published
+//! separately from the list of breakpoints: nodes seldom change, and few parts need them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::hold::RayNode;
 use crate::ray::registry::rows::NodeRow;
 
-/// Those of `cluster` among `rows`. What has no address that can be read is none.
+/// The nodes of `cluster` in `rows`. A row without a valid address is skipped.
 pub(super) fn alive(cluster: &Arc<str>, rows: &[NodeRow]) -> Vec<RayNode> {
     let node = |row: &NodeRow| {
         let ip = row.node_ip.trim_start_matches('[').trim_end_matches(']');
@@ -27,7 +27,7 @@ pub(super) fn alive(cluster: &Arc<str>, rows: &[NodeRow]) -> Vec<RayNode> {
     nodes
 }
 
-/// Puts `now` in place of what was published of `cluster`; no task is woken where that is the same.
+/// Replaces the published nodes of `cluster` by `now`; wakes no task if they are the same.
 pub(super) fn publish(
     published: &watch::Sender<Arc<[RayNode]>>,
     cluster: &Arc<str>,

@@ -1,4 +1,4 @@
-//! A worker that lives, whether or not it waits at a breakpoint, looked up for the user whose debugger it has dialled.
+//! Lookup of a live worker, whether or not it waits at a breakpoint, for the user to whose debugger it has connected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,30 +12,30 @@ use crate::ray::registry::state::Target;
 use crate::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, Registry, State, query};
 use ray_relay_base::timestamp::Timestamp;
 
-/// How long the worker's names are waited for: Ray's workers report their tasks once a second.
-const NAMED: Duration = Duration::from_secs(3);
+/// How long to wait for the worker's names: Ray's workers report their tasks once a second.
+const NAMES_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Between two questions for them.
-const PAUSE: Duration = Duration::from_millis(250);
+/// Pause between two queries for them.
+const QUERY_PAUSE: Duration = Duration::from_millis(250);
 
-/// The whole look-up.
+/// The deadline of the whole lookup.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Registry {
-    /// The live worker `worker_id` of `cluster`, as a breakpoint that is in no list and has no port: what rights are judged by.
-    /// Its names are waited for, three seconds at most. Where they may be those of the worker's last task they are
-    /// `provisional`, and no rule about tasks fits.
+    /// The live worker `worker_id` of `cluster`, as an unlisted breakpoint without a port, for checks of permissions.
+    /// Waits for its names, three seconds at most. If they may be those of the worker's last task, they are
+    /// `provisional`, and rules about tasks do not match.
     ///
     /// `None`: there is none, or the head did not say. Takes ten seconds at most. Cancel safe.
     pub async fn live_worker(&self, cluster: &str, worker_id: &str) -> Option<Arc<Breakpoint>> {
         let handle = self.shared.clusters.named(cluster)?;
         let Some(head) = &handle.head else {
-            // What is known without a head was put in by hand.
+            // Without a head, the entries of tests were inserted directly.
             let list = self.snapshot();
             let is_it = |b: &&Arc<Breakpoint>| *b.cluster == *cluster && *b.worker_id == *worker_id;
             return list.live.iter().find(is_it).cloned();
         };
-        let looked = async {
+        let lookup = async {
             let list = query::worker(head, worker_id).await;
             let rows = list
                 .inspect_err(|error| tracing::debug!(%error, "cannot look up a worker"))
@@ -44,16 +44,16 @@ impl Registry {
             let is_it = |row: &WorkerRow| row.is_alive && row.worker_id == worker_id;
             let row = rows.into_iter().find(is_it)?;
             let target = target(&row)?;
-            let until = Instant::now() + NAMED;
+            let until = Instant::now() + NAMES_TIMEOUT;
             let found = loop {
                 let found = found_now(head, target.clone()).await;
                 let settled = found
                     .as_ref()
                     .is_some_and(|found| found.certainty != Certainty::Provisional);
-                if settled || Instant::now() + PAUSE > until {
+                if settled || Instant::now() + QUERY_PAUSE > until {
                     break found;
                 }
-                sleep(PAUSE).await;
+                sleep(QUERY_PAUSE).await;
             };
             let (mut names, settled) = match found {
                 Some(found) => (found.names, found.certainty == Certainty::Settled),
@@ -62,11 +62,11 @@ impl Registry {
             names.provisional = !settled;
             Some(Arc::new(seen(Arc::clone(&handle.name), target, names)))
         };
-        timeout(LOOKUP_TIMEOUT, looked).await.ok()?
+        timeout(LOOKUP_TIMEOUT, lookup).await.ok()?
     }
 
-    /// The same worker as `before`, once Ray has had the time to report what it runs: where that is still the same task, it is
-    /// no longer provisional. Takes some seconds. Cancel safe.
+    /// The same worker as `before`, after Ray had time to report its task: if that is unchanged, it is no longer
+    /// provisional. Takes some seconds. Cancel safe.
     pub async fn confirmed(&self, before: &Breakpoint) -> Option<Arc<Breakpoint>> {
         sleep(Duration::from_millis(1500)).await;
         let mut now = self.live_worker(&before.cluster, &before.worker_id).await?;
@@ -107,7 +107,7 @@ fn seen(cluster: Arc<str>, target: Target, names: Names) -> Breakpoint {
         location: None,
         exception: None,
         first_seen: Timestamp::now(),
-        // A worker is reused: a name that is provisional may be that of what it ran before.
+        // A worker is reused: a provisional name may be that of its previous task.
         stop: 2,
         state: State::Unlisted,
         task_ended: None,

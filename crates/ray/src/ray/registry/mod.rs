@@ -1,4 +1,4 @@
-//! The registry: what is paused where, polled from the heads, shared as immutable snapshots.
+//! The registry: all paused breakpoints, polled from the heads, shared as immutable snapshots.
 
 mod again;
 mod attribution;
@@ -68,7 +68,7 @@ pub use breakpoint::{
 pub use breakpoint::{SERVE, SERVE_NOTE};
 pub use change::{Change, ClaimError, Event};
 pub use claim::{Claim, Lease, ReleasedWorker, WorkerLocation};
-pub use collective::{JobOf, Standing};
+pub use collective::{CollectiveTimeout, JobOf};
 pub use current::CurrentTask;
 pub use entered::EnteredBreakpoint;
 pub use examine::Examined;
@@ -78,14 +78,14 @@ pub use list::List;
 pub use objects::{ObjectState, OwnedBy};
 pub use observe::{Observer, PollOutcome};
 pub use resources::{Amount, Resources};
-pub use running::{Running, RunningIn, RunningQuery, TaskOf, What};
+pub use running::{Running, RunningIn, RunningQuery, TaskOf, WorkKind};
 pub use snapshot::{ClusterStatus, LeftOut, Search, Snapshot};
 pub use stacks::NoStack;
 
-/// Why a registry could not be made.
+/// The reason why a registry could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// One of the clusters cannot be asked.
+    /// One of the clusters cannot be queried.
     #[error(transparent)]
     Head(#[from] HeadConfigError),
 }
@@ -116,20 +116,20 @@ impl Registry {
         })
     }
 
-    /// A registry that polls nothing and holds what [`Self::insert`] puts in: for embedding, and
-    /// for tests of everything that reads a registry.
+    /// A registry that polls nothing and holds the breakpoints of [`Self::insert`]: for embedding, and for tests of
+    /// everything that reads a registry.
     pub fn offline(clusters: &[&str], settings: &config::Registry) -> Self {
         let clusters = clusters
             .iter()
             .enumerate()
-            .map(|(place, name)| ClusterHandle::new(name, place, None, None))
+            .map(|(slot, name)| ClusterHandle::new(name, slot, None, None))
             .collect();
         Self {
             shared: Arc::new(Shared::new(settings.clone(), clusters)),
         }
     }
 
-    /// The list now.
+    /// The current list.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.shared.snapshot()
     }
@@ -139,21 +139,21 @@ impl Registry {
         self.shared.watch()
     }
 
-    /// The nodes that heads list as alive, by cluster and id. As long as what this returns is held, the heads are asked
-    /// for them every three seconds; otherwise only while anything is paused or attached.
+    /// The nodes that heads list as alive, by cluster and id. While a receiver exists, the heads are queried for them
+    /// every three seconds; otherwise only while anything is paused or attached.
     pub fn watch_nodes(&self) -> watch::Receiver<Arc<[RayNode]>> {
         self.shared.nodes.subscribe()
     }
 
-    /// Has every head asked for its nodes now, and resolves when all have answered: an agent may know of a node before the
-    /// relay does. A head is asked once in a second at most, however many want to know. To be bounded by the caller: a head
-    /// that does not answer is waited for. Cancel safe.
+    /// Queries every head for its nodes now, and resolves when all have responded: an agent may know a node before the
+    /// relay does. Each head is queried at most once a second, however many callers there are. The caller bounds the
+    /// wait for a head that does not respond. Cancel safe.
     pub async fn nodes_refreshed(&self) {
         let clusters = self.shared.clusters.present();
         join_all(clusters.iter().map(|cluster| cluster.nodes_refreshed())).await;
     }
 
-    /// Has `nodes` as those that heads list as alive.
+    /// Replaces the nodes that heads list as alive.
     #[cfg(any(test, feature = "testing"))]
     pub fn set_nodes(&self, nodes: &[RayNode]) {
         self.shared.nodes.send_replace(nodes.into());
@@ -164,16 +164,15 @@ impl Registry {
         self.shared.events()
     }
 
-    /// Has every head asked now what is paused, and resolves when all have answered or failed to: a client may know of a
-    /// breakpoint before the next poll does. To be bounded by the caller: before [`Self::run`] it does not resolve. Cancel
-    /// safe.
+    /// Polls every head now, and resolves when all have responded or failed: a client may know a breakpoint before the
+    /// next poll does. The caller bounds the wait: before [`Self::run`] it does not resolve. Cancel safe.
     pub async fn refreshed(&self) {
         let clusters = self.shared.clusters.present();
         join_all(clusters.iter().map(|cluster| cluster.refreshed())).await;
     }
 
-    /// Asks every head more than polls do, for a diagnosis: one at a time, however many want to know. To be bounded by the
-    /// caller, who waits for those before. Cancel safe.
+    /// Queries every head for a diagnosis, with more than polls request: one call at a time. The caller bounds the
+    /// wait, which includes earlier callers. Cancel safe.
     pub async fn examined(&self) -> Vec<Examined> {
         let _turn = self.shared.examining.lock().await;
         let clusters = self.shared.clusters.present();
@@ -181,24 +180,24 @@ impl Registry {
         examined.into_iter().flatten().collect()
     }
 
-    /// What runs in the clusters that `asked` says, by Ray's last word: a head is asked now, and by two at a time at most.
-    /// To be bounded by the caller, who waits for those before. Cancel safe.
-    pub async fn running(&self, asked: &RunningQuery<'_>) -> Vec<RunningIn> {
+    /// The running tasks of the clusters in `query`, by Ray's current information: a head is queried now, by two
+    /// callers at a time at most. The caller bounds the wait, which includes earlier callers. Cancel safe.
+    pub async fn running(&self, query: &RunningQuery<'_>) -> Vec<RunningIn> {
         let mut clusters = self.shared.clusters.present();
-        clusters.retain(|cluster| (asked.on)(&cluster.name));
+        clusters.retain(|cluster| (query.on)(&cluster.name));
         let found = clusters
             .iter()
-            .map(|cluster| running::ask(cluster, asked.job));
+            .map(|cluster| running::ask(cluster, query.job));
         join_all(found).await.into_iter().flatten().collect()
     }
 
-    /// The last method that ran in the actor `idle`: its name, and Ray's word for its state. Cancel safe.
+    /// The last method that ran in the actor `idle`: its name, and its state in Ray's terms. Cancel safe.
     pub async fn last_method(&self, idle: &Running) -> Option<(String, String)> {
         let cluster = self.shared.clusters.named(&idle.cluster)?;
         running::last_method(&cluster, idle).await
     }
 
-    /// What Ray says of `tasks` of `cluster`, in their order. To be bounded by the caller. Cancel safe.
+    /// Ray's information about `tasks` of `cluster`, in their order. The caller bounds the wait. Cancel safe.
     pub async fn tasks_of(&self, cluster: &str, tasks: &[TaskOf]) -> Vec<Option<Running>> {
         match self.shared.clusters.named(cluster) {
             Some(cluster) => running::tasks_of(&cluster, tasks).await,
@@ -206,8 +205,8 @@ impl Registry {
         }
     }
 
-    /// What Ray says of the objects `ids` of `cluster`, in their order; an error is a sentence. Each is a question that the head
-    /// passes on to every worker, so that `ids` are few. To be bounded by the caller. Cancel safe.
+    /// Ray's information about the objects `ids` of `cluster`, in their order; an error is a sentence. The head
+    /// forwards each query to every worker, so `ids` must be few. The caller bounds the wait. Cancel safe.
     pub async fn objects(&self, cluster: &str, ids: &[String]) -> Vec<Result<ObjectState, String>> {
         match self.shared.clusters.named(cluster) {
             Some(cluster) => objects::ask(&cluster, ids).await,
@@ -215,8 +214,8 @@ impl Registry {
         }
     }
 
-    /// Where the threads of `running` are, by Ray's own means: as the head lets it, and without variables. Within the time of
-    /// every question to a head. Cancel safe.
+    /// The stacks of `running`, from Ray itself: as far as the head permits, and without variables. Within the
+    /// deadline of every request to a head. Cancel safe.
     ///
     /// # Errors
     /// [`NoStack`].
@@ -225,11 +224,11 @@ impl Registry {
         stacks::look(&head, running).await
     }
 
-    /// Takes the breakpoint `id` for a session. Dropping the claim gives it back and has the
-    /// cluster polled at once, so that the list is right again.
+    /// Claims the breakpoint `id` for a session. Dropping the claim releases it and polls the cluster at once, so that
+    /// the list is right again.
     ///
     /// # Errors
-    /// [`ClaimError`], each with what the refused client is to be told.
+    /// [`ClaimError`], each with the reason for the refused client.
     pub fn claim(&self, id: BreakpointId, holder: Holder) -> Result<Claim, ClaimError> {
         let open = self
             .shared
@@ -248,29 +247,30 @@ impl Registry {
         clusters.map(|cluster| Arc::clone(&cluster.name))
     }
 
-    /// The first cluster of the configuration. One that was found is never the default: what it is depends on what others make.
+    /// The first cluster of the configuration. A discovered cluster is never the default: which it is depends on
+    /// others.
     pub fn default_cluster(&self) -> Option<Arc<str>> {
         let first = self.shared.clusters.present().into_iter().next();
         let first = first.filter(|cluster| cluster.configured);
         first.map(|cluster| Arc::clone(&cluster.name))
     }
 
-    /// Has `observer` told about every poll. The first one stays; call it before [`Self::run`].
+    /// Notifies `observer` of every poll. Only the first call counts; call it before [`Self::run`].
     pub fn observe(&self, observer: Arc<dyn Observer>) {
         if self.shared.observer.set(observer).is_err() {
             tracing::debug!("the registry has an observer already");
         }
     }
 
-    /// Has `release` say after how long the collectives of jobs time out that do not say so themselves. The first word counts;
-    /// call it before [`Self::run`].
+    /// Applies the collective timeouts of `release` to jobs that set none themselves. Only the first call counts; call
+    /// it before [`Self::run`].
     pub fn time_collectives(&self, release: &config::Release) {
         if self.shared.release.set(release.clone()).is_err() {
             tracing::debug!("the registry knows the limits of collectives already");
         }
     }
 
-    /// From now on what is held of the answers of heads is taken from `memory`, once and for all.
+    /// Charges responses of heads to `memory` from now on; only the first call counts.
     pub fn count(&self, memory: &Memory) {
         if self.shared.memory.set(memory.clone()).is_ok() {
             for cluster in self.shared.clusters.present() {
@@ -279,18 +279,18 @@ impl Registry {
         }
     }
 
-    /// Puts a live breakpoint in as it is, for sources other than a head's State API. One that the
-    /// polls of a head do not confirm is taken out again. Ignored when its cluster is not known.
+    /// Inserts a live breakpoint unchanged, for sources other than a head's State API. It is removed again unless the
+    /// polls of a head confirm it. Ignored if its cluster is not known.
     pub fn insert(&self, breakpoint: Breakpoint) {
         if let Some(cluster) = self.shared.clusters.named(&breakpoint.cluster) {
             self.shared
-                .change(|state, now| (state.insert(cluster.place, breakpoint, now), ()));
+                .change(|state, now| (state.insert(cluster.slot, breakpoint, now), ()));
         }
     }
 
-    /// Resolves as soon as Ray says that the session with the legacy breakpoint `stop`, which was told to go on in another
-    /// task (`remote`), does not: its task has returned and called none. Ray says it until that key waits again; where it
-    /// says nothing, this never resolves. Cancel safe.
+    /// Resolves as soon as Ray reports that the session with the legacy breakpoint `stop`, which was to continue in
+    /// another task (`remote`), does not: its task has returned and called none. Ray reports it until that key waits
+    /// again; without a report, this never resolves. Cancel safe.
     pub async fn goes_no_further(&self, stop: &Breakpoint) {
         match self.shared.clusters.named(&stop.cluster) {
             Some(cluster) => cluster.until_exited(stop.id).await,
@@ -306,7 +306,7 @@ impl Registry {
         }
     }
 
-    /// Tells all listeners of events that the breakpoint `id` will be released, where it waits.
+    /// Notifies all listeners of events that the breakpoint `id` will be released, if it waits.
     pub fn announce_release(&self, id: BreakpointId) {
         self.shared.change(|_, _| {
             let list = self.shared.snapshot();
@@ -316,7 +316,7 @@ impl Registry {
         });
     }
 
-    /// Takes the live breakpoint `id` out: died with the reason `why`, else released.
+    /// Removes the live breakpoint `id`: died with the reason `why`, or else released.
     pub fn end(&self, id: BreakpointId, why: Option<&str>) {
         self.shared
             .change(|state, now| (state.end(id, why.map(Arc::from), now), ()));

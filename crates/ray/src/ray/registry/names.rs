@@ -1,5 +1,5 @@
-//! What a paused worker runs, from rows of tasks, actors and jobs. Pure; the questions are asked
-//! by [`crate::ray::registry::lookup`].
+//! Derives what a paused worker runs from rows of tasks, actors and jobs. Pure; [`crate::ray::registry::lookup`] sends
+//! the queries.
 
 mod ranks;
 
@@ -14,28 +14,28 @@ use crate::ray::registry::traceback::Stopped;
 use ray_relay_base::wire::text::one_line;
 
 /// Longest readable name, in characters.
-const MAX_NAME: usize = 60;
+const MAX_NAME_CHARS: usize = 60;
 
-/// How Serve's classes of replicas begin: `ServeReplica:app1:Echo`.
+/// Prefix of Serve's replica classes: `ServeReplica:app1:Echo`.
 const REPLICA: &str = "ServeReplica:";
 
 /// The group of a driver.
 pub(super) const DRIVER: &str = "driver";
 
-/// Names of concurrent tasks that are listed before an ellipsis.
+/// Names of concurrent tasks before an ellipsis.
 const MAX_TASKS: usize = 3;
 
-/// What a lookup found out about one worker.
+/// The results of a lookup of one worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) names: Names,
-    /// Set where the rows prove it.
+    /// Set if the rows prove it.
     pub(super) stop: Option<Stopped>,
     pub(super) certainty: Certainty,
 }
 
 impl Found {
-    /// What is found of a worker that has no task's row: `settled` where its own row says all that there is to say.
+    /// The result for a worker without a task's row: `settled` if its own row is complete.
     fn without_tasks(names: Names, settled: bool) -> Self {
         Self {
             names,
@@ -48,20 +48,20 @@ impl Found {
     }
 }
 
-/// Whether asking again could say more.
+/// Whether another query could find more.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Certainty {
-    /// A stand-in until the task's row is there: the class of an actor, the number of a job.
+    /// A placeholder until the task's row is there: the class of an actor, the number of a job.
     #[default]
     Provisional,
-    /// Right unless the row is a second old: Ray's workers report their tasks once a second, so
-    /// a worker that has just been reused can still show its last task.
+    /// Right unless the row is a second old: Ray's workers report their tasks once a second, so a worker that has just
+    /// been reused can still show its last task.
     Likely,
-    /// Nothing more to learn.
+    /// Final.
     Settled,
 }
 
-/// What the rows of one worker's running tasks tell; there are several in a threaded or async actor.
+/// Derives the names from the rows of one worker's running tasks; there are several in a threaded or async actor.
 pub(super) fn of_tasks(rows: &[TaskRow]) -> Option<Found> {
     let running = || rows.iter().filter(|row| row.state == "RUNNING");
     let first = running().next()?;
@@ -89,7 +89,7 @@ pub(super) fn of_tasks(rows: &[TaskRow]) -> Option<Found> {
     })
 }
 
-/// What the row of one task tells, whether it runs or not.
+/// Derives the names from the row of one task, whether it runs or not.
 pub(super) fn of_task(row: &TaskRow) -> Names {
     of_task_called(row, &task_name(row))
 }
@@ -130,15 +130,15 @@ fn post_mortem(row: &TaskRow) -> Option<Stopped> {
     Some(traceback::of_post_mortem(raised))
 }
 
-/// What a task holds. Of a method that is what creating its actor took, which the actor may not keep: the actor's own row
-/// says what it holds.
+/// The resources that a task holds. A method's row has the resources for creating its actor, which the actor may not
+/// keep: the actor's own row has the ones that it holds.
 fn held_by_task(row: &TaskRow) -> Option<Resources> {
     let is_own = known(&row.actor_id).is_none();
     let required = row.required_resources.as_ref().filter(|_| is_own)?;
     Some(Resources::read(required))
 }
 
-/// Adds what only the actor's own row knows.
+/// Adds the information of the actor's own row.
 pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
     names.resources = actor.required_resources.as_ref().map(Resources::read);
     names.actor_id = known(&actor.actor_id);
@@ -170,19 +170,19 @@ pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
         .or(names.rank);
 }
 
-/// Adds what only the row of its job knows.
+/// Adds the information of its job's row.
 pub(super) fn add_job(names: &mut Names, job: &JobRow) {
     names.submission_id = known(&job.submission_id);
     names.submitter = submitter(job);
 }
 
-/// Who has submitted `job` through a relay.
+/// The principal that has submitted `job` through a relay.
 fn submitter(job: &JobRow) -> Option<String> {
     let metadata = job.metadata.as_ref()?;
     (!metadata.submitter.is_empty()).then(|| metadata.submitter.clone())
 }
 
-/// What an actor's row tells by itself: a Serve replica has no task row while it handles a request.
+/// Derives the names from an actor's row alone: a Serve replica has no task row while it handles a request.
 pub(super) fn of_actor(actor: &ActorRow) -> Found {
     let replica = actor.class_name.strip_prefix(REPLICA);
     let name = match replica {
@@ -203,7 +203,7 @@ pub(super) fn is_replica(actor: &ActorRow) -> bool {
     actor.class_name.starts_with(REPLICA)
 }
 
-/// What `actor` has in common with those that are there for the same.
+/// The group of `actor`, which it shares with actors of the same class.
 pub(super) fn group_of(actor: &ActorRow) -> String {
     match actor.class_name.strip_prefix(REPLICA) {
         Some(deployment) => shortened(&format!("Serve {deployment}")),
@@ -211,7 +211,7 @@ pub(super) fn group_of(actor: &ActorRow) -> String {
     }
 }
 
-/// The function of `task`; of a method whose actor is not known the class before it.
+/// The function of `task`; for a method whose actor is not known, the class before it.
 pub(super) fn function_of(task: &TaskRow) -> String {
     let function = match task.func_or_class_name.is_empty() {
         true => &task.name,
@@ -228,7 +228,7 @@ pub(super) fn job_of_driver(worker_id: &str) -> Option<&str> {
     worker_id.get(..8)
 }
 
-/// What the job of a driver tells, or its id alone where the head does not list the job (yet).
+/// Derives the names from a driver's job, or from its id alone if the head does not list the job (yet).
 pub(super) fn of_driver(job_id: &str, job: Option<&JobRow>) -> Found {
     let name = match job.map(|job| command(&job.entrypoint)) {
         Some(command) if !command.is_empty() => format!("driver: {command}"),
@@ -242,15 +242,15 @@ pub(super) fn of_driver(job_id: &str, job: Option<&JobRow>) -> Found {
         submission_id: job.and_then(|job| known(&job.submission_id)),
         submitter: job.and_then(submitter),
         unpacked_working_dir: environment.is_some_and(RuntimeEnv::unpacks),
-        // Ray gives a driver nothing.
+        // Ray assigns no resources to a driver.
         resources: Some(Resources::default()),
         ..Names::default()
     };
     Found::without_tasks(names, job.is_some())
 }
 
-/// `/opt/venv/bin/python3.11 /srv/jobs/train.py --lr 1` as `python3.11 train.py --lr 1`: the name is cut at some length,
-/// and what tells programs apart must not be lost to the folders they lie in.
+/// Shortens `/opt/venv/bin/python3.11 /srv/jobs/train.py --lr 1` to `python3.11 train.py --lr 1`: the name is
+/// truncated later, and folders must not displace what distinguishes programs.
 fn command(entrypoint: &str) -> String {
     let entrypoint = one_line(entrypoint);
     let word = |word: &str| match word.starts_with('/') {
@@ -282,7 +282,7 @@ fn task_name(row: &TaskRow) -> Cow<'_, str> {
     }
 }
 
-/// Actor ids of tasks that belong to none are null, empty, or all `f`.
+/// Actor ids of tasks without an actor are null, empty, or all `f`.
 fn known(id: &str) -> Option<String> {
     let nothing = id.is_empty() || id.bytes().all(|byte| byte == b'f');
     if nothing { None } else { Some(one_line(id)) }
@@ -290,9 +290,9 @@ fn known(id: &str) -> Option<String> {
 
 fn shortened(name: &str) -> String {
     let name = one_line(name);
-    match name.char_indices().nth(MAX_NAME) {
+    match name.char_indices().nth(MAX_NAME_CHARS) {
         None => name,
-        Some(_) => name.chars().take(MAX_NAME - 1).chain(['…']).collect(),
+        Some(_) => name.chars().take(MAX_NAME_CHARS - 1).chain(['…']).collect(),
     }
 }
 
@@ -334,7 +334,7 @@ mod tests {
         let name = name_of(&[&"x".repeat(500)]);
         assert_eq!(
             (name.chars().count(), name.ends_with('…')),
-            (MAX_NAME, true)
+            (MAX_NAME_CHARS, true)
         );
         assert_eq!(name_of(&["a\u{1b}[31m\nb"]), "a [31m b");
     }

@@ -1,8 +1,8 @@
-//! The nodes of a cluster, and which of them are lost: the rows of a lost node's workers say "paused" for good.
+//! The nodes of a cluster, and the lost ones among them: the rows of a lost node's workers say "paused" for good.
 //!
-//! Ray itself says so at once where a raylet took its leave, after about 13 s where it was killed, and after about a minute
-//! where the cable was cut. The first to notice that a worker has vanished without a word of Ray's has its node
-//! suspected: it is asked after each second from then on.
+//! Ray itself notices at once if a raylet shut down, after about 13 s if it was killed, and after about a minute if
+//! the cable was cut. The first part to notice that a worker has vanished without a report from Ray marks its node as
+//! suspected: it is queried each second from then on.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::Cluster;
 use crate::ray::registry::{live_nodes, query};
 
-/// The shortest time between two questions about a node that another part knows of.
-const SPACING: Duration = Duration::from_secs(1);
+/// The shortest time between two queries for a node that another part knows.
+const MIN_QUERY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Asks a head for its nodes, and when it did so last.
+/// Queries a head for its nodes, and remembers when.
 pub(super) struct Nodes<'a> {
     shared: &'a Shared,
     cluster: Cluster,
     head: &'a HeadClient,
     checked: Mutex<Option<Instant>>,
-    /// When the head was last asked, whether it answered or not.
-    asked: Mutex<Option<Instant>>,
+    /// When the head was last queried, whether it responded or not.
+    queried: Mutex<Option<Instant>>,
 }
 
 impl<'a> Nodes<'a> {
@@ -34,28 +34,28 @@ impl<'a> Nodes<'a> {
             cluster,
             head,
             checked: Mutex::default(),
-            asked: Mutex::default(),
+            queried: Mutex::default(),
         }
     }
 
-    /// The last answer is older than `node_interval`.
+    /// Whether the last response is older than `node_interval`.
     pub(super) fn are_due(&self) -> bool {
         let interval = self.shared.settings.node_interval;
         let checked = *self.checked.lock();
         checked.is_none_or(|at| at.elapsed() >= interval)
     }
 
-    /// When the head may be asked out of turn.
-    pub(super) fn askable(&self) -> Instant {
-        let asked = *self.asked.lock();
-        asked.map_or_else(Instant::now, |at| at + SPACING)
+    /// When the head may be queried out of turn.
+    pub(super) fn next_query_at(&self) -> Instant {
+        let queried = *self.queried.lock();
+        queried.map_or_else(Instant::now, |at| at + MIN_QUERY_INTERVAL)
     }
 
-    /// Asks for all nodes and takes in the answer. Cancel safe: what is not answered is asked again.
+    /// Queries all nodes and applies the response. Cancel safe: an unanswered query is sent again.
     pub(super) async fn check(&self) {
         let handle = self.shared.clusters.at(self.cluster);
         let sent = Instant::now();
-        *self.asked.lock() = Some(sent);
+        *self.queried.lock() = Some(sent);
         match query::nodes(self.head).await {
             Ok(list) => {
                 *self.checked.lock() = Some(Instant::now());

@@ -1,7 +1,7 @@
-//! Objects that are waited for: whose they are and what becomes of them, asked of the head when a person wants to know.
+//! Objects that tasks wait for: their owners and their state, queried from the head on demand.
 //!
-//! The id of an object begins with that of the task that makes it or has put it. Its owner, which has submitted that task, is
-//! the one process that tells a status of it: those that were only given it say `NIL`.
+//! The id of an object begins with that of the task that creates it or has put it. Its owner, which has submitted that
+//! task, is the only process that reports its status: borrowers report `NIL`.
 
 use std::net::IpAddr;
 
@@ -12,34 +12,35 @@ use crate::ray::registry::rows::{JobRow, ObjectRow, address};
 use crate::ray::registry::running::{self, Running};
 
 /// Hex digits of a task's id.
-const TASK: usize = 48;
+const TASK_ID_DIGITS: usize = 48;
 
-/// What a process tells of an object that it does not own.
+/// Status from a process that does not own the object.
 const NOT_ITS: &str = "NIL";
 
-/// One object, as Ray knows it.
+/// One object, according to Ray.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectState {
-    /// Ray's id of it (hex).
+    /// Ray's id of the object (hex).
     pub object_id: String,
-    /// The task that makes it or has put it, and Ray's word for its state; `None`: Ray lists none, or not any more.
+    /// The task that creates it or has put it, and its state in Ray's terms; `None`: Ray lists none, or no longer.
     pub task: Option<(Running, String)>,
-    /// Its owner, and Ray's word for the state of the task by the owner's account; `None`: no process says that it is its.
+    /// Its owner, and the state of the task according to the owner, in Ray's terms; `None`: no process reports itself
+    /// as owner.
     pub owner: Option<(OwnedBy, String)>,
-    /// Ray has told all that there is, so that what is not there is not there.
+    /// Whether Ray's response was complete, so that absence is meaningful.
     pub complete: bool,
 }
 
 /// A process that owns objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnedBy {
-    /// The address of its node, where Ray says it.
+    /// The address of its node, if Ray reports it.
     pub ip: Option<IpAddr>,
-    /// Its process id there, where Ray says it.
+    /// Its process id there, if Ray reports it.
     pub pid: Option<u32>,
 }
 
-/// Asks the head of `cluster`.
+/// Queries the head of `cluster`.
 pub(super) async fn ask(
     cluster: &ClusterHandle,
     ids: &[String],
@@ -47,15 +48,15 @@ pub(super) async fn ask(
     let Some(head) = &cluster.head else {
         return Vec::new();
     };
-    // It is never closed.
+    // The semaphore is never closed.
     let Ok(_turn) = cluster.listings.acquire().await else {
         return Vec::new();
     };
     let jobs = query::jobs(head).await.unwrap_or_default();
     let mut all = Vec::new();
     for id in ids {
-        let asked = object(head, cluster, &jobs, id).await;
-        all.push(asked.map_err(|error| error.to_string()));
+        let held = object(head, cluster, &jobs, id).await;
+        all.push(held.map_err(|error| error.to_string()));
     }
     all
 }
@@ -66,11 +67,11 @@ async fn object(
     jobs: &[JobRow],
     id: &str,
 ) -> Result<ObjectState, HeadError> {
-    let by = id.get(..TASK).unwrap_or(id);
+    let by = id.get(..TASK_ID_DIGITS).unwrap_or(id);
     let (rows, tasks) = tokio::join!(query::object(head, id), query::task(head, by));
     let (rows, tasks) = (rows?, tasks?);
     let complete = !rows.truncated();
-    // The last of its attempts.
+    // The last attempt.
     let tasks = tasks.into_rows();
     let row = tasks.iter().rfind(|row| row.task_id == by);
     let task = match row {

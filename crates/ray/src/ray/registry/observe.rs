@@ -1,4 +1,4 @@
-//! The observer of polls and of what they change: a hook for metrics.
+//! The observer of polls and their changes: a hook for metrics.
 
 use std::time::Duration;
 
@@ -6,48 +6,47 @@ use crate::ray::head::HeadError;
 use crate::ray::registry::gcs::GcsError;
 use crate::ray::registry::{Breakpoint, Change};
 
-/// An observer that is told about every poll of every cluster, and every change. Called from within the registry: must not
-/// block.
+/// An observer of every poll of every cluster, and of every change. Called from within the registry: must not block.
 pub trait Observer: Send + Sync + 'static {
     /// One poll of `cluster` ended after `latency`.
     fn polled(&self, cluster: &str, outcome: PollOutcome, latency: Duration);
 
-    /// `cluster` is gone: nothing is told of it any more, unless it comes back.
+    /// `cluster` is gone: no further notifications about it, unless it comes back.
     fn gone(&self, cluster: &str) {
         let _ = cluster;
     }
 
-    /// A new stop is in the list of `cluster`, and was in no answer that was asked for `before`: so long ago at most did the
-    /// task stop.
+    /// A new stop is in the list of `cluster`, and was in no response requested `before` ago: the task stopped after
+    /// that.
     fn listed(&self, cluster: &str, before: Duration) {
         let _ = (cluster, before);
     }
 
-    /// As [`crate::ray::registry::Event`], without losing any.
+    /// Like [`crate::ray::registry::Event`], without losing any.
     fn changed(&self, change: Change, breakpoint: &Breakpoint) {
         let _ = (change, breakpoint);
     }
 }
 
-/// How a poll ended.
+/// The outcome of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PollOutcome {
     /// The head answered with a list.
     Ok,
-    /// No connection, or none that could be trusted.
+    /// No connection, or an untrusted one.
     Unreachable,
-    /// No answer in time.
+    /// No response in time.
     TimedOut,
     /// Ray's token is missing or wrong.
     Unauthorized,
     /// An error status, or Ray's own `result: false`.
     Refused,
-    /// Something else than a list.
+    /// A response other than a list.
     Malformed,
 }
 
 impl PollOutcome {
-    /// The word for a metric label.
+    /// The value of the metric label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Ok => "ok",

@@ -1,4 +1,4 @@
-//! What is still to be looked up about one stop of one worker, and when.
+//! The pending lookups of one stop of one worker, and when they are due.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use tokio::time::Instant;
 
 use crate::ray::registry::names::{Certainty, Found};
 
-/// First pause before asking again for names that were not there; doubles each time.
+/// First pause before another query for names that were not there; doubles each time.
 const RETRY: Duration = Duration::from_millis(300);
 
 /// The longest such pause.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// Questions for the names of one stop that remain without a good answer.
+/// Most queries for the names of one stop without a good answer.
 const MAX_TRIES: u32 = 10;
 
-/// When a likely answer is asked for once more: Ray's workers report their tasks once a second.
+/// Time to the confirmation of a likely answer: Ray's workers report their tasks once a second.
 const CONFIRM_AFTER: Duration = Duration::from_millis(1500);
 
-/// The lookups about one stop that are still without a good answer, and when each is due.
+/// The lookups of one stop that have no good answer yet, and when each is due.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(super) struct PendingLookups {
-    /// When to ask for names; `None` while a question is out, and when all is known.
+    /// When to query names; `None` while a query is in flight, and when all is known.
     names: Option<Instant>,
     tries: u32,
     confirming: bool,
@@ -30,7 +30,7 @@ pub(super) struct PendingLookups {
 }
 
 impl PendingLookups {
-    /// A new stop, of which everything is to be looked up now.
+    /// A new stop, for which everything is due now.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             names: Some(now),
@@ -40,7 +40,7 @@ impl PendingLookups {
         }
     }
 
-    /// Nothing: all is known from elsewhere.
+    /// No lookups: all is known from elsewhere.
     pub(super) fn none() -> Self {
         Self {
             names: None,
@@ -54,22 +54,22 @@ impl PendingLookups {
         self.names
     }
 
-    /// Marks a due question for names as asked.
+    /// Marks a due query for names as sent.
     pub(super) fn take_names(&mut self, now: Instant) -> bool {
         self.names.take_if(|due| *due <= now).is_some()
     }
 
-    /// Whether the location is still to be asked for.
+    /// Whether the location has yet to be queried.
     pub(super) fn wants_location(&self) -> bool {
         self.location
     }
 
-    /// Marks a wanted question for the location as asked.
+    /// Marks a due query for the location as sent.
     pub(super) fn take_location(&mut self) -> bool {
         std::mem::take(&mut self.location)
     }
 
-    /// Takes note of an answer; `None` where the head had none.
+    /// Records a response; `None` if the head had none.
     pub(super) fn names_answered(&mut self, found: Option<&Found>, now: Instant) {
         let certainty = found.map(|found| found.certainty);
         self.names = match certainty {
@@ -79,7 +79,7 @@ impl PendingLookups {
                 self.confirming = true;
                 Some(now + CONFIRM_AFTER)
             }
-            // The confirming question found nothing more: the first answer stands.
+            // The confirmation found nothing more: the first answer remains.
             Some(Certainty::Provisional) | None if self.confirming => None,
             Some(Certainty::Provisional) | None => {
                 self.tries += 1;

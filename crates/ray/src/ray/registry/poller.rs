@@ -1,7 +1,7 @@
 //! Polls one cluster's head for as long as the registry runs.
 //!
-//! One request each interval, on a schedule of its own: how long an answer takes does not move the
-//! next poll. What a poll leaves to be asked (the nodes, workers that vanished) is asked beside them
+//! One request each interval, on a schedule of its own: the duration of a response does not move the next poll.
+//! Queries that a poll leaves open (the nodes, vanished workers) run next to the polls
 //! ([`crate::ray::registry::follow`]).
 
 use std::sync::Arc;
@@ -26,14 +26,14 @@ use ray_relay_base::wire::backoff::Backoff;
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Least time from the beginning of a poll to the next, however many sessions end.
-const SPACING: Duration = Duration::from_millis(25);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// The same as a multiple of what the last one took: however many sessions end, a large cluster is polled for a quarter of
-/// the time at most.
-const SPACING_BY_LENGTH: u32 = 4;
+/// The same as a multiple of the duration of the last one: however many sessions end, a large cluster is polled for a
+/// quarter of the time at most.
+const POLL_INTERVAL_FACTOR: u32 = 4;
 
-/// How often a head that does not answer is asked whether it is back, where polls are not rarer anyway.
-const PROBE: Duration = Duration::from_secs(1);
+/// Interval of checks whether an unresponsive head is back, unless polls are rarer anyway.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The poller of one cluster's head.
 struct Poller<'a> {
@@ -42,23 +42,24 @@ struct Poller<'a> {
     head: &'a HeadClient,
     handle: Arc<ClusterHandle>,
     nodes: &'a Nodes<'a>,
-    left: watch::Sender<PollResult>,
-    /// What the last answer is known by, as long as it is the one that was taken in last.
+    polls: watch::Sender<PollResult>,
+    /// The digest of the last response, as long as it is the one that was applied last.
     answer: Option<AnswerDigest>,
-    /// When the last poll was sent that the head has answered.
+    /// When the last poll was sent to which the head responded.
     listed: Option<Instant>,
-    /// After polls that have failed.
+    /// For failed polls.
     backoff: Backoff,
-    /// The head could not be reached at all, or did not answer the last of the cheap questions: when it does, that is news.
+    /// Whether the head could not be reached at all, or did not respond to the last cheap check, so that a response
+    /// would be news.
     away: bool,
-    /// It was said that the list lacks some.
+    /// Whether the incompleteness of the list has been logged.
     incomplete: bool,
 }
 
-/// Polls, and asks what that leaves, until cancelled by dropping it.
+/// Polls, and runs the follow-up queries, until dropped.
 pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
     let nodes = Nodes::new(shared, cluster, head);
-    let (left, follows) = watch::channel(PollResult::default());
+    let (polls, follows) = watch::channel(PollResult::default());
     let (interval, backoff_max) = (shared.settings.poll_interval, shared.settings.backoff_max);
     let poller = Poller {
         shared,
@@ -66,7 +67,7 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
         head,
         handle: shared.clusters.at(cluster),
         nodes: &nodes,
-        left,
+        polls,
         answer: None,
         listed: None,
         backoff: Backoff::new(interval, backoff_max.max(interval)),
@@ -87,25 +88,25 @@ impl Poller<'_> {
             let ok = self.poll().await;
             self.handle.polled(started);
             let now = Instant::now();
-            let spacing = SPACING.max((now - started) * SPACING_BY_LENGTH);
+            let spacing = MIN_POLL_INTERVAL.max((now - started) * POLL_INTERVAL_FACTOR);
             let interval = self.shared.settings.poll_interval;
             due = if ok {
-                // A poll out of turn leaves the schedule alone. A head that is slower than the
-                // schedule gets a pause, not the missed polls.
+                // A poll out of turn leaves the schedule alone. A head that is slower than the schedule gets a pause,
+                // not the missed polls.
                 let next = match scheduled {
                     true if started < due => due,
                     true => due + interval,
-                    // The pause of a head that did not answer is no schedule for one that does.
+                    // The pause of an unresponsive head is no schedule for a responsive one.
                     false => started + interval,
                 };
                 next.max(now + interval / 4)
             } else {
-                now + self.backoff.pause().max(SPACING)
+                now + self.backoff.pause().max(MIN_POLL_INTERVAL)
             };
             let handle = Arc::clone(&self.handle);
             tokio::select! {
                 () = tokio::time::sleep_until(due) => {}
-                // Dropped with whatever it has asked, whose answer is lost then.
+                // Dropped together with its query, whose response is lost then.
                 () = self.is_back(), if !ok => {}
                 () = handle.poll_now.notified() => {
                     tokio::time::sleep_until((started + spacing).min(due)).await;
@@ -114,12 +115,12 @@ impl Poller<'_> {
         }
     }
 
-    /// Resolves when a head that did not answer does again: between polls that become rare, the cheapest question there is
-    /// (0.3 to 1 ms for a head) goes out each second. One that answers it all along has another trouble, and is left to
-    /// the pauses.
+    /// Resolves when an unresponsive head responds again: between polls that become rare, the cheapest query (0.3 to 1
+    /// ms for a head) is sent each second. A head that responds to it all along has another problem, and keeps its
+    /// pauses.
     async fn is_back(&mut self) {
         loop {
-            let pause = PROBE.max(self.shared.settings.poll_interval);
+            let pause = PROBE_INTERVAL.max(self.shared.settings.poll_interval);
             // Relays that lost the same head do not return to it in step.
             tokio::time::sleep(pause.mul_f64(rand::random_range(0.75..1.25))).await;
             let answer = tokio::time::timeout(pause, query::version(self.head)).await;
@@ -130,7 +131,7 @@ impl Poller<'_> {
         }
     }
 
-    /// Whether the head answered.
+    /// Polls once; returns whether the head responded.
     async fn poll(&mut self) -> bool {
         let sent = Instant::now();
         let answer = self.paused_workers().await;
@@ -145,7 +146,7 @@ impl Poller<'_> {
             Ok(news) => {
                 let recovered = self.answered();
                 match news {
-                    Some(list) => self.take_in(list, sent, recovered).await,
+                    Some(list) => self.apply_response(list, sent, recovered).await,
                     None => self.same(sent, recovered),
                 }
                 self.listed = Some(sent);
@@ -158,10 +159,11 @@ impl Poller<'_> {
         }
     }
 
-    /// The list; `None` where it is the one that was taken in last, byte for byte, and would change nothing.
+    /// The list; `None` if it equals the last applied one byte for byte, and would change nothing.
     async fn paused_workers(&mut self) -> Result<Option<QueryResult<WorkerRow>>, HeadError> {
         let body = query::paused_workers(self.head).await?;
-        // A head sends all rows in order, each second, and to read thousands of them takes longer than all else here.
+        // A head sends all rows in order, each second, and parsing thousands of them takes longer than everything else
+        // here.
         let is_settled = self.shared.with(|state| state.is_settled(self.cluster));
         let known = self.answer.take().filter(|_| is_settled);
         let news = query::news(self.head, body, known).await?;
@@ -171,7 +173,7 @@ impl Poller<'_> {
         Ok(list)
     }
 
-    /// Takes note that the head has answered; says whether the polls before had failed.
+    /// Records that the head has responded; returns whether the polls before had failed.
     fn answered(&mut self) -> bool {
         let recovered = !self.backoff.is_fresh();
         self.backoff.reset();
@@ -182,24 +184,29 @@ impl Poller<'_> {
         recovered
     }
 
-    /// The answer was the same as before.
+    /// Handles a response that equals the last one.
     fn same(&self, sent: Instant, recovered: bool) {
         self.shared
             .status(self.cluster, |status| status.answered(Instant::now()));
         self.followed(Vec::new(), sent, recovered);
     }
 
-    /// Has others look after what the poll leaves.
+    /// Passes the open items of the poll to the follow-up tasks.
     fn followed(&self, vanished: Vec<String>, sent: Instant, recovered: bool) {
         self.handle.lookup_now.notify_one();
-        self.left.send_replace(PollResult {
+        self.polls.send_replace(PollResult {
             vanished,
             sent: Some(sent),
             recovered,
         });
     }
 
-    async fn take_in(&mut self, list: QueryResult<WorkerRow>, sent: Instant, recovered: bool) {
+    async fn apply_response(
+        &mut self,
+        list: QueryResult<WorkerRow>,
+        sent: Instant,
+        recovered: bool,
+    ) {
         let mut lacking = Lacking::of(&list);
         let rows = list.into_rows();
         lacking.nameless = rows.iter().filter(|row| row.worker_id.is_empty()).count();
@@ -210,16 +217,16 @@ impl Poller<'_> {
         }
         let cluster = self.cluster;
         if self.shared.with(|state| state.wants_nodes(cluster, &rows)) {
-            // Listed first and struck off a moment later, a lost node's workers would flicker.
+            // A lost node's workers would flicker: listed first and removed a moment later.
             let _ = tokio::time::timeout(NODE_TIMEOUT, self.nodes.check()).await;
         }
-        let mut taking = self
+        let mut response = self
             .shared
             .with(|state| state.begin_workers(cluster, &rows, sent));
         let mut new = 0;
-        while taking.goes_on() {
+        while response.has_more() {
             new += self.shared.change(|state, now| {
-                let changes = state.take_workers(cluster, &mut taking, now);
+                let changes = state.apply_workers(cluster, &mut response, now);
                 let new = changes.iter().filter(|(c, _)| *c == Change::Appeared);
                 let new = new.count();
                 (changes, new)
@@ -228,7 +235,7 @@ impl Poller<'_> {
         }
         let questions = self
             .shared
-            .with(|state| state.end_workers(cluster, taking, Now::now()));
+            .with(|state| state.end_workers(cluster, response, Now::now()));
         let incomplete = self.incomplete(&Lacking {
             refused: questions.refused,
             ..lacking
@@ -248,34 +255,34 @@ impl Poller<'_> {
         if self.backoff.is_fresh() {
             tracing::warn!(cluster = %self.handle.name, %error, "cannot poll the Ray head; the last list is kept");
         }
-        // One that hangs may have been away before; the questions in between know.
+        // A head that times out may have been unreachable before; the checks in between know.
         self.away |= PollOutcome::from(error) == PollOutcome::Unreachable;
         let trouble = error.to_string();
         self.shared
             .status(self.cluster, |status| status.trouble = Some(trouble));
     }
 
-    /// Why the list lacks some breakpoints, if it does; said in the log when it begins.
+    /// The reason why the list lacks some breakpoints, if it does; logged when it begins.
     fn incomplete(&mut self, lacking: &Lacking) -> Option<String> {
         let sentence = lacking.sentence();
-        let told = std::mem::replace(&mut self.incomplete, sentence.is_some());
-        if let Some(sentence) = sentence.as_ref().filter(|_| !told) {
+        let was_logged = std::mem::replace(&mut self.incomplete, sentence.is_some());
+        if let Some(sentence) = sentence.as_ref().filter(|_| !was_logged) {
             tracing::warn!(cluster = %self.handle.name, "{sentence}");
         }
         sentence
     }
 }
 
-/// What of a head's answer is not in the list.
+/// The part of a head's response that is not in the list.
 #[derive(Default)]
 struct Lacking {
-    /// All workers of the head, where it looks at a part of them.
+    /// Number of all workers of the head, if it returns only a part of them.
     cut: Option<u64>,
-    /// Rows beyond those that were asked for, and rows that are too long.
+    /// Rows beyond the limit, and rows that are too long.
     left_out: usize,
     /// Rows without an id, or with one that is too long.
     nameless: usize,
-    /// Rows for which the cluster has no room.
+    /// Rows for which the cluster has no space.
     refused: usize,
 }
 

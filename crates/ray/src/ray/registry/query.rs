@@ -1,8 +1,8 @@
-//! The questions that the registry asks a head, one function each, with the recorded quirks of
-//! Ray 2.9 to 2.60 kept in one place.
+//! The queries that the registry sends to a head, one function each, with the recorded quirks of
+//! Ray 2.9 to 2.60 in one place.
 //!
 //! Filters that the GCS itself evaluates (from 2.38: exactly `num_paused_threads != 0` and
-//! `is_alive = True`; for tasks `state` and `job_id`) keep an answer cheap and right beyond
+//! `is_alive = True`; for tasks `state` and `job_id`) keep a response cheap and right beyond
 //! 10,000 rows; all others are applied by the dashboard after a cut at 10,000.
 
 use std::fmt::Write;
@@ -19,7 +19,7 @@ use ray_relay_base::wire::text::{one_line, percent_encoded};
 
 type Answer<T> = Result<QueryResult<T>, HeadError>;
 
-/// Live workers with waiting threads; older Ray also returns ones with none. To be read with [`read`].
+/// Live workers with waiting threads; older Ray also returns ones with none. To be parsed with [`read`].
 pub(super) async fn paused_workers(head: &HeadClient) -> Result<Body, HeadError> {
     let filters = [
         ("num_paused_threads", "%21%3D", "0"),
@@ -28,7 +28,7 @@ pub(super) async fn paused_workers(head: &HeadClient) -> Result<Body, HeadError>
     head.get(&path("workers", &filters)).await
 }
 
-/// Every worker that ever stopped, dead ones too.
+/// Every worker that ever stopped, including dead ones.
 pub(super) async fn stopped_workers(head: &HeadClient) -> Answer<WorkerRow> {
     list(head, "workers", &[("debugger_port", "%21%3D", "0")]).await
 }
@@ -45,12 +45,12 @@ pub(super) async fn workers_of_process(head: &HeadClient, pid: u32) -> Answer<Wo
     list(head, "workers", &filters).await
 }
 
-/// All workers that live.
+/// All live workers.
 pub(super) async fn live_workers(head: &HeadClient) -> Answer<WorkerRow> {
     list(head, "workers", &[("is_alive", "%3D", "True")]).await
 }
 
-/// The last `lines` of what a worker wrote to standard error.
+/// The last `lines` of a worker's standard error.
 pub(super) async fn errors_of_worker(
     head: &HeadClient,
     worker: &WorkerRow,
@@ -64,7 +64,7 @@ pub(super) async fn errors_of_worker(
     head.get_text(&path).await
 }
 
-/// All nodes, dead ones too.
+/// All nodes, including dead ones.
 pub(super) async fn nodes(head: &HeadClient) -> Answer<NodeRow> {
     list(head, "nodes", &[]).await
 }
@@ -81,17 +81,17 @@ pub(super) async fn task(head: &HeadClient, task_id: &str) -> Answer<TaskRow> {
     list(head, "tasks", &[("task_id", "%3D", task_id)]).await
 }
 
-/// What each process has of one object: for that the head asks every worker of the cluster.
+/// Each process's view of one object: the head queries every worker of the cluster for it.
 pub(super) async fn object(head: &HeadClient, object_id: &str) -> Answer<ObjectRow> {
     list(head, "objects", &[("object_id", "%3D", object_id)]).await
 }
 
-/// Asks for the rows of all running tasks.
+/// The rows of all running tasks.
 pub(super) async fn running_tasks(head: &HeadClient) -> Answer<TaskRow> {
     list(head, "tasks", &[("state", "%3D", "RUNNING")]).await
 }
 
-/// The running tasks of one job, where all together are more than a head tells at once.
+/// The running tasks of one job, for when all together exceed one response.
 pub(super) async fn running_tasks_of_job(head: &HeadClient, job_id: &str) -> Answer<TaskRow> {
     let filters = [("job_id", "%3D", job_id), ("state", "%3D", "RUNNING")];
     list(head, "tasks", &filters).await
@@ -112,7 +112,7 @@ pub(super) async fn tasks_of_job(
     list(head, "tasks", &filters).await
 }
 
-/// The tasks of one actor, whatever has become of them.
+/// The tasks of one actor, in any state.
 pub(super) async fn tasks_of_actor(
     head: &HeadClient,
     job_id: &str,
@@ -122,7 +122,7 @@ pub(super) async fn tasks_of_actor(
     list(head, "tasks", &filters).await
 }
 
-/// The actor that lives in a process.
+/// The live actor of a process.
 pub(super) async fn actor_of_process(
     head: &HeadClient,
     node_id: &str,
@@ -133,12 +133,12 @@ pub(super) async fn actor_of_process(
     list(head, "actors", &filters).await
 }
 
-/// Asks for the row of one actor.
+/// The row of one actor.
 pub(super) async fn actor(head: &HeadClient, actor_id: &str) -> Answer<ActorRow> {
     list(head, "actors", &[("actor_id", "%3D", actor_id)]).await
 }
 
-/// All actors that live.
+/// All live actors.
 pub(super) async fn actors(head: &HeadClient) -> Answer<ActorRow> {
     list(head, "actors", &[("state", "%3D", "ALIVE")]).await
 }
@@ -149,13 +149,13 @@ pub(super) async fn jobs(head: &HeadClient) -> Result<Vec<JobRow>, HeadError> {
     Ok(jobs.read)
 }
 
-/// Which Ray the head runs.
+/// The Ray version of the head.
 pub(super) async fn version(head: &HeadClient) -> Result<String, HeadError> {
     let version: Version = head.get_json("/api/version").await?;
     Ok(one_line(&version.ray_version))
 }
 
-/// py-spy's dump of a worker. Needs no attaching and opens no debugger port.
+/// py-spy's dump of a worker. Needs no attach and opens no debugger port.
 pub(super) async fn traceback(
     head: &HeadClient,
     ip: std::net::IpAddr,
@@ -189,7 +189,7 @@ fn path(table: &str, filters: &[(&str, &str, &str)]) -> String {
     path
 }
 
-/// Reads the list that `body` is, an answer of the State API.
+/// Parses the list in `body`, a response of the State API.
 async fn read<T>(head: &HeadClient, body: Body) -> Answer<T>
 where
     T: DeserializeOwned + Send + 'static,
@@ -198,7 +198,7 @@ where
     listed(head, envelope)
 }
 
-/// Reads the list that `body` is, and what to know it by; `None` where that is `known`.
+/// Parses the list in `body`, and computes its digest; `None` if that equals `known`.
 pub(super) async fn news<T>(
     head: &HeadClient,
     body: Body,
@@ -230,7 +230,7 @@ fn listed<T>(head: &HeadClient, envelope: Envelope<T>) -> Answer<T> {
     })
 }
 
-/// What an answer is known by: to keep it would take as much memory as it has bytes.
+/// A digest of a response: storing the response would take as much memory as it has bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AnswerDigest(usize, u64);
 

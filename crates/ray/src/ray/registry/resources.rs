@@ -1,4 +1,4 @@
-//! What a task or actor holds of its node, as Ray accounts for it.
+//! The resources of its node that a task or actor holds, as Ray accounts for them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,9 +8,9 @@ use serde::{Serialize, Serializer};
 use ray_relay_base::wire::text::one_line;
 
 /// Ray's own resolution: it accounts for resources in ten-thousandths.
-const UNIT: f64 = 10_000.0;
+const PARTS_PER_UNIT: f64 = 10_000.0;
 
-/// Kinds of resources that are kept of one task: a cluster may have any number, and names them as it likes.
+/// Resource kinds stored for one task: a cluster may have any number, with any names.
 const MAX_RESOURCES: usize = 16;
 
 const MAX_NAME_CHARS: usize = 60;
@@ -20,16 +20,16 @@ const MAX_NAME_CHARS: usize = 60;
 pub struct Amount(u64);
 
 impl Amount {
-    /// `None` where it is no amount, such as a negative one.
+    /// `None` for an invalid amount, such as a negative one.
     fn read(amount: f64) -> Option<Self> {
-        let units = (amount * UNIT).round();
-        // Exact in a float up to there.
+        let units = (amount * PARTS_PER_UNIT).round();
+        // Exact in a float up to this limit.
         (0.0..9e15).contains(&units).then_some(Self(units as u64))
     }
 
-    /// In whole ones.
+    /// In whole units.
     pub fn as_f64(self) -> f64 {
-        self.0 as f64 / UNIT
+        self.0 as f64 / PARTS_PER_UNIT
     }
 }
 
@@ -45,13 +45,13 @@ impl fmt::Display for Amount {
     }
 }
 
-/// The resources of one task or actor, by Ray's names for them: `CPU`, `GPU`, `memory` (bytes), `accelerator_type:A100`
-/// and those that a cluster has of its own. Empty: it holds none, as an actor that asked for nothing.
+/// The resources of one task or actor, by Ray's names: `CPU`, `GPU`, `memory` (bytes), `accelerator_type:A100` and
+/// custom ones of the cluster. Empty: it holds none, such as an actor that requested nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resources(BTreeMap<String, Amount>);
 
 impl Resources {
-    /// From the column `required_resources` of a task or actor.
+    /// Reads the column `required_resources` of a task or actor.
     pub(super) fn read(required: &BTreeMap<String, f64>) -> Self {
         let mut read = BTreeMap::new();
         for (name, amount) in required {
@@ -88,8 +88,8 @@ impl Resources {
     }
 }
 
-/// The resource of the node behind a name that Ray gives to its part in a placement group: `GPU_group_` and the group's
-/// id. Beside that the task has the same amount once more for the bundle, `GPU_group_0_` and the id, which is none.
+/// The resource of the node behind a placement group's name for it: `GPU_group_` and the group's id. The task also has
+/// the same amount for the bundle, `GPU_group_0_` and the id, which is skipped.
 fn of_node(name: &str) -> Option<&str> {
     let Some((resource, group)) = name.split_once("_group_") else {
         return Some(name);
@@ -100,10 +100,10 @@ fn of_node(name: &str) -> Option<&str> {
     });
     match (is_id(group), in_bundle) {
         (_, true) => None,
-        // Each group has that, and it is nothing that a node has.
+        // Every group has that one, and no node does.
         (true, _) if resource == "bundle" => None,
         (true, _) => Some(resource),
-        // A resource that people named themselves.
+        // A custom resource.
         (false, false) => Some(name),
     }
 }

@@ -1,9 +1,9 @@
-//! Rows of Ray's State API, Ray 2.9 to 2.60: only the columns that the relay reads.
+//! Rows of Ray's State API, Ray 2.9 to 2.60: only the columns that the relay uses.
 //!
 //! Every column may be missing, null or, for numbers, a numeric string: versions differ, and a
-//! row that says less must not cost the rest of the list. Nor may one that says more: what is taken of each is bounded
+//! row with less data must not cost the rest of the list. Nor may one with more: everything stored is bounded
 //! ([`crate::ray::registry::bounded`]). Times are milliseconds since 1970;
-//! `worker_launch_time_ms` of a driver is `u64::MAX`, so of workers none is read.
+//! `worker_launch_time_ms` of a driver is `u64::MAX`, so that column is not used.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -42,28 +42,29 @@ impl<T> Default for RowsData<T> {
     }
 }
 
-/// What one State API query found.
+/// The result of one State API query.
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "T: DeserializeOwned"))]
 pub(super) struct QueryResult<T> {
     /// Rows before any limit.
     #[serde(default, deserialize_with = "number")]
     pub(super) total: Option<u64>,
-    /// Rows that the filters of the dashboard still saw.
+    /// Rows that were left for the filters of the dashboard.
     #[serde(default, deserialize_with = "number")]
     pub(super) num_after_truncation: Option<u64>,
-    /// [`LIMIT`] at most, whatever was sent.
+    /// At most [`LIMIT`], however many were sent.
     #[serde(default, rename = "result")]
     rows: FirstRows<T, { LIMIT as usize }>,
 }
 
 impl<T> QueryResult<T> {
-    /// Ray looked at `num_after_truncation` rows of `total` only, or sent more than were taken, so absence proves nothing.
+    /// Whether absence proves nothing: Ray searched `num_after_truncation` rows of `total` only, or sent more than
+    /// were accepted.
     pub(super) fn truncated(&self) -> bool {
         self.is_cut() || self.left_out() > 0
     }
 
-    /// Ray looked at `num_after_truncation` rows of `total` only.
+    /// Whether Ray searched `num_after_truncation` rows of `total` only.
     pub(super) fn is_cut(&self) -> bool {
         match (self.total, self.num_after_truncation) {
             (Some(total), Some(seen)) => seen < total && seen >= LIMIT,
@@ -71,12 +72,12 @@ impl<T> QueryResult<T> {
         }
     }
 
-    /// Rows that were sent and not taken: beyond [`LIMIT`], or too long.
+    /// Number of rows that were sent and not accepted: beyond [`LIMIT`], or too long.
     pub(super) fn left_out(&self) -> usize {
         self.rows.left_out
     }
 
-    /// The rows that could be read.
+    /// The valid rows.
     pub(super) fn into_rows(self) -> Vec<T> {
         self.rows.read
     }
@@ -92,14 +93,14 @@ impl<T> Envelope<T> {
     }
 }
 
-/// Largest `limit` that the State API takes (`RAY_MAX_LIMIT_FROM_API_SERVER`), and the number of
-/// rows to which the GCS itself cuts a table before filters that it does not know.
+/// Largest `limit` that the State API accepts (`RAY_MAX_LIMIT_FROM_API_SERVER`), and the number of rows to which the
+/// GCS itself cuts a table before filters that it does not know.
 pub(super) const LIMIT: u64 = 10_000;
 
-/// Events of one task that are read: it has about five.
-const EVENTS: usize = 64;
+/// Most profiling events of one task that are parsed: it has about five.
+const MAX_EVENTS: usize = 64;
 
-/// `ip` as Ray writes it: of IPv6 bare; brackets are tolerated.
+/// Parses `ip` as written by Ray: IPv6 is bare; brackets are tolerated.
 pub(super) fn address(ip: &str) -> Option<IpAddr> {
     let bare = ip.trim_start_matches('[').trim_end_matches(']');
     bare.parse().ok()
@@ -110,7 +111,7 @@ pub(super) fn address(ip: &str) -> Option<IpAddr> {
 pub(super) struct WorkerRow {
     #[serde(default, deserialize_with = "id")]
     pub(super) worker_id: String,
-    /// Absent counts as alive: only Ray's explicit word makes a worker dead.
+    /// Absence counts as alive: only an explicit value makes a worker dead.
     #[serde(default = "yes", deserialize_with = "truth")]
     pub(super) is_alive: bool,
     #[serde(default, deserialize_with = "text")]
@@ -132,7 +133,7 @@ pub(super) struct WorkerRow {
 }
 
 impl WorkerRow {
-    /// Where its debugger listens, when it is alive and has one.
+    /// The address of its debugger, if it is alive and has one.
     pub(super) fn debugger(&self) -> Option<(IpAddr, u16)> {
         let port = self.debugger_port.and_then(|port| u16::try_from(port).ok());
         let port = port.filter(|port| *port != 0 && self.is_alive)?;
@@ -199,12 +200,12 @@ pub(super) struct TaskRow {
     pub(super) profiling_data: Option<ProfilingData>,
 }
 
-/// A row of `/api/v0/objects?detail=1`: what one process has of one object.
+/// A row of `/api/v0/objects?detail=1`: one process's view of one object.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(super) struct ObjectRow {
     #[serde(default, deserialize_with = "id")]
     pub(super) object_id: String,
-    /// `NIL` but in the process that owns it.
+    /// `NIL` except in the process that owns it.
     #[serde(default, deserialize_with = "text")]
     pub(super) task_status: String,
     #[serde(default, deserialize_with = "text")]
@@ -222,7 +223,7 @@ pub(super) struct RuntimeEnvInfo {
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct ProfilingData {
     #[serde(default)]
-    pub(super) events: FirstRows<ProfilingEvent, EVENTS>,
+    pub(super) events: FirstRows<ProfilingEvent, MAX_EVENTS>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -286,17 +287,17 @@ pub(super) struct JobRow {
     pub(super) metadata: Option<JobMetadata>,
 }
 
-/// Of the metadata of a job what the relay has put there.
+/// The part of a job's metadata that the relay has written.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct JobMetadata {
     #[serde(default, rename = "ray_relay_submitter", deserialize_with = "text")]
     pub(super) submitter: String,
 }
 
-/// Jobs that are asked for one by one where a head has more tasks than it tells at once.
+/// Jobs to query one by one if a head has more tasks than one response.
 const MAX_JOBS: usize = 20;
 
-/// Those of `jobs` that run, the newest first, as many as are asked for one by one; and whether that is all.
+/// The running ones of `jobs`, the newest first, as many as may be queried one by one; and whether those are all.
 pub(super) fn newest_running(jobs: &[JobRow]) -> (Vec<JobRow>, bool) {
     let runs = |job: &&JobRow| job.status == "RUNNING" && !job.job_id.is_empty();
     let mut running: Vec<&JobRow> = jobs.iter().filter(runs).collect();
@@ -306,7 +307,7 @@ pub(super) fn newest_running(jobs: &[JobRow]) -> (Vec<JobRow>, bool) {
     (running.into_iter().take(MAX_JOBS).cloned().collect(), all)
 }
 
-/// The part of a runtime environment that matters here: for finding source files, for telling ranks, and what it says to the relay.
+/// The relevant part of a runtime environment: for finding source files, for ranks, and for the relay's own variables.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct RuntimeEnv {
     #[serde(default, deserialize_with = "text")]
@@ -315,8 +316,8 @@ pub(super) struct RuntimeEnv {
     pub(super) env_vars: Option<EnvVars>,
 }
 
-/// The variables of a runtime environment that are read: those that say which of how many a process is, as torch and those that start
-/// processes for it name them, and those that are meant for the relay. No other is kept.
+/// The variables of a runtime environment that are used: ranks and group sizes, as named by torch and its launchers,
+/// and the relay's own. No other is stored.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct EnvVars {
     #[serde(rename = "RANK", default, deserialize_with = "text")]
@@ -334,23 +335,23 @@ pub(super) struct EnvVars {
 }
 
 impl RuntimeEnv {
-    /// A runtime environment as Ray writes it into rows; nothing where it cannot be read.
+    /// Parses a runtime environment as written into rows by Ray; empty if it is invalid.
     pub(super) fn read(serialized: &str) -> Self {
         serde_json::from_str(serialized).unwrap_or_default()
     }
 
-    /// A `working_dir` given as a URI is unpacked on the node; the worker runs inside of it.
+    /// Whether `working_dir` is a URI: then it is unpacked on the node, and the worker runs inside of it.
     pub(super) fn unpacks(&self) -> bool {
         self.working_dir.contains("://")
     }
 
-    /// After how long collectives time out, as the job says it.
+    /// The timeout of collectives that the job sets.
     pub(super) fn collective_timeout(&self) -> Option<Duration> {
         collective_timeout_of_job(&self.env_vars.as_ref()?.collective_timeout)
     }
 }
 
-/// The answer of `/api/version`.
+/// The response of `/api/version`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Version {
     #[serde(default, deserialize_with = "text")]

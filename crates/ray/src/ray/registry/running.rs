@@ -1,7 +1,7 @@
-//! What runs in a cluster and waits at no breakpoint: asked of the head when a person wants to know, and never by polls.
+//! Tasks that run in a cluster and wait at no breakpoint: queried from the head on demand, and never by polls.
 //!
-//! Four questions: the running tasks, the workers that live (for addresses, and for drivers), the actors and the jobs (for
-//! names). Where there are more tasks than a head tells at once, each job that runs is asked for by itself.
+//! Four queries: the running tasks, the live workers (for addresses, and for drivers), the actors and the jobs (for
+//! names). If there are more tasks than one response has, each running job is queried separately.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -15,29 +15,29 @@ use crate::ray::registry::rows::newest_running;
 use crate::ray::registry::rows::{ActorRow, JobRow, QueryResult, TaskRow, WorkerRow};
 use crate::ray::registry::{names, query};
 
-/// What is asked for.
+/// A query for running tasks.
 pub struct RunningQuery<'a> {
-    /// Which clusters.
+    /// The clusters to include.
     pub on: &'a (dyn Fn(&str) -> bool + Sync),
     /// Only this job, by its id or submission id.
     pub job: Option<&'a str>,
 }
 
-/// What a worker process runs.
+/// The kind of a worker process's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum WorkKind {
     /// A task of a function.
     Task,
     /// A method of an actor.
     Method,
-    /// A replica of Ray Serve, of whose requests Ray tells nothing.
+    /// A replica of Ray Serve, about whose requests Ray reports nothing.
     Replica,
     /// The driver of a job.
     Driver,
 }
 
-impl What {
-    /// The word in the API.
+impl WorkKind {
+    /// The name in the API.
     pub fn word(self) -> &'static str {
         match self {
             Self::Task => "task",
@@ -48,26 +48,26 @@ impl What {
     }
 }
 
-/// One task that runs, or what else a worker process is there for.
+/// One running task, or another purpose of a worker process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
     /// Name of the cluster.
     pub cluster: Arc<str>,
-    /// What it is.
-    pub what: What,
-    /// What those have in common that run the same: the function, the actor's class, the deployment.
+    /// Its kind.
+    pub what: WorkKind,
+    /// Shared by those that run the same: the function, the actor's class, the deployment.
     pub group: String,
-    /// Its names, as those of a breakpoint.
+    /// Its names, like those of a breakpoint.
     pub names: Names,
-    /// Ray's node id (hex); empty where Ray does not say it.
+    /// Ray's node id (hex); empty if Ray does not report it.
     pub node_id: String,
-    /// The node's address; `None` where Ray does not say it.
+    /// The node's address; `None` if Ray does not report it.
     pub node_ip: Option<IpAddr>,
     /// Ray's worker id (hex).
     pub worker_id: String,
     /// Process id on that node.
     pub pid: Option<u32>,
-    /// When it began, as Ray wrote it down.
+    /// When it began, according to Ray.
     pub started: Option<SystemTime>,
 }
 
@@ -77,34 +77,34 @@ impl Running {
         self.names.name.as_deref().unwrap_or(&self.group)
     }
 
-    /// What tells it from all others, and its place in the order of pages.
+    /// Its identity, and its sort key in pages.
     pub fn key(&self) -> (&str, &str, &str) {
         let task = self.names.task_id.as_deref().unwrap_or_default();
         (&self.cluster, &self.worker_id, task)
     }
 
-    /// How long it has run at `now`, where Ray says since when.
+    /// How long it has run at `now`, if Ray reports its start.
     pub fn running_for(&self, now: SystemTime) -> Option<Duration> {
         Some(now.duration_since(self.started?).unwrap_or_default())
     }
 }
 
-/// What runs in one cluster.
+/// The running tasks of one cluster.
 #[derive(Debug)]
 pub struct RunningIn {
     /// Name of the cluster.
     pub cluster: Arc<str>,
-    /// By [`Running::key`].
+    /// Sorted by [`Running::key`].
     pub rows: Vec<Running>,
-    /// Actors that live and run no method, of classes of which another actor of the same job runs one.
+    /// Live actors that run no method, of classes of which another actor of the same job runs one.
     pub idle: Vec<Running>,
-    /// Why nothing or not all is known, as a sentence.
+    /// The reason why nothing or not all is known, as a sentence.
     pub trouble: Option<String>,
-    /// The head has told all that there is.
+    /// Whether the head's response was complete.
     pub complete: bool,
 }
 
-/// Asks the head of `cluster`; `None` where there is none.
+/// Queries the head of `cluster`; `None` if there is none.
 pub(super) async fn ask(cluster: &ClusterHandle, job: Option<&str>) -> Option<RunningIn> {
     let head = cluster.head.as_ref()?;
     let mut found = RunningIn {
@@ -114,7 +114,7 @@ pub(super) async fn ask(cluster: &ClusterHandle, job: Option<&str>) -> Option<Ru
         trouble: None,
         complete: true,
     };
-    // It is never closed.
+    // The semaphore is never closed.
     let Ok(_turn) = cluster.listings.acquire().await else {
         return Some(found);
     };
@@ -141,7 +141,7 @@ async fn rows(
         query::actors(head),
         query::jobs(head)
     );
-    // Names are worth having, and what runs is known without.
+    // Names are optional: running tasks are known without them.
     let actors = actors.map(QueryResult::into_rows).unwrap_or_else(|error| {
         tracing::debug!(%error, "cannot look up the actors");
         Vec::new()
@@ -168,7 +168,7 @@ async fn rows(
     if let Some(job) = meant {
         rows.retain(|row| row.names.job_id.as_deref() == Some(job));
     }
-    // An actor whose task is not listed is not idle.
+    // If a response was incomplete, an actor may be busy with an unlisted task.
     let idle = if complete {
         known.idle(&rows)
     } else {
@@ -177,7 +177,7 @@ async fn rows(
     Ok((rows, idle, complete))
 }
 
-/// The last method that ran in the actor of `idle`: its name, and Ray's word for its state.
+/// The last method that ran in the actor of `idle`: its name, and its state in Ray's terms.
 pub(super) async fn last_method(
     cluster: &ClusterHandle,
     idle: &Running,
@@ -194,7 +194,7 @@ pub(super) async fn last_method(
 /// A task that a worker ran.
 #[derive(Debug, Clone)]
 pub struct TaskOf {
-    /// Ray's id of it.
+    /// Ray's id of the task.
     pub task_id: String,
     /// The worker.
     pub worker_id: String,
@@ -202,15 +202,15 @@ pub struct TaskOf {
     pub node_id: String,
 }
 
-/// What Ray lists of `tasks`, whatever has become of them; `None` where it does not say that they were those workers'.
+/// The listed state of `tasks`, whatever that is; `None` if Ray does not attribute them to those workers.
 pub(super) async fn tasks_of(cluster: &ClusterHandle, tasks: &[TaskOf]) -> Vec<Option<Running>> {
     let Some(head) = &cluster.head else {
         return Vec::new();
     };
     let jobs = query::jobs(head).await.unwrap_or_default();
     let mut found = Vec::new();
-    for wanted in tasks {
-        found.push(task_of(head, &cluster.name, &jobs, wanted).await);
+    for task in tasks {
+        found.push(task_of(head, &cluster.name, &jobs, task).await);
     }
     found
 }
@@ -219,19 +219,19 @@ async fn task_of(
     head: &HeadClient,
     cluster: &Arc<str>,
     jobs: &[JobRow],
-    wanted: &TaskOf,
+    task: &TaskOf,
 ) -> Option<Running> {
-    let rows = query::task(head, &wanted.task_id).await.ok()?.into_rows();
-    // One for each attempt.
+    let rows = query::task(head, &task.task_id).await.ok()?.into_rows();
+    // There is one row for each attempt.
     let is_it = |row: &&TaskRow| {
-        row.task_id == wanted.task_id
-            && row.worker_id == wanted.worker_id
-            && (row.node_id.is_empty() || row.node_id == wanted.node_id)
+        row.task_id == task.task_id
+            && row.worker_id == task.worker_id
+            && (row.node_id.is_empty() || row.node_id == task.node_id)
     };
     of_row(head, cluster, jobs, rows.iter().find(is_it)?).await
 }
 
-/// The task of `row`, with what Ray says of its actor; `None` where that is not told.
+/// The task of `row`, with the row of its actor; `None` if the actor cannot be queried.
 pub(super) async fn of_row(
     head: &HeadClient,
     cluster: &Arc<str>,
@@ -245,13 +245,13 @@ pub(super) async fn of_row(
     Some(Rows::new(cluster, &[], &actors, jobs).task(row))
 }
 
-/// The job that is called `job`.
+/// The id of the job with the id or submission id `job`.
 fn job_id<'a>(jobs: &'a [JobRow], job: &'a str) -> &'a str {
     let submitted = jobs.iter().find(|row| row.submission_id == job);
     submitted.map_or(job, |row| &row.job_id)
 }
 
-/// The tasks of the latest jobs, with those of `tasks` that were told of others; and whether that is all.
+/// The tasks of the latest jobs, merged with `tasks`, which may be of others; and whether those are all.
 async fn of_each_job(
     head: &HeadClient,
     tasks: Vec<TaskRow>,
@@ -269,7 +269,7 @@ async fn of_each_job(
     Ok((all.into_values().collect(), complete))
 }
 
-/// How rows of Ray come together.
+/// Combines rows of Ray.
 struct Rows<'a> {
     cluster: &'a Arc<str>,
     workers: &'a [WorkerRow],
@@ -297,9 +297,9 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// All that runs, in the order of pages.
+    /// All running tasks, in the order of pages.
     fn all(&self, tasks: &[TaskRow]) -> Vec<Running> {
-        // Old versions skip filters that they do not know; what has no worker yet runs nowhere.
+        // Old versions ignore unknown filters; a task without a worker does not run yet.
         let run = tasks
             .iter()
             .filter(|task| task.state == "RUNNING" && !task.worker_id.is_empty());
@@ -328,9 +328,9 @@ impl<'a> Rows<'a> {
         rows
     }
 
-    /// The actors beside those of `rows` that run nothing.
+    /// The idle actors among peers of the actors in `rows`.
     fn idle(&self, rows: &[Running]) -> Vec<Running> {
-        let methods = rows.iter().filter(|row| row.what == What::Method);
+        let methods = rows.iter().filter(|row| row.what == WorkKind::Method);
         let at_work: HashSet<_> = methods
             .map(|row| (&*row.group, row.names.job_id.as_deref()))
             .collect();
@@ -353,7 +353,7 @@ impl<'a> Rows<'a> {
             let is_one = at_work.contains(&(&*group, names.job_id.as_deref()));
             is_one.then(|| {
                 self.running(Running {
-                    what: What::Method,
+                    what: WorkKind::Method,
                     group,
                     ..self.of_worker(worker, names)
                 })
@@ -371,9 +371,9 @@ impl<'a> Rows<'a> {
             None => names::function_of(task),
         };
         let what = match (actor, names.actor_id.is_some()) {
-            (Some(actor), _) if names::is_replica(actor) => What::Replica,
-            (_, true) => What::Method,
-            (_, false) => What::Task,
+            (Some(actor), _) if names::is_replica(actor) => WorkKind::Replica,
+            (_, true) => WorkKind::Method,
+            (_, false) => WorkKind::Task,
         };
         if let Some(actor) = actor {
             names::add_actor(&mut names, actor);
@@ -400,7 +400,7 @@ impl<'a> Rows<'a> {
     fn replica(&self, worker: &WorkerRow, actor: &ActorRow) -> Running {
         let names = names::of_actor(actor).names;
         self.running(Running {
-            what: What::Replica,
+            what: WorkKind::Replica,
             group: names::group_of(actor),
             ..self.of_worker(worker, names)
         })
@@ -419,7 +419,7 @@ impl<'a> Rows<'a> {
     fn of_worker(&self, worker: &WorkerRow, names: Names) -> Running {
         Running {
             cluster: Arc::clone(self.cluster),
-            what: What::Driver,
+            what: WorkKind::Driver,
             group: names::DRIVER.to_owned(),
             names,
             node_id: worker.node_id.clone(),
@@ -430,7 +430,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// With what only the job's own row knows.
+    /// Adds the information of the job's row.
     fn running(&self, mut running: Running) -> Running {
         let job = running.names.job_id.as_deref();
         let job = job.and_then(|job| self.jobs.get(job));

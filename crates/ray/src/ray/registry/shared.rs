@@ -1,7 +1,7 @@
-//! The registry as all share it: the core under a lock, and how each of its changes
-//! becomes a new snapshot, events, and a word to the claim that it concerns.
+//! The shared part of the registry: the core under a lock. Each of its changes becomes a new snapshot,
+//! events, and a notification of the affected claim.
 //!
-//! The lock is held for memory work only, never across an await. Snapshots and events leave under
+//! The lock is held for memory work only, never across an await. Snapshots and events are published under
 //! it, so both show the same order.
 
 use std::collections::HashMap;
@@ -28,18 +28,18 @@ const EVENT_BACKLOG: usize = 1024;
 pub(super) struct Shared {
     pub(super) settings: config::Registry,
     pub(super) clusters: Clusters,
-    pub(super) told: Published,
+    pub(super) found: Published,
     pub(super) observer: OnceLock<Arc<dyn Observer>>,
-    /// What the answers of heads are taken from.
+    /// The budget for responses of heads.
     pub(super) memory: OnceLock<Memory>,
-    /// What it says of the limits of collectives.
+    /// Collective timeouts of the configuration.
     pub(super) release: OnceLock<config::Release>,
     snapshot: watch::Sender<Arc<Snapshot>>,
     events: broadcast::Sender<Event>,
-    /// Those that heads list as alive, in order.
+    /// Nodes that heads list as alive, in order.
     pub(super) nodes: watch::Sender<Arc<[RayNode]>>,
     core: Mutex<Core>,
-    /// Held while the heads are asked for one worker.
+    /// Held while the heads are queried for one worker.
     pub(super) asking: tokio::sync::Mutex<()>,
     /// Held while the heads are examined.
     pub(super) examining: tokio::sync::Mutex<()>,
@@ -47,15 +47,15 @@ pub(super) struct Shared {
 
 pub(super) struct Core {
     pub(super) state: State,
-    /// By the places of clusters; `None` where there is none any more.
+    /// By the slots of clusters; `None` for a free slot.
     statuses: Vec<Option<ClusterStatus>>,
-    /// The same as they were last [told](Core::tell).
-    told: Arc<[ClusterStatus]>,
-    /// How many of them are of the configuration, and so the first for ever.
+    /// The statuses as last [published](Core::publish_statuses).
+    published: Arc<[ClusterStatus]>,
+    /// Number of statuses from the configuration, which always come first.
     configured: usize,
     events: u64,
     claims: HashMap<BreakpointId, SharedInUse>,
-    /// The breakpoints whose debuggers are not yet over the last session; closed when they are.
+    /// Breakpoints whose debuggers have not finished the last session; closed when they have.
     settling: HashMap<BreakpointId, watch::Receiver<()>>,
     next_claim: u64,
 }
@@ -73,9 +73,9 @@ impl Shared {
             .collect();
         let names = clusters.iter().map(|cluster| Arc::clone(&cluster.name));
         let state = State::new(names, ENDED_KEPT_FOR);
-        let told: Arc<[_]> = statuses.as_slice().into();
+        let published: Arc<[_]> = statuses.as_slice().into();
         let snapshot = Snapshot {
-            clusters: Arc::clone(&told),
+            clusters: Arc::clone(&published),
             ..Snapshot::default()
         };
         Self {
@@ -83,7 +83,7 @@ impl Shared {
                 state,
                 configured: statuses.len(),
                 statuses: statuses.into_iter().map(Some).collect(),
-                told,
+                published,
                 events: 0,
                 claims: HashMap::new(),
                 settling: HashMap::new(),
@@ -93,7 +93,7 @@ impl Shared {
             examining: tokio::sync::Mutex::default(),
             settings,
             clusters: Clusters::new(clusters),
-            told: Published::default(),
+            found: Published::default(),
             observer: OnceLock::new(),
             memory: OnceLock::new(),
             release: OnceLock::new(),
@@ -115,12 +115,12 @@ impl Shared {
         self.events.subscribe()
     }
 
-    /// Looks at the core without changing anything that is published.
+    /// Inspects the core without changing anything that is published.
     pub(super) fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         look(&mut self.lock().state)
     }
 
-    /// Changes the core, and publishes what came of it.
+    /// Changes the core, and publishes the changes.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut State, Now) -> (Changes, T)) -> T {
         let mut core = self.lock();
         let now = Now::now();
@@ -129,7 +129,7 @@ impl Shared {
         result
     }
 
-    /// Notes how a cluster's head answered.
+    /// Records the response of a cluster's head.
     pub(super) fn status(&self, cluster: Cluster, note: impl FnOnce(&mut ClusterStatus)) {
         let mut core = self.lock();
         let Some(status) = &mut core.statuses[cluster] else {
@@ -146,12 +146,12 @@ impl Shared {
         let before = known(status);
         note(status);
         let after = known(status);
-        core.tell();
-        // Only the time of the answer moves each second: no task is woken for that.
+        core.publish_statuses();
+        // Only the time of the response changes each second: no task is woken for that.
         self.publish(&mut core, Changes::new(), Now::now(), before != after);
     }
 
-    /// Registers a claim, so that its holder hears of a death.
+    /// Registers a claim, so that its holder is notified of a death.
     pub(super) fn open_claim<E>(
         &self,
         claim: impl FnOnce(&mut State, u64, Now) -> Result<Claimed, E>,
@@ -179,14 +179,14 @@ impl Shared {
         })
     }
 
-    /// Has a session that claims the breakpoint `id` from now on wait for the other end of what this returns to be dropped.
+    /// Makes a session that claims the breakpoint `id` from now on wait until the returned sender is dropped.
     pub(super) fn settling(&self, id: BreakpointId) -> watch::Sender<()> {
         let (settling, settled) = watch::channel(());
         self.lock().settling.insert(id, settled);
         settling
     }
 
-    /// Forgets that the breakpoint `id` is waited for, unless it is once more.
+    /// Removes the wait for the breakpoint `id`, unless there is a new one.
     pub(super) fn settled(&self, id: BreakpointId, settling: &watch::Sender<()>) {
         let mut core = self.lock();
         let latest = core.settling.get(&id);
@@ -195,34 +195,34 @@ impl Shared {
         }
     }
 
-    /// Takes note of what became of dialling the debugger that `claim` holds.
+    /// Records the result of connecting to the debugger that `claim` holds.
     pub(super) fn dialled(&self, cluster: Cluster, key: &str, claim: u64, listens: bool) {
         let now = Now::now();
         self.lock().state.dialled(cluster, key, claim, listens, now);
     }
 
-    /// Takes note that the debugger that `claim` holds ended the session without a word of Ray's.
+    /// Records that the debugger that `claim` holds ended the session without a report from Ray.
     pub(super) fn unexplained(&self, cluster: Cluster, key: &str, claim: u64) {
         self.lock().state.unexplained(cluster, key, claim);
     }
 
-    /// Takes in what others say that they have: `said` changes it.
-    pub(super) fn hear(&self, said: impl FnOnce(&mut RemoteHolds) -> Touched) {
+    /// Applies `update` to the remote reports.
+    pub(super) fn update_remote(&self, update: impl FnOnce(&mut RemoteHolds) -> Touched) {
         let mut core = self.lock();
         let now = Now::now();
-        let (changes, over) = core.state.hear(said, now);
+        let (changes, over) = core.state.update_remote(update, now);
         if changes.is_empty() {
             return;
         }
         self.publish(&mut core, changes, now, false);
         drop(core);
-        // Whether those tasks were let run is not known here: a poll says at once what waits, as another stop.
+        // It is not known whether those tasks were resumed: a poll will find paused ones, as new stops.
         for cluster in over {
             self.clusters.at(cluster).ask_now();
         }
     }
 
-    /// Forgets a claim and gives its breakpoint back; `ran`: the worker may have been detached, and its task run on.
+    /// Removes a claim and releases its breakpoint; `ran`: the worker may have been detached, and its task resumed.
     pub(super) fn close_claim(
         &self,
         cluster: &ClusterHandle,
@@ -237,14 +237,13 @@ impl Shared {
         }
         let now = Now::now();
         let state = &mut core.state;
-        let changes = state.give_back(cluster.place, worker_id, claim, ran, now);
+        let changes = state.give_back(cluster.slot, worker_id, claim, ran, now);
         self.publish(&mut core, changes, now, false);
         drop(core);
         cluster.ask_now();
     }
 
-    /// Puts a cluster in that is not in the configuration, with what is wrong with it, if anything. `make` makes it for the
-    /// place that it gets.
+    /// Adds a cluster that is not in the configuration, with its trouble, if any. `make` creates it for its slot.
     pub(super) fn join(
         &self,
         make: impl FnOnce(Cluster) -> ClusterHandle,
@@ -254,38 +253,38 @@ impl Shared {
         let mut core = self.lock();
         let handle = self.clusters.join(make);
         self.count(&handle);
-        let (place, name) = (handle.place, &handle.name);
+        let (slot, name) = (handle.slot, &handle.name);
         let status = ClusterStatus {
             ray_job: found.ray_job.clone(),
             pending: found.head.is_err() && found.is_pending,
             trouble,
             ..ClusterStatus::new(Arc::clone(name))
         };
-        core.state.join(place, Arc::clone(name));
-        match core.statuses.get_mut(place) {
+        core.state.join(slot, Arc::clone(name));
+        match core.statuses.get_mut(slot) {
             Some(free) => *free = Some(status),
             None => core.statuses.push(Some(status)),
         }
-        core.tell();
+        core.publish_statuses();
         self.publish(&mut core, Changes::new(), Now::now(), true);
         handle
     }
 
-    /// Has the answers of the head of `cluster` taken from the memory that there is, where that is known.
+    /// Charges the responses of the head of `cluster` to the budget, if there is one.
     pub(super) fn count(&self, cluster: &ClusterHandle) {
         if let (Some(memory), Some(head)) = (self.memory.get(), &cluster.head) {
             head.count(memory.cluster(&cluster.name));
         }
     }
 
-    /// Takes a cluster out when nothing asks its head any more: whatever waits there has died, sessions there hear of it, and
-    /// its place is free.
+    /// Removes a cluster when no task queries its head any more: its waiting breakpoints die, their sessions are
+    /// notified, and its slot is free.
     pub(super) fn leave(&self, handle: &ClusterHandle, why: &Arc<str>) {
         let mut core = self.lock();
         let now = Now::now();
-        let changes = core.state.leave(handle.place, why, now);
-        core.statuses[handle.place] = None;
-        core.tell();
+        let changes = core.state.leave(handle.slot, why, now);
+        core.statuses[handle.slot] = None;
+        core.publish_statuses();
         self.publish(&mut core, changes, now, true);
         handle.free();
         drop(core);
@@ -295,7 +294,7 @@ impl Shared {
         }
     }
 
-    /// Has `search` in every list from now on.
+    /// Publishes `search` in every list from now on.
     pub(super) fn set_search(&self, search: Search) {
         self.snapshot.send_if_modified(|snapshot| {
             let is_news = snapshot.search.as_deref() != Some(&search);
@@ -312,7 +311,7 @@ impl Shared {
     fn publish(&self, core: &mut Core, changes: Changes, now: Now, wake: bool) {
         let lists = core.state.publish(now.instant);
         let wake = wake || lists.is_some();
-        let clusters = Arc::clone(&core.told);
+        let clusters = Arc::clone(&core.published);
         self.snapshot.send_if_modified(|snapshot| {
             let next = match lists {
                 Some(lists) => Snapshot {
@@ -334,7 +333,7 @@ impl Shared {
             if let crate::ray::registry::State::Died { why, .. } = &breakpoint.state
                 && let Some(held) = core.claims.get(&breakpoint.id)
             {
-                // What it is told first is what ends the session.
+                // The first reason is the one that ends the session.
                 let _ = held.died.set(Arc::clone(why));
             }
             if let Some(observer) = self.observer.get() {
@@ -351,12 +350,12 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, Core> {
-        // A panic inside leaves lists that are at worst incomplete; the next poll mends them.
+        // A panic inside leaves lists that are at worst incomplete; the next poll repairs them.
         self.core.lock()
     }
 }
 
-/// What [`Shared::open_claim`] hands out.
+/// The result of [`Shared::open_claim`].
 pub(super) struct OpenClaim {
     pub(super) number: u64,
     pub(super) cluster: Arc<ClusterHandle>,
@@ -366,18 +365,18 @@ pub(super) struct OpenClaim {
 }
 
 impl Core {
-    /// Has the clusters told as they are now: the places of those that come and go say nothing.
-    fn tell(&mut self) {
-        let mut told: Vec<_> = self.statuses.iter().flatten().cloned().collect();
-        if let Some(found) = told.get_mut(self.configured..) {
+    /// Publishes the statuses: the slots of discovered clusters are meaningless, so those are sorted by name.
+    fn publish_statuses(&mut self) {
+        let mut published: Vec<_> = self.statuses.iter().flatten().cloned().collect();
+        if let Some(found) = published.get_mut(self.configured..) {
             found.sort_by(|a, b| a.name.cmp(&b.name));
         }
-        self.told = told.into();
+        self.published = published.into();
     }
 }
 
 impl ClusterStatus {
-    /// Of a cluster that has not been asked yet.
+    /// The status of a cluster that has not been queried yet.
     fn new(name: Arc<str>) -> Self {
         Self {
             name,

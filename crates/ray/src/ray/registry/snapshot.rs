@@ -9,61 +9,61 @@ use crate::ray::registry::list::List;
 /// Characters of a whole worker id.
 pub(super) const WORKER_ID: usize = 56;
 
-/// How a cluster's head answered last.
+/// The last response of a cluster's head.
 #[derive(Debug, Clone)]
 pub struct ClusterStatus {
-    /// Name in the configuration, or `NAMESPACE.NAME` of a cluster that was found.
+    /// Name in the configuration, or `NAMESPACE.NAME` of a discovered cluster.
     pub name: Arc<str>,
-    /// The RayJob that the cluster was made for, where one was.
+    /// The RayJob for which the cluster was created, if there is one.
     pub ray_job: Option<Arc<str>>,
     /// `ray_version` of `/api/version`, once known.
     pub ray_version: Option<String>,
-    /// When the last poll that succeeded was answered; `None` before the first.
+    /// When the last successful poll was answered; `None` before the first.
     pub polled: Option<Instant>,
-    /// Why the last poll failed, as a sentence with the next step; `None` while polls succeed.
+    /// The reason why the last poll failed, as a sentence with the next step; `None` while polls succeed.
     pub trouble: Option<String>,
-    /// It was found, and its head does not serve yet: so says what found it.
+    /// Whether its head does not serve yet, according to discovery.
     pub pending: bool,
-    /// Why the list lacks some breakpoints although polls succeed, as a sentence with the next step.
+    /// The reason why the list lacks some breakpoints although polls succeed, as a sentence with the next step.
     pub incomplete: Option<String>,
 }
 
-/// How clusters beside those of the configuration are looked for.
+/// The state of the search for clusters in addition to those of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Search {
-    /// Where, in words.
+    /// The scope of the search, in words.
     pub scope: Arc<str>,
-    /// The same for who may not know of everything there.
+    /// The scope for users who may not know everything there.
     pub brief: Arc<str>,
-    /// Why that is less than what is asked for, as a sentence with the next step.
+    /// The reason why the scope is smaller than requested, as a sentence with the next step.
     pub narrowed: Option<Arc<str>>,
-    /// What is new cannot be told. Why stands in the list as a cluster of its own, for who may know of that.
+    /// Whether new clusters cannot be discovered. The reason is in the list as a cluster of its own, for users who may
+    /// see it.
     pub is_blind: bool,
-    /// Those that were found and are not watched, in the order of their names.
+    /// Clusters that were discovered and are not watched, sorted by name.
     pub left_out: Vec<LeftOut>,
 }
 
-/// A cluster that was found and is not watched.
+/// A cluster that was discovered and is not watched.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeftOut {
     /// `NAMESPACE.NAME`.
     pub name: Arc<str>,
-    /// Why it is not.
+    /// The reason.
     pub why: Arc<str>,
 }
 
-/// All breakpoints of all clusters at one moment. Cheap to clone: what has not changed is shared with the list before.
+/// All breakpoints of all clusters at one moment. Cheap to clone: unchanged parts are shared with the previous list.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// Paused and attached ones, the one that has waited longest first.
     pub live: List,
-    /// Those that ended a short while ago, newest first, bounded: for a good answer to a client
-    /// that comes too late.
+    /// Recently ended ones, newest first, bounded: for a good answer to a client that comes too late.
     pub ended: Arc<[Arc<Breakpoint>]>,
-    /// State of each cluster, those of the configuration first and in its order; the first of them is the default cluster. The
-    /// others are in the order of their names.
+    /// The state of each cluster, those of the configuration first and in its order; the first of them is the default
+    /// cluster. The others are sorted by name.
     pub clusters: Arc<[ClusterStatus]>,
-    /// How others are looked for; `None`: they are not.
+    /// The search for other clusters; `None`: it is off.
     pub search: Option<Arc<Search>>,
 }
 
@@ -73,8 +73,8 @@ impl Snapshot {
         self.live.find(id)
     }
 
-    /// The id of the breakpoint of `worker`, where that is a whole worker id: of the cluster that has it in this list, or else
-    /// of the first.
+    /// The id of the breakpoint of `worker`, if that is a whole worker id: in the cluster that has it in this list,
+    /// otherwise in the first.
     pub fn id_of(&self, worker: &str) -> Option<BreakpointId> {
         let is_whole = worker.len() == WORKER_ID;
         let ids = || {
@@ -85,15 +85,15 @@ impl Snapshot {
         listed.or_else(|| ids().next())
     }
 
-    /// The same list with the breakpoint `id` alone, live and ended. Where it is not there the first one stands in for it, so
-    /// that as many are judged for a principal that names one whether or not there is such a one.
+    /// The same list with the breakpoint `id` alone, live and ended. If it is missing, the first one takes its place,
+    /// so that a permission check takes equally long whether or not it exists.
     pub fn of_one(&self, id: BreakpointId) -> Arc<Self> {
         let live = self.find(id).or_else(|| self.live.first());
         let ended = self.find_ended(id).or_else(|| self.ended.first());
         self.with(live, ended)
     }
 
-    /// The same list with the breakpoint `id` alone, live and ended, where it is there.
+    /// The same list with the breakpoint `id` alone, live and ended, if it is there.
     pub fn only(&self, id: BreakpointId) -> Arc<Self> {
         self.with(self.find(id), self.find_ended(id))
     }
@@ -107,9 +107,9 @@ impl Snapshot {
         })
     }
 
-    /// Those that sessions hold.
+    /// The breakpoints that sessions hold.
     pub fn held(&self) -> impl Iterator<Item = &Arc<Breakpoint>> {
-        // They are the last ones ([`Breakpoint::order`]).
+        // They come last ([`Breakpoint::order`]).
         let held = self.live.iter().rev();
         held.take_while(|b| b.holder().is_some())
     }
@@ -119,12 +119,12 @@ impl Snapshot {
         self.ended.iter().find(|b| b.id == id)
     }
 
-    /// Those that a debugger could attach to now, the one that has waited longest first.
+    /// The breakpoints to which a debugger could attach now, the one that has waited longest first.
     pub fn paused(&self) -> impl Iterator<Item = &Arc<Breakpoint>> {
         self.live.iter().filter(|b| b.is_paused())
     }
 
-    /// Age of the oldest cluster's last good answer; `None` while one has never answered.
+    /// Age of the oldest cluster's last successful response; `None` while one has never responded.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.clusters
             .iter()

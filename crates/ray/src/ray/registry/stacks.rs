@@ -1,4 +1,4 @@
-//! The stack of a process by Ray's own means: py-spy, which the head has its node's dashboard agent run.
+//! The stack of a process from Ray itself: py-spy, run by the dashboard agent of its node.
 
 use crate::ray::dump;
 use crate::ray::head::{HeadClient, HeadError};
@@ -6,25 +6,26 @@ use crate::ray::look::Look;
 use crate::ray::registry::{Running, query};
 use ray_relay_base::wire::text::one_line;
 
-/// Why Ray gives no stack. `Display` is a sentence that says what would let it.
+/// The reason why Ray returns no stack. `Display` is a sentence with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoStack {
-    /// From Ray 2.56 on, as it comes.
+    /// The default from Ray 2.56 on.
     #[error(
         "the Ray head gives no stacks: start it (`ray start --head`) with RAY_DASHBOARD_ENABLE_PROFILING=1"
     )]
     Refused,
-    /// The system does not let py-spy look.
+    /// The system does not permit py-spy.
     #[error(
         "py-spy may not look at processes on that node: it takes CAP_SYS_PTRACE (in Kubernetes `securityContext.capabilities.add: [SYS_PTRACE]` for Ray's container), or kernel.yama.ptrace_scope = 0 there"
     )]
     NotPermitted,
-    /// It is not there.
+    /// py-spy is not installed.
     #[error(
         "py-spy is not installed on that node: `pip install py-spy` in Ray's environment there"
     )]
     NoPySpy,
-    /// The dashboard agent of the node fails: up to 2.9 at least for want of `sudo`, which it tries before it runs py-spy.
+    /// The dashboard agent of the node fails: up to 2.9 at least because `sudo` is missing, which it tries before it
+    /// runs py-spy.
     #[error(
         "Ray's own agent on that node fails to run py-spy: older versions of Ray want the command `sudo` there, whatever it permits"
     )]
@@ -35,18 +36,18 @@ pub enum NoStack {
     /// The process runs no task any more.
     #[error("its worker has finished the task meanwhile")]
     Idle,
-    /// Ray does not say where it is.
+    /// Ray does not report its location.
     #[error("Ray does not say on which address or in which process it runs")]
     Nowhere,
-    /// The cluster has no head, or none any more.
+    /// The cluster has no head, or no longer.
     #[error("the relay knows of no Ray head of this cluster")]
     NoHead,
-    /// Ray's own words, or that there was no answer.
+    /// Ray's error message, or a timeout.
     #[error("{0}")]
     Failed(String),
 }
 
-/// What the head says that `running` does.
+/// The stack of `running` from the head.
 pub(super) async fn look(head: &HeadClient, running: &Running) -> Result<Look, NoStack> {
     let (Some(ip), Some(pid)) = (running.node_ip, running.pid) else {
         return Err(NoStack::Nowhere);
@@ -60,7 +61,7 @@ pub(super) async fn look(head: &HeadClient, running: &Running) -> Result<Look, N
     dump::read(&dump).ok_or_else(|| NoStack::Failed(unreadable()))
 }
 
-/// Ray calls a process so that waits for its next task.
+/// Ray's process title of a worker that waits for its next task.
 fn is_idle(dump: &str) -> bool {
     let first = dump.lines().next().unwrap_or_default();
     first.starts_with("Process ") && first.ends_with(": ray::IDLE")

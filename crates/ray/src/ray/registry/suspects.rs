@@ -1,4 +1,4 @@
-//! Nodes where it was noticed that a worker has vanished there without a word of Ray's ([`crate::ray::registry::nodes`]).
+//! Nodes from which a worker has vanished without a report from Ray ([`crate::ray::registry::nodes`]).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How long a node stays suspected: longer than Ray takes to notice a cut cable (about 64 s).
-const SUSPECTED: Duration = Duration::from_secs(75);
+const SUSPICION_PERIOD: Duration = Duration::from_secs(75);
 
-/// Nodes that are suspected at a time.
+/// Most nodes under suspicion at a time.
 const MAX_SUSPECTS: usize = 64;
 
-/// Nodes of one cluster that are under suspicion.
+/// Nodes of one cluster under suspicion.
 #[derive(Default)]
 pub(super) struct Suspects {
     until: Mutex<HashMap<String, Instant>>,
@@ -21,16 +21,16 @@ pub(super) struct Suspects {
 }
 
 impl Suspects {
-    /// A worker on `node_id` has gone without a word of Ray's.
+    /// Marks `node_id`: a worker there has vanished without a report from Ray.
     pub(super) fn add(&self, node_id: &str) {
         let mut until = self.until.lock();
         if until.len() < MAX_SUSPECTS || until.contains_key(node_id) {
-            until.insert(node_id.to_owned(), Instant::now() + SUSPECTED);
+            until.insert(node_id.to_owned(), Instant::now() + SUSPICION_PERIOD);
             self.news.notify_one();
         }
     }
 
-    /// Those of this moment.
+    /// The current ones.
     pub(super) fn now(&self) -> Vec<String> {
         let mut until = self.until.lock();
         let now = Instant::now();
@@ -38,7 +38,7 @@ impl Suspects {
         until.keys().cloned().collect()
     }
 
-    /// Resolves when there is another one. Cancel safe.
+    /// Resolves when there is a new one. Cancel safe.
     pub(super) async fn news(&self) {
         self.news.notified().await;
     }

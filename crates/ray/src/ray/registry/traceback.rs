@@ -1,24 +1,24 @@
-//! Where a worker stopped and why, from stack dumps: py-spy's (`/worker/traceback`) and Python's
-//! own (recorded by Ray with a task whose function raised).
+//! Derives the location and the reason of a stop from stack dumps: py-spy's (`/worker/traceback`) and Python's own
+//! (recorded by Ray with a task whose function raised).
 
 use crate::ray::dump;
 use crate::ray::registry::breakpoint::{Location, RAY_FRAMES, Reason};
 
-/// What Ray lets us know of a stop without attaching.
+/// Ray's information about a stop without attaching.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stopped {
     pub(super) reason: Reason,
     /// The line of `breakpoint()`, or the one that raised.
     pub(super) location: Option<Location>,
-    /// Type of what was raised.
+    /// Type of the exception.
     pub(super) exception: Option<String>,
 }
 
-/// Longest name of an exception's type that is shown, in characters.
+/// Longest type name of an exception that is shown, in characters.
 const MAX_TYPE_CHARS: usize = 80;
 
-/// What a dump of py-spy says: the first thread that waits in Ray's debugger. A post-mortem has
-/// no location here, because the frame that raised is gone from the stack.
+/// Parses a dump of py-spy: the first thread that waits in Ray's debugger. A post-mortem has no location here, because
+/// the frame that raised is gone from the stack.
 pub(super) fn of_dump(dump: &str) -> Option<Stopped> {
     // One block for each thread; frames are indented, innermost first.
     let mut frames = dump
@@ -56,8 +56,8 @@ pub(super) fn of_post_mortem(traceback: &str) -> Stopped {
     }
 }
 
-/// The type that a Python traceback ends with, e.g. `KeyError`: what stands before the colon of the first line behind its
-/// last frames. A message may have lines of its own, and the legacy debugger puts empty lines between all.
+/// The type at the end of a Python traceback, e.g. `KeyError`: the part before the colon of the first line behind its
+/// last frames. A message may have several lines, and the legacy debugger inserts empty lines between all.
 pub(super) fn raised(traceback: &str) -> Option<String> {
     let mut behind = None;
     let mut in_frames = false;
@@ -77,8 +77,8 @@ pub(super) fn raised(traceback: &str) -> Option<String> {
     is_name.then(|| name.to_owned())
 }
 
-/// Where the exception of a Python traceback was raised: its last `File "…", line N, in f` that is
-/// not a Cython frame of Ray.
+/// The location where the exception of a Python traceback was raised: its last `File "…", line N, in f` that is not a
+/// Cython frame of Ray.
 fn of_exception(traceback: &str) -> Option<Location> {
     traceback.lines().rev().find_map(|line| {
         let rest = line.trim().strip_prefix("File \"")?;
@@ -94,9 +94,9 @@ fn of_exception(traceback: &str) -> Option<Location> {
     })
 }
 
-/// The location that a line of py-spy names: `function (path/file.py:123)`.
+/// Parses the location in a line of py-spy: `function (path/file.py:123)`.
 fn frame(line: &str) -> Option<Location> {
-    let (function, file, line) = dump::place(line)?;
+    let (function, file, line) = dump::split_location(line)?;
     Some(Location {
         file: below_package(file).to_owned(),
         line,
@@ -104,7 +104,7 @@ fn frame(line: &str) -> Option<Location> {
     })
 }
 
-/// A file of a package that Ray has unpacked in the folder of its session, as the package names it; else the whole path.
+/// The path within a package that Ray has unpacked in its session folder; otherwise the whole path.
 fn below_package(file: &str) -> &str {
     let package = file.split_once("/runtime_resources/");
     let named = package.and_then(|(_, kind)| kind.splitn(3, '/').nth(2));

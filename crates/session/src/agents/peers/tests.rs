@@ -159,7 +159,7 @@ async fn the_word_of_a_link_that_broke_stands_for_a_quarter_of_a_minute() {
     scene.says(2, [scene.held("7")]).await;
     scene.ends(2, AgentLinkEnd::Broken).await;
     scene.says(3, [scene.held("7")]).await;
-    tokio::time::sleep(2 * ray_relay_ray::hold::KEPT).await;
+    tokio::time::sleep(2 * ray_relay_ray::hold::REPORT_VALIDITY).await;
     assert!(scene.holder().is_some());
     scene.ends(3, AgentLinkEnd::Broken).await;
     scene.says(4, []).await;

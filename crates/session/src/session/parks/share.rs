@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use ray_relay_access::identity::Principal;
-use ray_relay_ray::hold::{NoPlace, PlacesOfOne};
+use ray_relay_ray::hold::{NoSlot, UserSlots};
 
 /// Places of all together.
 const ALL: usize = 4096;
@@ -19,7 +19,7 @@ pub(super) struct ParkPlaces(Mutex<TakenPlaces>);
 #[derive(Debug, Default)]
 struct TakenPlaces {
     all: usize,
-    by_owner: HashMap<Option<Arc<str>>, PlacesOfOne<Arc<str>>>,
+    by_owner: HashMap<Option<Arc<str>>, UserSlots<Arc<str>>>,
 }
 
 /// What a session needs to be parked, as long as it lives. Dropped, the place is free.
@@ -31,15 +31,15 @@ pub struct ParkShare {
 }
 
 impl TakenPlaces {
-    fn take(&mut self, owner: &Option<Arc<str>>, family: &Option<Arc<str>>) -> Result<(), NoPlace> {
+    fn take(&mut self, owner: &Option<Arc<str>>, family: &Option<Arc<str>>) -> Result<(), NoSlot> {
         let own = self.by_owner.get(owner);
-        let takes_one = own.is_none_or(|own| own.takes_one(family.as_ref()));
+        let takes_one = own.is_none_or(|own| own.needs_slot(family.as_ref()));
         let more = usize::from(takes_one);
         if self.all + more > ALL {
-            return Err(NoPlace::All(ALL));
+            return Err(NoSlot::All(ALL));
         }
         if let Some(own) = own.filter(|_| owner.is_some()) {
-            own.has_place(family.as_ref())?;
+            own.check_slot(family.as_ref())?;
         }
         let own = self.by_owner.entry(owner.clone()).or_default();
         own.add(family.clone());
@@ -51,9 +51,9 @@ impl TakenPlaces {
         let Some(own) = self.by_owner.get_mut(owner) else {
             return;
         };
-        let before = own.taken();
+        let before = own.used();
         own.remove(family.as_ref());
-        let now = own.taken();
+        let now = own.used();
         self.all -= before - now;
         if now == 0 {
             self.by_owner.remove(owner);
@@ -65,12 +65,12 @@ impl ParkPlaces {
     /// One for a session of `principal`: for one of a `family`, a part of the place of its cluster session.
     ///
     /// # Errors
-    /// [`NoPlace`].
+    /// [`NoSlot`].
     pub(super) fn take(
         self: &Arc<Self>,
         principal: &Principal,
         family: Option<&str>,
-    ) -> Result<Box<ParkShare>, NoPlace> {
+    ) -> Result<Box<ParkShare>, NoSlot> {
         let owner = (!principal.is_anonymous()).then(|| Arc::from(principal.subject()));
         let family = family.map(Arc::from);
         self.0.lock().take(&owner, &family)?;

@@ -132,7 +132,7 @@ impl ResumeState {
             capabilities: (&*self.capabilities).into(),
             attach: self.attach,
             cluster_session: self.cluster_session,
-            entered: EnteredBreakpoint::told(breakpoint),
+            entered: EnteredBreakpoint::to_text(breakpoint),
         }))
     }
 }

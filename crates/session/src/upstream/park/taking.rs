@@ -14,7 +14,7 @@ use crate::session::{Authorized, Permit, Session};
 use crate::upstream::{ConnectError, owned, resume};
 use ray_relay_access::identity::Principal;
 use ray_relay_base::timestamp::Timestamp;
-use ray_relay_base::wire::dap::kept::Kept;
+use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::tunnel::messages::Subject;
 use ray_relay_debugger::debugger::unattended::{IdleConnection, Taker};
@@ -26,7 +26,7 @@ pub struct Parked {
     /// The connection to it.
     pub line: IdleConnection,
     /// What it has said since.
-    pub kept: Kept,
+    pub kept: StoredMessages,
     /// What the session with it remembers.
     pub memory: ResumeState,
     /// What it was parked by; `None`: it was parked elsewhere.
@@ -283,7 +283,7 @@ impl Origin {
         let parked = Parked {
             line,
             // The debugger's own messages say what was missed.
-            kept: Kept::default(),
+            kept: StoredMessages::default(),
             memory: ResumeState::of(&keep),
             share: None,
         };

@@ -22,9 +22,9 @@ fn other_machines_are_let_in_only_on_purpose() {
     let resolved = resolve(&given.sources).unwrap();
     let keys: [std::path::PathBuf; 2] = ["/a,b.pub".into(), "/c.pub".into()];
     assert_eq!(resolved.config.auth.keys, keys);
-    let shown = resolved.settings.iter().find(|s| s.key == "keys").unwrap();
-    assert_eq!(shown.value, r#"["/a,b.pub", "/c.pub"]"#);
-    assert_eq!(shown.origin, "--auth-key");
+    let printable = resolved.settings.iter().find(|s| s.key == "keys").unwrap();
+    assert_eq!(printable.value, r#"["/a,b.pub", "/c.pub"]"#);
+    assert_eq!(printable.origin, "--auth-key");
 }
 
 #[test]

@@ -1,29 +1,29 @@
-//! The bytes of one direction that are under way: read, and not yet written or decided on.
+//! The bytes of one direction in transit: read, and not yet written or decided on.
 //!
-//! Used by [`super::lane::Lane`]. Invariant: an empty buffer holds no memory once it is [parked](Buffer::park). Memory comes
-//! from a small stock of the thread, so that messages that pass cost no allocation.
+//! Used by [`super::lane::Lane`]. Invariant: an empty buffer holds no memory once it is [parked](Buffer::park). Memory
+//! comes from a small pool of the thread, so that passing messages cost no allocation.
 
 use std::cell::RefCell;
 
-use crate::memory::{Account, MemoryUse, Short, Taken};
+use crate::memory::{Account, MemoryUse, Reservation, Short};
 
 /// Size of an ordinary buffer, in bytes.
-pub(super) const SIZE: usize = 256 * 1024;
+pub(super) const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Bytes read at once at most: a direction takes its turn in steps of this size.
-const READ: usize = 128 * 1024;
+/// Most bytes per read: a direction yields after steps of this size.
+const MAX_READ_BYTES: usize = 128 * 1024;
 
-/// Below this much free space the buffer is compacted, and grown if that does not help.
-const ROOM: usize = 64 * 1024;
+/// Free space in bytes below which the buffer is compacted, and grown if that does not help.
+const MIN_SPACE_BYTES: usize = 64 * 1024;
 
-/// Size of one for which there is no such memory: with it everything still passes.
-const SMALLEST: usize = 2 * ROOM;
+/// Size of a buffer when memory is short: everything still passes with it.
+const MIN_BUFFER_BYTES: usize = 2 * MIN_SPACE_BYTES;
 
-/// A rest of at most this many bytes waits in memory of its own size.
-const SMALL: usize = 32 * 1024;
+/// Largest rest, in bytes, that waits in memory of its own size.
+const MAX_PARKED_BYTES: usize = 32 * 1024;
 
-/// Buffers that a thread keeps for the next that needs one.
-const STOCK: usize = 4;
+/// Buffers that a thread pools.
+const MAX_SPARE_BUFFERS: usize = 4;
 
 thread_local! {
     static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
@@ -35,20 +35,20 @@ pub(super) struct Buffer {
     storage: Box<[u8]>,
     start: usize,
     end: usize,
-    taken: Taken,
+    reserved: Reservation,
 }
 
 impl Buffer {
-    /// One that begins with `bytes`, and takes its memory from `account`.
+    /// A buffer that begins with `bytes`, and charges its memory to `account`.
     pub(super) fn new(bytes: Vec<u8>, account: &Account) -> Self {
         let end = bytes.len();
-        let mut taken = account.nothing(MemoryUse::Messages);
-        taken.insist(end);
+        let mut reserved = account.nothing(MemoryUse::Messages);
+        reserved.insist(end);
         Self {
             storage: bytes.into_boxed_slice(),
             start: 0,
             end,
-            taken,
+            reserved,
         }
     }
 
@@ -56,7 +56,7 @@ impl Buffer {
         &self.storage[self.start..self.end]
     }
 
-    /// Takes `n` bytes off the front.
+    /// Removes `n` bytes from the front.
     pub(super) fn consume(&mut self, n: usize) {
         debug_assert!(n <= self.end - self.start);
         self.start += n;
@@ -65,47 +65,48 @@ impl Buffer {
         }
     }
 
-    /// Where the next bytes are to be read to; then call [`Buffer::add`]. Not empty. `expected` is what will have to
-    /// be held in all, as far as that is known.
+    /// The space for the next read, not empty; then call [`Buffer::add`]. `expected` is the number of bytes to hold in
+    /// all, if known.
     ///
     /// # Errors
     /// [`Short`].
     pub(super) fn space(&mut self, expected: usize) -> Result<&mut [u8], Short> {
-        if self.storage.len() - self.end < ROOM {
+        if self.storage.len() - self.end < MIN_SPACE_BYTES {
             if self.start > 0 {
                 self.storage.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, self.end - self.start);
             }
-            if self.storage.len() - self.end < ROOM {
+            if self.storage.len() - self.end < MIN_SPACE_BYTES {
                 self.grow(expected)?;
             }
         }
-        let most = self.storage.len().min(self.end + READ);
+        let most = self.storage.len().min(self.end + MAX_READ_BYTES);
         Ok(&mut self.storage[self.end..most])
     }
 
-    /// Doubles, so that a long message is moved a bounded number of times per byte, but not far beyond what is expected.
+    /// Doubles, so that a long message is moved a bounded number of times per byte, but not far beyond the expected
+    /// size.
     fn grow(&mut self, expected: usize) -> Result<(), Short> {
-        let least = self.end + ROOM;
-        let mut larger = if least > SIZE {
-            let wanted = (2 * self.end).min(expected.saturating_add(ROOM));
-            let wanted = wanted.max(least);
-            // Both are there while the one is copied to the other.
-            self.taken.resize(self.storage.len() + wanted)?;
-            vec![0; wanted].into_boxed_slice()
+        let least = self.end + MIN_SPACE_BYTES;
+        let mut larger = if least > BUFFER_BYTES {
+            let capacity = (2 * self.end).min(expected.saturating_add(MIN_SPACE_BYTES));
+            let capacity = capacity.max(least);
+            // Both exist while one is copied to the other.
+            self.reserved.resize(self.storage.len() + capacity)?;
+            vec![0; capacity].into_boxed_slice()
         } else {
-            match self.taken.resize(SIZE) {
+            match self.reserved.resize(BUFFER_BYTES) {
                 Ok(()) => take(),
-                Err(_) if least <= SMALLEST => {
-                    self.taken.insist(SMALLEST);
-                    vec![0; SMALLEST].into_boxed_slice()
+                Err(_) if least <= MIN_BUFFER_BYTES => {
+                    self.reserved.insist(MIN_BUFFER_BYTES);
+                    vec![0; MIN_BUFFER_BYTES].into_boxed_slice()
                 }
                 Err(short) => return Err(short),
             }
         };
         larger[..self.end].copy_from_slice(&self.storage[..self.end]);
         give_back(std::mem::replace(&mut self.storage, larger));
-        self.taken.insist(self.storage.len());
+        self.reserved.insist(self.storage.len());
         Ok(())
     }
 
@@ -123,10 +124,12 @@ impl Buffer {
         self.truncate(0);
     }
 
-    /// Prepares for a wait of any length: keeps as much memory as there are bytes, where these are few.
+    /// Prepares for a wait of any length: shrinks to the size of the content, if that is small.
     pub(super) fn park(&mut self) {
         let filled = self.filled();
-        if self.storage.len() < SIZE && !filled.is_empty() || filled.len() > SMALL {
+        if self.storage.len() < BUFFER_BYTES && !filled.is_empty()
+            || filled.len() > MAX_PARKED_BYTES
+        {
             return;
         }
         let rest = filled.to_vec();
@@ -135,7 +138,7 @@ impl Buffer {
             &mut self.storage,
             rest.into_boxed_slice(),
         ));
-        self.taken.insist(self.storage.len());
+        self.reserved.insist(self.storage.len());
     }
 
     #[cfg(test)]
@@ -153,15 +156,15 @@ impl Drop for Buffer {
 fn take() -> Box<[u8]> {
     SPARE
         .with_borrow_mut(Vec::pop)
-        .unwrap_or_else(|| vec![0; SIZE].into_boxed_slice())
+        .unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
 }
 
 fn give_back(storage: Box<[u8]>) {
-    if storage.len() == SIZE {
-        // Not at the end of the thread, when the stock is gone: then the memory is freed.
+    if storage.len() == BUFFER_BYTES {
+        // At the end of the thread the pool may be gone: then the memory is freed.
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
-            if spare.len() < STOCK {
+            if spare.len() < MAX_SPARE_BUFFERS {
                 spare.push(storage);
             }
         });
@@ -203,7 +206,7 @@ mod tests {
             passing.add(read);
             passing.consume(read);
         }
-        assert_eq!(passing.held(), SMALLEST);
+        assert_eq!(passing.held(), MIN_BUFFER_BYTES);
         buffer.clear();
         buffer.park();
         drop(passing);
@@ -213,7 +216,7 @@ mod tests {
     proptest! {
         #[test]
         fn bytes_come_out_as_they_went_in_however_much_is_held(
-            steps in proptest::collection::vec((1usize..READ, 0usize..2 * READ, any::<bool>()), 1..20),
+            steps in proptest::collection::vec((1usize..MAX_READ_BYTES, 0usize..2 * MAX_READ_BYTES, any::<bool>()), 1..20),
         ) {
             let (mut buffer, mut model) = (Buffer::new(Vec::new(), &Account::default()), std::collections::VecDeque::new());
             let mut next = 0u8;

@@ -1,4 +1,4 @@
-//! One direction of a splice: what was read and not yet written, what is to be told of it, and how it ends.
+//! One direction of a splice: its bytes in transit, its pending events, and its end.
 //!
 //! Used by [`super::Splice`], which polls both of them.
 
@@ -9,30 +9,30 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::buffer::Buffer;
-use crate::memory::{Account, MemoryUse, Short, Taken};
-use crate::wire::dap::codec::{FrameError, LITTLE, is_plain_header, weight};
+use crate::memory::{Account, MemoryUse, Reservation, Short};
+use crate::wire::dap::codec::{FrameError, UNCOUNTED_BYTES, is_plain_header, weight};
 use crate::wire::dap::scanner::{Rules, ScanStep, Scanner};
 use crate::wire::peer_stream::PeerStream;
-use crate::wire::turn::{Pace, SEALED_TURN, TURN};
+use crate::wire::turn::{MAX_SEALED_TURN_BYTES, MAX_TURN_BYTES, Pace};
 
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) scanner: Scanner,
-    /// First what passes and is to be written, then what is not decided on.
+    /// First the bytes that pass and are to be written, then the undecided ones.
     pub(super) buffer: Buffer,
-    /// How much of it passes.
+    /// How many of its bytes pass.
     pub(super) passing: usize,
-    /// How much is to come of a message that is dropped, as there was no memory for it.
+    /// Bytes to come of a message that is dropped for lack of memory.
     pub(super) skip: usize,
-    /// For the captured message that is being looked at.
-    looked_at: Taken,
+    /// Memory of the captured message that is being inspected.
+    inspected: Reservation,
     pub(super) account: Account,
-    /// What the scanner found behind that; told once everything before it is written.
+    /// The scanner's result behind that; reported once everything before it is written.
     found: Option<LaneItem>,
-    /// Whole frames of the relay's own, for the space between two frames; so much of them is written.
+    /// Whole frames of the relay's own, for the gap between two frames.
     pub(super) inserts: Vec<u8>,
     inserted: usize,
-    /// Something was written since the last flush.
+    /// Whether something was written since the last flush.
     unflushed: bool,
     pace: Pace,
     eof: Eof,
@@ -44,23 +44,23 @@ pub(super) struct Lane {
 enum LaneItem {
     /// A captured frame: its length, and that of its header.
     Captured { head: usize, frame: usize },
-    /// The end of what can be understood.
+    /// The stream cannot be followed further.
     Malformed(FrameError),
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Eof {
     Open,
-    /// There was no memory for a message. Nothing is read any more, unless it is [gone on](Lane::go_on).
+    /// There was no memory for a message. Nothing is read until [`go_on`](Lane::go_on).
     Short,
     Seen,
-    Told,
+    Reported,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Close {
     No,
-    Wanted,
+    Requested,
     Done,
 }
 
@@ -80,7 +80,7 @@ impl Lane {
             buffer: Buffer::new(read_before, &account),
             passing: 0,
             skip: 0,
-            looked_at: account.nothing(MemoryUse::Messages),
+            inspected: account.nothing(MemoryUse::Messages),
             account,
             found: None,
             inserts: Vec::new(),
@@ -106,7 +106,7 @@ impl Lane {
         let turn = self.advance(cx, from, to, &passes);
         if turn.is_pending() {
             self.pace.pause();
-            // In the middle of a message it goes on at once.
+            // In the middle of a message it continues at once.
             if !self.pace.goes_on() || self.buffer.filled().is_empty() {
                 self.buffer.park();
             }
@@ -114,12 +114,12 @@ impl Lane {
         turn
     }
 
-    /// Everything that passes and was read is written.
+    /// Whether all passing bytes that were read are written.
     pub(super) fn is_written(&self) -> bool {
         self.passing == 0
     }
 
-    /// The same of what was inserted, and none of it waits in the connection.
+    /// Whether the inserted frames are written too, and everything is flushed.
     pub(super) fn has_sent(&self) -> bool {
         self.is_written() && self.inserts.is_empty() && !self.unflushed
     }
@@ -135,8 +135,8 @@ impl Lane {
         R: PeerStream,
         T: PeerStream,
     {
-        // The next poll has looked at what was captured.
-        self.looked_at.insist(0);
+        // The session has inspected the captured message before it polls again.
+        self.inspected.insist(0);
         ready!(self.pace.poll_begin(cx));
         loop {
             self.scan(passes);
@@ -144,24 +144,14 @@ impl Lane {
             if let Some(LaneItem::Malformed(error)) = self.found.take_if(|f| f.is_end()) {
                 return Poll::Ready(self.malformed(error));
             }
-            match ready!(written) {
-                Ok(()) => {}
-                Err(error) => {
-                    self.drop_rest();
-                    return Poll::Ready(Turn::WriteFailed(error));
-                }
+            if let Err(error) = ready!(written) {
+                self.drop_rest();
+                return Poll::Ready(Turn::WriteFailed(error));
             }
             if let Some(LaneItem::Captured { head, frame }) = self.found.take() {
-                let body = &self.buffer.filled()[head..frame];
-                let held = self.looked_at.resize_beyond(LITTLE, weight(body));
-                let body = held.map(|()| body.to_vec());
-                self.buffer.consume(frame);
-                return Poll::Ready(match body {
-                    Ok(body) => Turn::Captured(body),
-                    Err(short) => self.short(short),
-                });
+                return Poll::Ready(self.captured(head, frame));
             }
-            if self.close == Close::Wanted {
+            if self.close == Close::Requested {
                 let closed = ready!(Pin::new(&mut *to).poll_shutdown(cx));
                 self.close = Close::Done;
                 if let Err(error) = closed {
@@ -172,18 +162,18 @@ impl Lane {
                 Eof::Open => {}
                 Eof::Short => return Poll::Pending,
                 Eof::Seen => {
-                    self.eof = Eof::Told;
+                    self.eof = Eof::Reported;
                     return Poll::Ready(Turn::Eof);
                 }
-                Eof::Told => {
-                    // What is left is part of a frame that will never be whole.
+                Eof::Reported => {
+                    // The remaining bytes are part of a frame that will never be complete.
                     self.buffer.clear();
                     return Poll::Pending;
                 }
             }
             let most = match from.source() {
-                Some(_) => TURN,
-                None => SEALED_TURN,
+                Some(_) => MAX_TURN_BYTES,
+                None => MAX_SEALED_TURN_BYTES,
             };
             if self.pace.is_over(most) {
                 return self.pace.end(cx);
@@ -198,7 +188,7 @@ impl Lane {
             };
             match read {
                 Err(error) => {
-                    self.eof = Eof::Told;
+                    self.eof = Eof::Reported;
                     return Poll::Ready(Turn::ReadFailed(error));
                 }
                 Ok(0) => self.eof = Eof::Seen,
@@ -212,8 +202,8 @@ impl Lane {
         }
     }
 
-    /// Goes through what was read, up to where something has to be done first. What is captured goes on as it came where its body
-    /// `passes`.
+    /// Scans the bytes read, up to where something has to be done first. A captured frame is forwarded unchanged if
+    /// its body `passes`.
     fn scan(&mut self, passes: &impl Fn(&[u8]) -> bool) {
         if self.eof == Eof::Short {
             return;
@@ -230,7 +220,7 @@ impl Lane {
             match self.scanner.step(rest) {
                 Ok(ScanStep::Forward(n)) => self.passing += n,
                 Ok(ScanStep::More) => return,
-                // It would not be forwarded with another header.
+                // With another header it would not be forwarded.
                 Ok(ScanStep::Captured { head, frame })
                     if is_plain_header(&rest[..head]) && passes(&rest[head..frame]) =>
                 {
@@ -244,12 +234,12 @@ impl Lane {
         }
     }
 
-    /// The relay's own frames go before anything else does.
+    /// Whether the relay's own frames may go now, before anything else.
     fn inserts_now(&self) -> bool {
         !self.inserts.is_empty() && self.scanner.between_frames()
     }
 
-    /// Writes all that may go.
+    /// Writes everything that may go.
     fn poll_write<T: PeerStream>(
         &mut self,
         cx: &mut Context<'_>,
@@ -301,7 +291,19 @@ impl Lane {
         Poll::Ready(Ok(read))
     }
 
-    /// There is no memory for the message that has begun, all before which is written. What is here of it goes.
+    /// Removes a captured frame from the buffer, for the session to inspect.
+    fn captured(&mut self, head: usize, frame: usize) -> Turn {
+        let body = &self.buffer.filled()[head..frame];
+        let held = self.inspected.resize_beyond(UNCOUNTED_BYTES, weight(body));
+        let body = held.map(|()| body.to_vec());
+        self.buffer.consume(frame);
+        match body {
+            Ok(body) => Turn::Captured(body),
+            Err(short) => self.short(short),
+        }
+    }
+
+    /// Gives up the message in progress for lack of memory; everything before it is written. Its bytes are dropped.
     fn short(&mut self, short: Short) -> Turn {
         self.eof = Eof::Short;
         let frame = self.scanner.give_up();
@@ -311,21 +313,21 @@ impl Lane {
         Turn::Malformed(short.into())
     }
 
-    /// Goes on behind the message for which there was no memory, where one was.
+    /// Continues behind a message for which there was no memory, if there was one.
     pub(super) fn go_on(&mut self) {
         if self.eof == Eof::Short {
             self.eof = Eof::Open;
         }
     }
 
-    /// The end of what can be understood. The session ends; that does not wait for a peer that takes nothing.
+    /// Ends the direction, since the stream cannot be followed. That does not wait for a peer that accepts nothing.
     fn malformed(&mut self, error: FrameError) -> Turn {
-        self.eof = Eof::Told;
+        self.eof = Eof::Reported;
         self.buffer.truncate(self.passing);
         Turn::Malformed(error)
     }
 
-    /// What is to be written next, one way or the other: it begins with the rest of a message that is written in part.
+    /// The bytes to write next: they begin with the rest of a message that is written in part.
     pub(super) fn rest(&self) -> &[u8] {
         match self.inserted {
             0 => &self.buffer.filled()[..self.passing],
@@ -333,7 +335,7 @@ impl Lane {
         }
     }
 
-    /// What comes is for another peer from now on, and goes by `rules`. What the one before has not taken is dropped.
+    /// Serves another peer from now on, by `rules`. Bytes that the previous one did not accept are dropped.
     pub(super) fn redirect(&mut self, rules: Rules) {
         self.drop_rest();
         self.go_on();
@@ -342,7 +344,7 @@ impl Lane {
         self.scanner.follow(rules);
     }
 
-    /// Nothing can be written any more. What was not looked at yet stays, for [`super::Splice::into_client`].
+    /// Drops everything to be written, when nothing can be. Unscanned bytes stay, for [`super::Splice::into_client`].
     fn drop_rest(&mut self) {
         self.buffer.consume(self.passing);
         self.passing = 0;

@@ -1,4 +1,4 @@
-//! The place of a client that is gone.
+//! The stand-in for a lost client.
 
 use std::io;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::wire::peer_stream::PeerStream;
 
-/// Takes everything, and says nothing.
+/// Accepts everything, and sends nothing.
 #[derive(Debug)]
 pub struct NullPeer;
 

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::LinkHandle;
 use crate::wire::peer_stream::PeerStream;
 
-/// The stream of a link: reads and writes wait while no transport carries it, and fail once it is broken. Dropped, it ends its
-/// half behind everything that was written, and the other side is told that nothing reads here.
+/// The stream of a link: reads and writes wait while no transport carries it, and fail once it is broken. Dropping it
+/// ends its half behind everything written, and notifies the peer that nothing reads here.
 #[derive(Debug)]
 pub struct LinkedStream(pub(super) Arc<LinkHandle>);
 
@@ -42,7 +42,7 @@ impl AsyncRead for LinkedStream {
         if read.is_some() {
             state.count();
             drop(state);
-            // Its carrier knows whether that is to be told.
+            // The transport decides whether an acknowledgement is due.
             link.to_send.notify_one();
             return Poll::Ready(Ok(()));
         }
@@ -79,7 +79,7 @@ impl AsyncWrite for LinkedStream {
         Poll::Ready(Ok(wrote))
     }
 
-    /// What was taken is kept until the other side has it: there is nothing to wait for.
+    /// Accepted bytes are stored until the peer has them, so there is nothing to wait for.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -97,10 +97,10 @@ impl PeerStream for LinkedStream {
         self.0.doubted.send_replace(since);
     }
 
-    /// What carries the link may be a proxy, whose system acknowledges whatever becomes of the other side.
+    /// A proxy may carry the link, whose system acknowledges data whether or not the peer is alive.
     fn has_answered(&self) -> Option<bool> {
         let since = *self.0.doubted.borrow();
-        Some(since.is_some_and(|since| self.0.heard.lock().1 > since))
+        Some(since.is_some_and(|since| self.0.last_activity.lock().1 > since))
     }
 }
 
@@ -110,9 +110,9 @@ impl Drop for LinkedStream {
         state.outgoing.finish();
         state.incoming.discard();
         state.count();
-        state.left = true;
+        state.closed = true;
         drop(state);
-        self.0.left.cancel();
+        self.0.closed.cancel();
         self.0.to_send.notify_one();
     }
 }

@@ -1,56 +1,56 @@
-//! What is said of tasks that have failed, of which agents keep the stacks.
+//! Messages about failed tasks, whose stacks are stored by agents.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Name, Sentence, few};
 use crate::wire::tunnel::text::{Hex, Text};
 
-/// Failed tasks of which an agent keeps something at a time: with their rows a message is not longer than it may be.
+/// Failed tasks that an agent stores at a time: their rows fit a message.
 pub const MAX_AGENT_FAILURES: usize = 128;
 
-/// Names one black box of an agent's.
+/// The id of a stored failure of an agent.
 pub type FailureId = Hex<5>;
 
-/// What an agent is to keep of tasks that fail.
+/// Limits of an agent's storage of failed tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PostMortem {
-    /// Tasks, of [`MAX_AGENT_FAILURES`]; none: nothing is kept.
+    /// Number of tasks, of [`MAX_AGENT_FAILURES`]; 0: nothing is stored.
     pub most: u32,
-    /// Bytes of all.
+    /// Bytes of all tasks.
     pub bytes: u64,
-    /// For how long, in milliseconds.
+    /// Retention time, in milliseconds.
     pub keep_ms: u64,
 }
 
-/// What an agent keeps of tasks that have failed.
+/// The failed tasks that an agent stores.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
     /// The tasks.
     #[serde(deserialize_with = "few")]
     pub tasks: Vec<FailedTask>,
-    /// Why nothing more comes; `None`: workers find the agent.
+    /// The reason why nothing more arrives; `None`: workers can reach the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<Sentence>,
 }
 
-/// A task that has failed, by the word of its worker: what it is called is asked of Ray.
+/// A failed task, as reported by its worker; its name comes from Ray.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedTask {
-    /// Names what is kept of it.
+    /// The id of the stored failure.
     pub id: FailureId,
     /// Its node.
     pub node_id: Name,
     /// Its worker.
     pub worker_id: Name,
-    /// Ray's id of it.
+    /// Ray's id of the task.
     pub task_id: Name,
-    /// The process of the worker, as it calls itself.
+    /// The process id of the worker, as the worker sees it.
     pub pid: u32,
-    /// How long before this message, in milliseconds.
+    /// Age at the time of this message, in milliseconds.
     pub ago_ms: u64,
     /// The type of the exception.
     pub exception: Text<96>,
-    /// Where it was raised: a path,
+    /// Location of the exception: a path,
     pub file: Text<160>,
     /// a line,
     pub line: u32,

@@ -1,17 +1,17 @@
-//! What an agent is asked of workers that wait at no breakpoint.
+//! Requests to an agent about workers that wait at no breakpoint.
 
 use serde::{Deserialize, Serialize};
 
 use super::{FailureId, Name, StreamId};
 use crate::wire::tunnel::text::Hex;
 
-/// Asks for a stream with what a worker is found to do, or with the port of its debugger, which is opened for that. Behind
-/// [`StreamGreeting`](super::StreamGreeting) the stream has one JSON text, and ends.
+/// Requests a stream with the result of inspecting a worker, or with the port of its debugger, which is opened for
+/// that. Behind [`StreamGreeting`](super::StreamGreeting) the stream has one JSON text, and ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inspect {
-    /// Names the stream.
+    /// The id of the stream.
     pub stream: StreamId,
-    /// Shows that who opens the stream was asked for it.
+    /// Secret to prove that the opener of the stream was asked for it.
     pub secret: Hex<16>,
     /// The node of the worker.
     pub node_id: Name,
@@ -19,30 +19,30 @@ pub struct Inspect {
     pub worker_id: Name,
     /// Its process id on its node, as the worker sees it.
     pub pid: u32,
-    /// What is wanted.
+    /// The kind of inspection.
     pub what: Inspection,
-    /// How long the agent may take for that, in milliseconds.
+    /// The agent's deadline, in milliseconds.
     pub patience_ms: u64,
-    /// Which black box, where that is wanted.
+    /// The stored failure, if that is requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureId>,
 }
 
-/// See [`Inspect`].
+/// The kind of an inspection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Inspection {
-    /// A look, for which none of the program's own code runs.
+    /// A snapshot, for which none of the program's own code runs.
     Look,
-    /// The same with what the program's own `__repr__` says of each value.
+    /// The same with the result of the program's own `__repr__` for each value.
     Evaluate,
     /// A debugger: [`Listening`].
     Open,
-    /// The look that the worker has left when its task failed. It may be gone since.
+    /// The snapshot that the worker stored when its task failed. The worker may be gone since.
     Failed,
-    /// Which workers of the node have the hook, whatever worker is named: [`Hooked`].
+    /// The workers of the node that have the hook, whatever worker is named: [`Hooked`].
     Hooked,
-    /// Something that this version does not know.
+    /// A kind that this version does not know.
     #[serde(other)]
     Unknown,
 }
@@ -54,10 +54,10 @@ pub struct Hooked {
     pub pids: Vec<u32>,
 }
 
-/// Where a debugger that was opened listens.
+/// The address of a debugger that was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
-    /// The address, as the worker says.
+    /// The address, as the worker reports it.
     pub host: Name,
     /// The port, which Ray's registry has as well.
     pub port: u16,

@@ -1,28 +1,29 @@
-//! Until when a park lasts, wherever it is: at a relay that comes after a crash or a restart, at an agent.
+//! The end of a park, at a relay after a crash or a restart, or at an agent.
 
 use std::time::Duration;
 
 use super::ParkTerms;
 
 impl ParkTerms {
-    /// For how long the worker is kept from now on, where this was said so long ago, and the relay that said it is lost now.
-    pub fn lasts(&self, said: Duration) -> Duration {
-        let left = |ms: u64| Duration::from_millis(ms).saturating_sub(said);
+    /// The remaining duration of the park, if the relay that sent these terms `elapsed` ago is lost now.
+    pub fn lasts(&self, elapsed: Duration) -> Duration {
+        let remaining = |ms: u64| Duration::from_millis(ms).saturating_sub(elapsed);
         let lasts = Duration::from_millis(self.keeps_ms);
         let lasts = self
             .at_least_ms
-            .map_or(lasts, |least| lasts.max(left(least)));
-        self.at_most_ms.map_or(lasts, |most| lasts.min(left(most)))
+            .map_or(lasts, |least| lasts.max(remaining(least)));
+        self.at_most_ms
+            .map_or(lasts, |most| lasts.min(remaining(most)))
     }
 
-    /// The same terms, which were said so long ago, as they are to be said now.
-    pub fn renewed(&self, said: Duration) -> Self {
-        let passed = u64::try_from(said.as_millis()).unwrap_or(u64::MAX);
-        let left = |ms: Option<u64>| ms.map(|ms| ms.saturating_sub(passed));
+    /// The same terms, sent `elapsed` ago, as they read now.
+    pub fn renewed(&self, elapsed: Duration) -> Self {
+        let passed = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let remaining = |ms: Option<u64>| ms.map(|ms| ms.saturating_sub(passed));
         Self {
             lasted_ms: self.lasted_ms.saturating_add(passed),
-            at_least_ms: left(self.at_least_ms),
-            at_most_ms: left(self.at_most_ms),
+            at_least_ms: remaining(self.at_least_ms),
+            at_most_ms: remaining(self.at_most_ms),
             ..self.clone()
         }
     }

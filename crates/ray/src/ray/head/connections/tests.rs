@@ -113,7 +113,7 @@ async fn what_the_head_has_closed_is_not_used_again() {
     // Until the connection's end has come in.
     let good = || {
         let mut idle = connections.idle.lock();
-        let mut kept = idle.kept.iter_mut();
+        let mut kept = idle.pool.iter_mut();
         kept.any(|(_, connection)| connection.is_ready())
     };
     while good() {
@@ -135,7 +135,7 @@ async fn an_idle_connection_is_closed_after_a_while() {
         answer(&mut stream, ANSWER).await;
         let answered = Instant::now();
         assert!(is_closed(&mut stream).await);
-        assert_eq!(answered.elapsed().as_secs(), IDLE.as_secs());
+        assert_eq!(answered.elapsed().as_secs(), IDLE_TIMEOUT.as_secs());
     });
     assert_eq!(
         whole(connections.send(request()).await.unwrap()).await,

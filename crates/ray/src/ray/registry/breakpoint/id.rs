@@ -7,8 +7,8 @@ use serde::{Serialize, Serializer};
 
 use ray_relay_base::wire::text::{BASE32, base32};
 
-/// Short stable name of one worker's debugger: eight characters, derived from the name of the
-/// cluster and Ray's worker id alone, so every replica of the relay gives the same one.
+/// Short stable name of one worker's debugger: eight characters, derived from the name of the cluster and Ray's worker
+/// id alone, so every replica of the relay computes the same.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BreakpointId(u64);
 

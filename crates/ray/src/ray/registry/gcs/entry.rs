@@ -1,7 +1,7 @@
 //! One entry of Ray's legacy debugger in the GCS's key-value store. Pure.
 //!
-//! Source: `ray/util/rpdb.py` of Ray 2.9.3 to 2.60.0. `lineno` is the line of `breakpoint()`; for a post-mortem stop
-//! file and line are Ray's own and `traceback` says what was raised where.
+//! Source: `ray/util/rpdb.py` of Ray 2.9.3 to 2.60.0. `lineno` is the line of `breakpoint()`. For a post-mortem stop
+//! file and line are Ray's own, and `traceback` has the exception and its location.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::ray::registry::traceback::Stopped;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::text::one_line;
 
-/// Longest value that is looked at: a traceback is the most of it.
+/// Largest value that is parsed: most of it is a traceback.
 const MAX_VALUE_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Deserialize)]
@@ -40,7 +40,7 @@ struct Value {
     task_id: Option<String>,
 }
 
-/// The breakpoint behind `key`; `None` where nothing listens there (`{"exit_debugger": true}`) or it cannot be read.
+/// The breakpoint behind `key`; `None` if nothing listens there (`{"exit_debugger": true}`) or it is invalid.
 pub(in crate::ray::registry) fn read(
     cluster: &Arc<str>,
     key: &str,
@@ -105,8 +105,8 @@ pub(in crate::ray::registry) fn read(
     })
 }
 
-/// Whether Ray says there that a session that was to go on in another task does not: `remote` was said, and the task has
-/// returned without calling one.
+/// Whether the entry says that a session will not continue in another task as planned: `remote` was typed, and the
+/// task has returned without calling one.
 pub(super) fn has_exited(value: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Exit {
@@ -116,7 +116,7 @@ pub(super) fn has_exited(value: &[u8]) -> bool {
         && serde_json::from_slice::<Exit>(value).is_ok_and(|exit| exit.exit_debugger)
 }
 
-/// `NODE_IP:PORT`, `[v6]:PORT`, `v6:PORT` or `localhost:PORT`.
+/// Parses `NODE_IP:PORT`, `[v6]:PORT`, `v6:PORT` or `localhost:PORT`.
 fn address(text: &str) -> Option<(IpAddr, u16)> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return (address.port() != 0).then(|| (address.ip(), address.port()));
@@ -130,12 +130,12 @@ fn address(text: &str) -> Option<(IpAddr, u16)> {
     Some((ip, port))
 }
 
-/// Python prints `NoneType: None` where nothing was raised.
+/// Python prints `NoneType: None` if nothing was raised.
 fn is_raised(traceback: &str) -> bool {
     !matches!(traceback.trim(), "" | "NoneType: None")
 }
 
-/// Within what a `SystemTime` can hold, and not in the future.
+/// The time of the stop, within the range of a `SystemTime`, and not in the future.
 fn since(timestamp: Option<f64>) -> Option<Timestamp> {
     let after = Duration::try_from_secs_f64(timestamp?).ok()?;
     let at = SystemTime::UNIX_EPOCH.checked_add(after)?;

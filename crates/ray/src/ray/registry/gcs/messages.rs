@@ -5,7 +5,7 @@
 
 use prost::Message;
 
-/// `GcsStatus`: how a request ended.
+/// `GcsStatus`: the outcome of a request.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::ray::registry) struct Status {
     /// 0 is good; 17 is "not found".
@@ -15,7 +15,7 @@ pub(in crate::ray::registry) struct Status {
     pub(in crate::ray::registry) message: String,
 }
 
-/// `InternalKVKeysRequest`: asks for the keys with a prefix.
+/// `InternalKVKeysRequest`: requests the keys with a prefix.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::ray::registry) struct KeysRequest {
     #[prost(bytes = "vec", tag = "1")]
@@ -24,7 +24,7 @@ pub(in crate::ray::registry) struct KeysRequest {
     pub(in crate::ray::registry) namespace: Vec<u8>,
 }
 
-/// `InternalKVKeysReply`: the keys that were found.
+/// `InternalKVKeysReply`: the found keys.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::ray::registry) struct KeysReply {
     #[prost(message, optional, tag = "1")]
@@ -33,7 +33,7 @@ pub(in crate::ray::registry) struct KeysReply {
     pub(in crate::ray::registry) keys: Vec<Vec<u8>>,
 }
 
-/// `InternalKVMultiGetRequest`: asks for the values of several keys.
+/// `InternalKVMultiGetRequest`: requests the values of several keys.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::ray::registry) struct MultiGetRequest {
     #[prost(bytes = "vec", repeated, tag = "1")]
@@ -42,7 +42,7 @@ pub(in crate::ray::registry) struct MultiGetRequest {
     pub(in crate::ray::registry) namespace: Vec<u8>,
 }
 
-/// `InternalKVMultiGetReply`: the keys that were found, with their values.
+/// `InternalKVMultiGetReply`: the found keys, with their values.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::ray::registry) struct MultiGetReply {
     #[prost(message, optional, tag = "1")]

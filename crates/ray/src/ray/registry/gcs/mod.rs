@@ -1,8 +1,8 @@
-//! The GCS of a cluster over gRPC (port 6379): what the head's port 8265 does not tell.
+//! The GCS of a cluster over gRPC (port 6379), for information that the head's port 8265 lacks.
 //!
-//! Used for the breakpoints of Ray's legacy debugger, which are keys in the GCS's key-value store alone. HTTP/2, in cleartext or,
-//! where certificates are given, over TLS ([`tls`]);
-//! with Ray's own token where the cluster wants one. Every call has a deadline and a largest answer.
+//! Used for the breakpoints of Ray's legacy debugger, which exist only as keys in the GCS's key-value store. HTTP/2,
+//! in cleartext or, with certificates, over TLS ([`tls`]); with Ray's own token if the cluster requires one. Every
+//! call has a deadline and a size limit.
 
 pub(super) mod entry;
 pub(super) mod messages;
@@ -36,43 +36,43 @@ use ray_relay_base::config::{self, Gcs};
 use ray_relay_base::dial::Stream;
 use ray_relay_base::wire::text::{innermost_cause, one_line};
 
-/// Largest answer.
-const MAX_ANSWER: usize = 32 << 20;
+/// Largest response.
+const MAX_ANSWER_BYTES: usize = 32 << 20;
 
-/// Keys that are read at all. Ray leaves one behind for every session that was to go on in another task and did not: more
-/// than a head sees in its life.
+/// Keys that are read at most. Ray leaves one behind for every session that was to continue in another task and did
+/// not: more than a head sees in its life.
 const MAX_KEYS: usize = 20_000;
 
-/// Values that are asked for at once.
-const AT_ONCE: usize = 1000;
+/// Values per request.
+const VALUES_PER_REQUEST: usize = 1000;
 
-/// Where a head has its GCS unless told otherwise.
-const PORT: u16 = 6379;
+/// Default port of a head's GCS.
+const DEFAULT_PORT: u16 = 6379;
 
-/// Asks which keys there are.
+/// gRPC method that lists keys.
 const KEYS: &str = "/ray.rpc.InternalKVGcsService/InternalKVKeys";
 
 const NAMESPACE: &[u8] = b"ray_pdb";
 const PREFIX: &[u8] = b"RAY_PDB_";
-/// Marks that a session goes on elsewhere; no breakpoint.
-const CONTINUES: &[u8] = b"RAY_PDB_CONTINUE_";
+/// Prefix of the mark that a session continues in another task; not a breakpoint.
+const CONTINUE_PREFIX: &[u8] = b"RAY_PDB_CONTINUE_";
 
 /// A client of one cluster's GCS. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct GcsClient {
     endpoint: Endpoint,
-    /// `None`: it speaks cleartext.
+    /// `None`: cleartext.
     tls: Option<GcsTls>,
     channel: Arc<Mutex<Channel>>,
     /// The client of the cluster's dashboard, which has Ray's token.
     head: HeadClient,
     address: String,
     patience: Duration,
-    /// Configured, so that its failure is worth a warning.
+    /// Whether it is configured, so that its failure is worth a warning.
     named: bool,
 }
 
-/// Why the GCS gave no answer. `Display` is a sentence with the next step.
+/// The reason why the GCS gave no response. `Display` is a sentence with the next step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum GcsError {
     #[error(
@@ -96,8 +96,8 @@ impl fmt::Debug for GcsClient {
 }
 
 impl GcsClient {
-    /// A client for the GCS of `cluster`, whose dashboard is `head`. Connects when it is first asked. `None`: it is
-    /// switched off, or no address is given and that of the dashboard does not tell one.
+    /// A client for the GCS of `cluster`, whose dashboard is `head`. Connects on first use. `None`: it is switched
+    /// off, or no address is configured and none follows from that of the dashboard.
     pub(super) fn of(
         cluster: &config::Cluster,
         head: &HeadClient,
@@ -106,7 +106,7 @@ impl GcsClient {
         Self::by(cluster, GcsTls::of(cluster), head, patience)
     }
 
-    /// The same for a cluster that was found, whose certificates are given by `tls`, if it has any.
+    /// The same for a discovered cluster, with the certificates `tls`, if it has any.
     pub(super) fn of_found(
         cluster: &config::Cluster,
         tls: Option<GivenTls>,
@@ -126,12 +126,18 @@ impl GcsClient {
             Gcs::Off => None,
             Gcs::At(address) => Self::new(address, true, tls, head, patience),
             Gcs::Auto => {
-                // Behind https there is something else, such as an ingress, which has no GCS.
+                // Behind https there is another service, such as an ingress, which has no GCS.
                 let uri: Uri = cluster.ray_address.parse().ok()?;
                 let plain = uri.scheme_str() == Some("http");
                 let host = uri.host().filter(|_| plain)?;
                 let named = tls.is_some();
-                Self::new(&format!("{host}:{PORT}"), named, tls, head, patience)
+                Self::new(
+                    &format!("{host}:{DEFAULT_PORT}"),
+                    named,
+                    tls,
+                    head,
+                    patience,
+                )
             }
         }
     }
@@ -170,14 +176,14 @@ impl GcsClient {
         self.named
     }
 
-    /// Whether a GCS answers there, whatever it says.
+    /// Whether a GCS responds there, with any response.
     pub(super) async fn is_there(&self) -> bool {
         let request = KeysRequest {
             prefix: PREFIX.to_vec(),
             namespace: NAMESPACE.to_vec(),
         };
-        let asked = self.call::<_, KeysReply>(KEYS, request).await;
-        !matches!(asked, Err(GcsError::Unreachable { .. }))
+        let answer = self.call::<_, KeysReply>(KEYS, request).await;
+        !matches!(answer, Err(GcsError::Unreachable { .. }))
     }
 
     /// Key and value of every legacy breakpoint: `RAY_PDB_…` in the namespace `ray_pdb`.
@@ -189,10 +195,10 @@ impl GcsClient {
         let reply: KeysReply = self.call(KEYS, request).await?;
         self.good(reply.status.as_ref())?;
         let mut keys = reply.keys;
-        keys.retain(|key| !key.starts_with(CONTINUES));
+        keys.retain(|key| !key.starts_with(CONTINUE_PREFIX));
         keys.truncate(MAX_KEYS);
         let mut entries = Vec::new();
-        for keys in keys.chunks(AT_ONCE) {
+        for keys in keys.chunks(VALUES_PER_REQUEST) {
             let request = MultiGetRequest {
                 keys: keys.to_vec(),
                 namespace: NAMESPACE.to_vec(),
@@ -215,8 +221,8 @@ impl GcsClient {
     {
         let answer = tokio::time::timeout(self.patience, self.ask(path, message)).await;
         let answer = answer.unwrap_or_else(|_| {
-            // A head that has moved, or what lies in between and has forgotten the connection, says nothing on it for a quarter of
-            // an hour: probes are none while a request is under way.
+            // A head that has moved, or a middlebox that has forgotten the connection, stays silent for a quarter of
+            // an hour: no keepalive probes are sent while a request is pending.
             *self.channel.lock() = channel(&self.endpoint, self.tls.as_ref(), self.patience);
             Err(GcsError::Unreachable {
                 address: self.address.clone(),
@@ -235,7 +241,7 @@ impl GcsClient {
         A: Message + Default + Send + Sync + 'static,
     {
         let channel = self.channel.lock().clone();
-        let mut client = Grpc::new(channel).max_decoding_message_size(MAX_ANSWER);
+        let mut client = Grpc::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES);
         client
             .ready()
             .await
@@ -244,7 +250,7 @@ impl GcsClient {
                 cause: innermost_cause(&error),
             })?;
         let mut request = Request::new(message);
-        // The GCS takes `authorization` alone, not `x-ray-authorization` (2.52 to 2.60).
+        // The GCS accepts `authorization` only, not `x-ray-authorization` (2.52 to 2.60).
         if let Some(token) = self.head.authorization().await
             && let Ok(mut value) = MetadataValue::try_from(token.as_bytes())
         {
@@ -259,7 +265,7 @@ impl GcsClient {
             let address = self.address.clone();
             match status.code() {
                 Code::Unauthenticated => GcsError::Token { address },
-                // A connection that breaks, as where the GCS does not take the certificate, has a cause; an answer has none.
+                // A broken connection, as after a rejected certificate, has a source error; a response has none.
                 code if code == Code::Unavailable || status.source().is_some() => {
                     GcsError::Unreachable {
                         address,
@@ -285,7 +291,7 @@ impl GcsClient {
     }
 }
 
-/// A channel to `endpoint` that connects when it is first used.
+/// A channel to `endpoint` that connects on first use.
 fn channel(endpoint: &Endpoint, tls: Option<&GcsTls>, patience: Duration) -> Channel {
     match tls {
         Some(tls) => {
@@ -296,7 +302,7 @@ fn channel(endpoint: &Endpoint, tls: Option<&GcsTls>, patience: Duration) -> Cha
     }
 }
 
-/// Makes connections with TLS, as tonic wants it.
+/// The connector for TLS connections that tonic needs.
 struct Secured {
     tls: GcsTls,
     patience: Duration,

@@ -1,8 +1,8 @@
 //! Polls one cluster's GCS for breakpoints of the legacy debugger.
 //!
-//! Entries outlive what they stand for: Ray removes one only when a client connects. So a new entry is held against
-//! the jobs and workers that the head knows, and all are again now and then. Nothing is ever dialled to find out:
-//! any connection to a legacy socket consumes its breakpoint.
+//! Entries outlive their breakpoints: Ray removes one only when a client connects. So a new entry is checked against
+//! the jobs and workers that the head knows, and all are checked again now and then. No debugger is connected to find
+//! out: any connection to a legacy socket consumes its breakpoint.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::ray::registry::query;
 use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::Cluster;
 
-/// How often entries are held against jobs and workers again: one question for each.
-const LEFT_BEHIND: Duration = Duration::from_secs(10);
+/// Interval of checks of entries against jobs and workers: one request for each.
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What the head says of those who may stand behind entries.
+/// The state of entries' jobs and workers according to the head.
 #[derive(Default)]
 struct Alive {
     /// Jobs that have ended.
@@ -29,7 +29,7 @@ struct Alive {
     dead: HashSet<String>,
 }
 
-/// Runs until cancelled by dropping it.
+/// Runs until dropped.
 pub(in crate::ray::registry) async fn run(
     shared: &Shared,
     cluster: Cluster,
@@ -51,7 +51,7 @@ pub(in crate::ray::registry) async fn run(
                 }
                 let entries: HashMap<_, _> = entries.into_iter().collect();
                 let (found, exited) = read(handle, &entries);
-                let due = checked.is_none_or(|at| at.elapsed() >= LEFT_BEHIND);
+                let due = checked.is_none_or(|at| at.elapsed() >= CLEANUP_INTERVAL);
                 if !found.is_empty() && (entries != known || due) {
                     alive = ask(head, &found).await;
                     checked = Some(Instant::now());
@@ -59,7 +59,7 @@ pub(in crate::ray::registry) async fn run(
                 known = entries;
                 let live: Vec<_> = found.into_iter().filter(|b| alive.may_wait(b)).collect();
                 shared.change(|state, now| (state.apply_registered(cluster, live, sent, now), ()));
-                // After the list: who follows a key from one stop to the next is never told of an exit that is over.
+                // After the list: a client that follows a key across stops must not see an exit that is over.
                 handle.exited(exited);
             }
             Err(error) => {
@@ -79,7 +79,7 @@ pub(in crate::ray::registry) async fn run(
     }
 }
 
-/// What waits, and what goes on in no other task.
+/// The waiting breakpoints, and the sessions that continue in no other task.
 fn read(
     handle: &ClusterHandle,
     entries: &HashMap<String, Vec<u8>>,
@@ -105,7 +105,7 @@ fn complain(handle: &ClusterHandle, error: &GcsError, aloud: bool) {
     }
 }
 
-/// Which of `found` are left over from something that is gone. What cannot be asked counts as alive.
+/// Determines which of `found` are stale. If a query fails, they count as alive.
 async fn ask(head: &HeadClient, found: &[Breakpoint]) -> Alive {
     let mut alive = Alive::default();
     match query::jobs(head).await {

@@ -1,6 +1,7 @@
-//! TLS towards a GCS (`RAY_USE_TLS=1`), which wants a client certificate: that of the configuration, or the one that KubeRay made.
+//! TLS to a GCS (`RAY_USE_TLS=1`), which requires a client certificate: the configured one, or the one that KubeRay
+//! created.
 //!
-//! What is shown is read anew for each connection, so that a renewed certificate needs no restart.
+//! Certificates are read anew for each connection, so that a renewed one needs no restart.
 
 use std::fmt;
 use std::fs::File;
@@ -23,31 +24,31 @@ use ray_relay_base::dial::{Connector, Proxies, Stream};
 use ray_relay_base::wire::watched_file::read_bytes;
 
 /// Largest PEM file that is read, in bytes.
-const MAX_FILE: u64 = 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// How long a connection waits for certificates that are about to be given.
+/// How long a connection waits for the first certificates.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// In every certificate that KubeRay's authority of a RayCluster issues, and that authority issues no others: the address by
-/// which the relay dials a head is in none.
+/// A name in every certificate that KubeRay's authority of a RayCluster issues, and that authority issues no others.
+/// The address by which the relay connects to a head is in none.
 const NAME_BY_KUBERAY: &str = "localhost";
 
-/// Why there is no connection. `Display` is the cause alone.
+/// The reason why there is no connection. `Display` is the cause alone.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct GcsTlsError(String);
 
 /// Authorities, certificate and key, as PEM.
 pub struct TlsPems {
-    /// The authorities that the GCS is verified with.
+    /// The authorities for verifying the GCS.
     pub ca: Zeroizing<Vec<u8>>,
-    /// The certificate that is shown.
+    /// The client certificate.
     pub cert: Zeroizing<Vec<u8>>,
     /// Its key.
     pub key: Zeroizing<Vec<u8>>,
 }
 
-/// Certificates that a source gives, and gives anew when a connection has failed.
+/// Certificates from a source that replaces them when a connection has failed.
 #[derive(Clone)]
 pub struct GivenTls(Arc<GivenState>);
 
@@ -56,7 +57,7 @@ struct GivenState {
     failed: Notify,
 }
 
-/// Where certificates come from.
+/// The source of certificates.
 #[derive(Clone)]
 pub(super) enum GcsTls {
     Files {
@@ -68,7 +69,7 @@ pub(super) enum GcsTls {
 }
 
 impl GivenTls {
-    /// None yet.
+    /// No certificates yet.
     pub fn new() -> Self {
         Self(Arc::new(GivenState {
             pems: watch::Sender::default(),
@@ -76,12 +77,12 @@ impl GivenTls {
         }))
     }
 
-    /// Has connections made with `pems` from now on.
+    /// Uses `pems` for connections from now on.
     pub fn give(&self, pems: TlsPems) {
         self.0.pems.send_replace(Some(Arc::new(pems)));
     }
 
-    /// Whether both are the same one, whatever was given.
+    /// Whether both are the same instance, whatever their certificates.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -93,9 +94,9 @@ impl GivenTls {
 
     async fn pems(&self) -> Option<Arc<TlsPems>> {
         let mut pems = self.0.pems.subscribe();
-        let given = pems.wait_for(Option::is_some);
-        let given = timeout(FIRST_TIMEOUT, given).await.ok()?.ok()?;
-        Option::clone(&given)
+        let first = pems.wait_for(Option::is_some);
+        let first = timeout(FIRST_TIMEOUT, first).await.ok()?.ok()?;
+        Option::clone(&first)
     }
 }
 
@@ -112,7 +113,7 @@ impl fmt::Debug for GivenTls {
 }
 
 impl GcsTls {
-    /// The files that the configuration names; `None`: the GCS of `cluster` speaks cleartext.
+    /// The configured files; `None`: the GCS of `cluster` uses cleartext.
     pub(super) fn of(cluster: &config::Cluster) -> Option<Self> {
         Some(Self::Files {
             ca: cluster.gcs_ca_file.clone()?,
@@ -121,7 +122,7 @@ impl GcsTls {
         })
     }
 
-    /// A connection failed: certificates that were given may be of yesterday.
+    /// Reports a failed connection: the certificates may be outdated.
     pub(super) fn has_failed(&self) {
         if let Self::Given(given) = self {
             given.0.failed.notify_one();
@@ -164,7 +165,7 @@ impl GcsTls {
 
 impl TlsPems {
     /// # Errors
-    /// What of it cannot be used.
+    /// The unusable part.
     fn client_config(&self) -> Result<ClientConfig, String> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&self.ca) {
@@ -184,6 +185,6 @@ impl TlsPems {
 }
 
 fn read(key: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, GcsTlsError> {
-    let read = File::open(path).and_then(|file| read_bytes(&file, MAX_FILE));
+    let read = File::open(path).and_then(|file| read_bytes(&file, MAX_FILE_BYTES));
     read.map_err(|why| GcsTlsError(format!("cannot read {key} {}: {why}", path.display())))
 }

@@ -1,25 +1,25 @@
-//! What was found out about one stop, and what it changes in the core.
+//! The results of a lookup for one stop, and their effect on the core.
 
 use crate::ray::registry::names::Found;
 use crate::ray::registry::state::{Changes, Cluster, Now, State, Target};
 use crate::ray::registry::traceback::Stopped;
 use ray_relay_base::config::Release;
 
-/// What was found out about one stop.
+/// A result of a lookup for one stop.
 pub(super) enum LookupAnswer {
     Names(Target, Option<Box<Found>>),
-    /// By the actors table alone, while the head still looks for its task.
+    /// From the actors table alone, while the head still looks up its task.
     Actor(Target, Box<Found>),
     Stack(Target, Option<Stopped>),
 }
 
 impl LookupAnswer {
-    /// With what `release` says of the collectives of a task of `cluster` whose job says nothing.
+    /// Adds the collective timeout that `release` sets for a task of `cluster` whose job sets none.
     pub(super) fn timed_by(mut self, release: Option<&Release>, cluster: &str) -> Self {
         let limit = release.and_then(|release| release.collective_timeout_on(cluster));
         if let (Self::Names(_, Some(found)), Some(limit)) = (&mut self, limit) {
             let names = &mut found.names;
-            // A driver is in no collective, nor is what has no task.
+            // Drivers and tasks without an id take part in no collective.
             if names.task_id.is_some() {
                 names.collective_timeout.get_or_insert(limit);
             }

@@ -1,8 +1,8 @@
-//! Which of how many a worker is: by the variables that Ray starts it with, or by a name. Pure.
+//! Derives the rank of a worker, from the variables that Ray starts it with, or from a name. Pure.
 
 use crate::ray::registry::rows::RuntimeEnv;
 
-/// Which of how many a process is, as the variables say that Ray starts it with.
+/// The rank of a process and the size of its group, from the variables that Ray starts it with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct WorldRank {
     pub(super) rank: Option<u32>,
@@ -11,7 +11,7 @@ pub(super) struct WorldRank {
 }
 
 impl WorldRank {
-    /// A rank that is none of its world is no rank.
+    /// Ranks outside of their world are ignored.
     pub(super) fn of(environment: &RuntimeEnv) -> Self {
         let Some(variables) = &environment.env_vars else {
             return Self::default();
@@ -26,7 +26,7 @@ impl WorldRank {
     }
 }
 
-/// The number of `rank=3`, `rank 3`, `rank_3`, `Rank:3` anywhere in `text`.
+/// Parses the number of `rank=3`, `rank 3`, `rank_3`, `Rank:3` anywhere in `text`.
 pub(super) fn rank_in(text: &str) -> Option<u32> {
     let lower = text.to_ascii_lowercase();
     lower.match_indices("rank").find_map(|(at, word)| {
@@ -44,7 +44,7 @@ pub(super) fn rank_in(text: &str) -> Option<u32> {
     })
 }
 
-/// The number at the end of `worker-3`, `worker_3`, `worker 3`.
+/// Parses the number at the end of `worker-3`, `worker_3`, `worker 3`.
 pub(super) fn trailing_index(name: &str) -> Option<u32> {
     let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
     let (stem, index) = name.split_at(name.len() - digits);

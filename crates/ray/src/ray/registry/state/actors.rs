@@ -1,4 +1,4 @@
-//! What the registry remembers of the workers of actors. A worker belongs to one actor until it ends, so its next stop begins with the
+//! Stored names of actors' workers. A worker belongs to one actor until it ends, so its next stop begins with the
 //! names of the last; a worker of plain tasks runs another one next.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::ray::registry::names::Found;
 use crate::ray::registry::state::{Changes, Cluster, ClusterState, MAX_COUNTED, State};
 
 impl State {
-    /// Takes in what the actors table says of stop `stop` of a worker while its task is still asked for.
+    /// Applies the actors table's information about stop `stop` of a worker while its task lookup is pending.
     pub(in crate::ray::registry) fn apply_actor(
         &mut self,
         cluster: Cluster,
@@ -31,7 +31,7 @@ impl State {
 }
 
 impl ClusterState {
-    /// Remembers what `ended` has been, for its next stop.
+    /// Stores the names of `ended`, for its next stop.
     pub(super) fn remember(&mut self, ended: &Breakpoint) {
         if ended.names.actor_id.is_none() {
             return;
@@ -50,7 +50,8 @@ impl ClusterState {
     }
 }
 
-/// Of `names` what holds for another stop of the same worker: those of an actor, whose method may be another one.
+/// The part of `names` that is valid for another stop of the same worker: the names of an actor, whose method may be
+/// another one.
 pub(super) fn carried(names: &Names) -> Arc<Names> {
     match names.actor_id {
         None => Arc::default(),

@@ -1,4 +1,4 @@
-//! What each answer of a head changes.
+//! Applies each kind of a head's response to the core.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::ray::registry::state::{
 use crate::ray::registry::traceback::Stopped;
 use crate::ray::registry::{Change, exit};
 
-/// Rows of an answer that are taken in under one lock: fewer than events that a listener may lag behind.
-const PART: usize = 1000;
+/// Rows of a response that are applied under one lock: fewer than the events that a listener may lag behind.
+const MAX_APPLIED_ROWS: usize = 1000;
 
-/// An answer to a poll of which the rows are taken in one part after the other.
-pub(in crate::ray::registry) struct Taking<'a> {
-    left: &'a [WorkerRow],
+/// A poll's response whose rows are applied part by part.
+pub(in crate::ray::registry) struct PartialResponse<'a> {
+    remaining: &'a [WorkerRow],
     seen: HashSet<&'a str>,
     /// Rows of workers that are known not to wait.
     lost: usize,
@@ -29,16 +29,16 @@ pub(in crate::ray::registry) struct Taking<'a> {
     sent: Instant,
 }
 
-impl Taking<'_> {
-    /// Some rows are not taken in yet.
-    pub(in crate::ray::registry) fn goes_on(&self) -> bool {
-        !self.left.is_empty()
+impl PartialResponse<'_> {
+    /// Whether some rows are not applied yet.
+    pub(in crate::ray::registry) fn has_more(&self) -> bool {
+        !self.remaining.is_empty()
     }
 }
 
 impl State {
-    /// Whether `rows` hold a new paused worker on a node that is not vouched for. The nodes
-    /// are asked for first then: a lost node's rows say "paused" for good.
+    /// Whether `rows` contain a new paused worker on a node that is not known as alive. Then the nodes are queried
+    /// first: a lost node's rows say "paused" for good.
     pub(in crate::ray::registry) fn wants_nodes(
         &self,
         cluster: Cluster,
@@ -52,16 +52,16 @@ impl State {
         })
     }
 
-    /// Begins to take in the answer `rows` to a poll that was sent at `sent`.
+    /// Begins to apply the response `rows` to a poll that was sent at `sent`.
     pub(in crate::ray::registry) fn begin_workers<'a>(
         &mut self,
         cluster: Cluster,
         rows: &'a [WorkerRow],
         sent: Instant,
-    ) -> Taking<'a> {
+    ) -> PartialResponse<'a> {
         self.clusters[cluster].entries.watch();
-        Taking {
-            left: rows,
+        PartialResponse {
+            remaining: rows,
             seen: HashSet::with_capacity(rows.len()),
             lost: 0,
             refused: 0,
@@ -69,41 +69,43 @@ impl State {
         }
     }
 
-    /// Takes in the next rows of an answer; there are more where [`Taking::goes_on`]. A part at a time: others have the core
-    /// in between, however long a head's list is.
-    pub(in crate::ray::registry) fn take_workers(
+    /// Applies the next rows of a response; there are more while [`PartialResponse::has_more`]. One part at a time: others
+    /// can use the core in between, however long a head's list is.
+    pub(in crate::ray::registry) fn apply_workers(
         &mut self,
         cluster: Cluster,
-        taking: &mut Taking<'_>,
+        response: &mut PartialResponse<'_>,
         now: Now,
     ) -> Changes {
         let mut changes = Changes::new();
-        let (rows, left) = taking.left.split_at(taking.left.len().min(PART));
-        taking.left = left;
+        let (rows, remaining) = response
+            .remaining
+            .split_at(response.remaining.len().min(MAX_APPLIED_ROWS));
+        response.remaining = remaining;
         for row in rows.iter().filter(|row| is_paused(row)) {
-            let is_new = taking.seen.insert(row.worker_id.as_str());
-            // What a lost node's rows say is the same for good.
-            taking.lost += usize::from(is_new && self.clusters[cluster].is_lost(row));
-            let is_listed = self.see(cluster, row, taking.sent, now, &mut changes);
-            taking.refused += usize::from(is_new && !is_listed);
+            let is_new = response.seen.insert(row.worker_id.as_str());
+            // A lost node's rows never change.
+            response.lost += usize::from(is_new && self.clusters[cluster].is_lost(row));
+            let is_listed = self.see(cluster, row, response.sent, now, &mut changes);
+            response.refused += usize::from(is_new && !is_listed);
         }
         changes
     }
 
-    /// What an answer of which all rows are taken in leaves to be asked.
+    /// Completes a response whose rows are all applied, and returns the follow-up queries.
     pub(in crate::ray::registry) fn end_workers(
         &mut self,
         cluster: Cluster,
-        taking: Taking<'_>,
+        response: PartialResponse<'_>,
         now: Now,
     ) -> FollowUps {
-        let Taking {
+        let PartialResponse {
             seen,
             lost,
             refused,
             sent,
             ..
-        } = taking;
+        } = response;
         let state = &mut self.clusters[cluster];
         let (mut vanished, mut settled, mut listed) = (Vec::new(), true, 0);
         for (key, entry) in state.entries.iter() {
@@ -116,7 +118,7 @@ impl State {
             if is_open && !is_seen && asked_for.is_none_or(|until| until <= now.instant) {
                 vanished.push(key.to_string());
             }
-            // What is held is no news of a poll's, until it is given back.
+            // A held breakpoint does not concern polls until it is released.
             settled &= match is_seen {
                 true => entry.since <= sent && asked_for.is_none(),
                 false => entry.hold.is_held(),
@@ -129,13 +131,13 @@ impl State {
         FollowUps { vanished, refused }
     }
 
-    /// Whether the answer to a later poll changes nothing where it says the same as the one that was taken in last.
+    /// Whether a later poll with the same response as the last applied one would change nothing.
     pub(in crate::ray::registry) fn is_settled(&self, cluster: Cluster) -> bool {
         let state = &self.clusters[cluster];
         state.settled && !state.entries.is_touched()
     }
 
-    /// Those of `vanished` that had been there unclaimed when the poll of `sent` missed them, and still are.
+    /// The entries of `vanished` that had been there unclaimed when the poll of `sent` missed them, and still are.
     pub(in crate::ray::registry) fn still_open(
         &self,
         cluster: Cluster,
@@ -146,8 +148,8 @@ impl State {
         vanished
     }
 
-    /// Takes in the legacy breakpoints of the GCS, as asked for at `sent`. One that is no longer there was entered by
-    /// a session, or is over.
+    /// Applies the legacy breakpoints of the GCS, as requested at `sent`. One that is missing was entered by a
+    /// session, or is over.
     pub(in crate::ray::registry) fn apply_registered(
         &mut self,
         cluster: Cluster,
@@ -185,7 +187,7 @@ impl State {
                 continue;
             }
             let known = state.entries.get(breakpoint.key());
-            // Claimed, or the same socket as before: no news. Another one is another stop.
+            // Claimed, or the same socket as before: unchanged. A different socket is a new stop.
             if known.is_some_and(|entry| {
                 entry.hold.is_held()
                     || entry.since > sent
@@ -201,20 +203,20 @@ impl State {
         changes
     }
 
-    /// Takes in what the head says about workers that had vanished from the poll: `asked` were
-    /// asked for at `sent`, `rows` are what there was, by worker. `complete`: a missing row means that Ray
+    /// Applies the head's information about workers that had vanished from the poll: `queried` were
+    /// queried at `sent`, `rows` are the results, by worker. `complete`: a missing row means that Ray
     /// has forgotten the worker.
     pub(in crate::ray::registry) fn apply_vanished(
         &mut self,
         cluster: Cluster,
-        asked: &[String],
+        queried: &[String],
         rows: &HashMap<&str, &WorkerRow>,
         complete: bool,
         sent: Instant,
         now: Now,
     ) -> Changes {
         let mut changes = Changes::new();
-        for worker_id in asked {
+        for worker_id in queried {
             if !self.unclaimed_since(cluster, worker_id, sent) {
                 continue;
             }
@@ -224,7 +226,7 @@ impl State {
                 }
                 Some(row) => {
                     self.release(cluster, worker_id, now, &mut changes);
-                    // Paused again between the two answers: another stop.
+                    // Paused again between the two responses: a new stop.
                     if is_paused(row) {
                         self.see(cluster, row, sent, now, &mut changes);
                     }
@@ -239,7 +241,7 @@ impl State {
         changes
     }
 
-    /// Takes in the list of nodes.
+    /// Applies the list of nodes.
     pub(in crate::ray::registry) fn apply_nodes(
         &mut self,
         cluster: Cluster,
@@ -247,8 +249,8 @@ impl State {
         now: Now,
     ) -> Changes {
         let state = &mut self.clusters[cluster];
-        // Only DEAD is for good; an alive node that is no longer listed becomes unknown. The dead
-        // are kept although the GCS forgets them, because it does not forget their workers.
+        // Only DEAD is final; an alive node that is no longer listed becomes unknown. Dead ones are kept although the
+        // GCS forgets them, because it does not forget their workers.
         state
             .nodes
             .retain(|_, node| matches!(node, Node::Dead { .. }));
@@ -283,7 +285,8 @@ impl State {
         changes
     }
 
-    /// Takes in a worker's row that was asked for on behalf of the session with the breakpoint `key`: why it is gone, if so.
+    /// Applies a worker's row that was queried for the session with the breakpoint `key`: returns why it is gone, if
+    /// it is.
     pub(in crate::ray::registry) fn apply_death(
         &mut self,
         cluster: Cluster,
@@ -299,7 +302,7 @@ impl State {
         (changes, exit.map(|exit| exit.why))
     }
 
-    /// Takes in what a lookup for stop `stop` of a worker found.
+    /// Applies the result of a lookup for stop `stop` of a worker.
     pub(in crate::ray::registry) fn apply_found(
         &mut self,
         cluster: Cluster,
@@ -323,7 +326,7 @@ impl State {
             let mut names = found.names;
             names.provisional = match found.certainty {
                 Certainty::Settled => false,
-                // Of a worker that stopped before, this may still be the task of that stop.
+                // If the worker stopped before, this may still be the task of that stop.
                 Certainty::Likely => stop > 1 && entry.wants_names(),
                 Certainty::Provisional => true,
             };
@@ -336,7 +339,7 @@ impl State {
         self.named(cluster, worker_id, next)
     }
 
-    /// Takes in what a stack dump of stop `stop` says; `None` where the head did not give one.
+    /// Applies a stack dump of stop `stop`; `None` if the head returned none.
     pub(in crate::ray::registry) fn apply_stack(
         &mut self,
         cluster: Cluster,
@@ -354,7 +357,7 @@ impl State {
         self.named(cluster, worker_id, next)
     }
 
-    /// A row that says "paused": a new stop, or news of one that is known. `false`: there is no room for it.
+    /// Applies a row that says "paused": a new stop, or an update of a known one. `false`: there is no space for it.
     fn see(
         &mut self,
         cluster: Cluster,
@@ -374,7 +377,7 @@ impl State {
             let old = entry.breakpoint();
             let news = (node_ip, port, row.paused_threads());
             let known = (old.node_ip, old.port, old.paused_threads);
-            // What Ray lists now needs no one who asked for it.
+            // If Ray lists it now, it no longer depends on the client that requested it.
             let listed = !entry.hold.is_held() && entry.asked_for.is_some();
             if sent >= entry.since && (listed || news != known) {
                 let mut next = Breakpoint::clone(old);
@@ -382,7 +385,7 @@ impl State {
                 let another = (next.node_ip, next.port) != (known.0, known.1);
                 if let Some(entry) = state.entries.get_mut(&row.worker_id) {
                     entry.asked_for = None;
-                    // Another debugger, which was never dialled.
+                    // A different debugger, which was never connected.
                     entry.unreachable = entry.unreachable.filter(|_| !another);
                     if !entry.hold.is_held() {
                         next.state = entry.free();
@@ -426,18 +429,19 @@ impl State {
 }
 
 impl ClusterState {
-    /// Whether the worker of `row` is known not to be paused, whatever Ray's list says until it leaves it out.
+    /// Whether the worker of `row` is known not to be paused, although Ray's list still has it.
     fn is_lost(&self, row: &WorkerRow) -> bool {
         matches!(self.nodes.get(&row.node_id), Some(Node::Dead { .. }))
             || self.ghosts.contains(&row.worker_id)
     }
 
-    /// It has as many breakpoints as it may have.
+    /// Whether it has as many breakpoints as permitted.
     pub(super) fn is_full(&self) -> bool {
         self.entries.len() >= MAX_LIVE
     }
 
-    /// The next stop of the worker of `row`, first seen now. `None` without an address of its debugger and a process id.
+    /// The next stop of the worker of `row`, first seen now. `None` without an address of its debugger and a process
+    /// id.
     pub(super) fn stopped(&mut self, row: &WorkerRow, now: Now) -> Option<Breakpoint> {
         let (node_ip, port) = row.debugger()?;
         let pid = row.pid.and_then(|pid| u32::try_from(pid).ok())?;
@@ -465,7 +469,7 @@ impl ClusterState {
     }
 }
 
-/// What a lookup does not say stays as it was.
+/// Applies the result of a lookup; missing parts stay unchanged.
 fn stopped_as(breakpoint: &mut Breakpoint, stopped: Stopped) {
     breakpoint.reason = stopped.reason;
     if let Some(location) = stopped.location {

@@ -1,8 +1,8 @@
-//! The live breakpoints of one cluster: by key, by id, and by what is still to be looked up about them; and what of them
-//! has changed since the list was made.
+//! The live breakpoints of one cluster: indexed by key, by id, and by pending lookups; and their changes since the
+//! last list.
 //!
-//! All of these change together and here alone, so that none of them is ever searched or sorted as a whole: with
-//! thousands of breakpoints each of which is named by itself, that would cost seconds.
+//! All of these change together and only here, so that none of them is ever searched or sorted as a whole: with
+//! thousands of breakpoints, each of which gets its name separately, that would cost seconds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::ray::registry::names::Found;
 use crate::ray::registry::pending_lookups::PendingLookups;
 use ray_relay_base::timestamp::Timestamp;
 
-/// Who a lookup is about.
+/// The subject of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::ray::registry) struct Target {
     pub(in crate::ray::registry) worker_id: Arc<str>,
@@ -32,22 +32,22 @@ pub(in crate::ray::registry) struct Target {
 pub(super) struct Entries {
     by_key: BTreeMap<Arc<str>, Entry>,
     keys: HashMap<BreakpointId, Arc<str>>,
-    /// What changes in the list, in this order.
+    /// Pending changes of the list, in this order.
     changed: Vec<Row>,
-    /// Something was changed since this was last unset, or may have been.
+    /// Whether something has changed since this was last reset, or may have.
     touched: bool,
-    /// The keys whose names are to be asked for, by when.
+    /// The keys whose names are to be queried, by time.
     due: BTreeSet<(Instant, Arc<str>)>,
-    /// The keys whose stack is to be looked at.
+    /// The keys whose stacks are to be queried.
     unlocated: BTreeSet<Arc<str>>,
 }
 
-/// What changes in the list.
+/// A change of the list.
 #[cfg_attr(test, derive(Clone))]
 pub(super) enum Row {
-    /// This one is there from now on.
+    /// This one was added.
     New(Arc<Breakpoint>),
-    /// This one is not.
+    /// This one was removed.
     Gone(Arc<Breakpoint>),
 }
 
@@ -55,24 +55,24 @@ pub(super) enum Row {
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Entry {
     breakpoint: Arc<Breakpoint>,
-    /// Since when this stop or this hold stands: answers asked for before then are stale.
+    /// Start of this stop or this hold: responses requested before are stale.
     pub(super) since: Instant,
-    /// Who has it.
+    /// Its holder.
     pub(super) hold: Hold,
-    /// Since when nothing listens on its port, by the last dial.
+    /// Since when nothing listens on its port, by the last connection attempt.
     pub(super) unreachable: Option<Timestamp>,
-    /// A client asked for it, though Ray does not list it: kept until then without a word from Ray.
+    /// Set if a client requested it, though Ray does not list it: kept until then without a report from Ray.
     pub(super) asked_for: Option<Instant>,
-    /// Whether the debugger ended the session that holds it, and Ray does not say why.
+    /// Whether the debugger ended the session that holds it without a reason from Ray.
     pub(super) unexplained: bool,
-    /// The session that holds it has said where it is stopped now.
+    /// Whether the session that holds it has reported its current location.
     pub(super) located: bool,
     driver: bool,
     pending: PendingLookups,
 }
 
 impl Entry {
-    /// An entry that is free.
+    /// A free entry.
     pub(super) fn new(
         breakpoint: Arc<Breakpoint>,
         since: Instant,
@@ -96,7 +96,7 @@ impl Entry {
         &self.breakpoint
     }
 
-    /// What it is while it is free.
+    /// The state of the entry while it is free.
     pub(super) fn free(&self) -> State {
         match self.unreachable {
             Some(since) => State::Unreachable { since },
@@ -105,7 +105,7 @@ impl Entry {
         }
     }
 
-    /// Another answer about its names is awaited.
+    /// Whether another response about its names is pending.
     pub(super) fn wants_names(&self) -> bool {
         self.pending.names_due().is_some()
     }
@@ -127,18 +127,18 @@ impl Entries {
         self.by_key.get(key)
     }
 
-    /// The entry of `key`, for changing who holds it and since when; the rest has methods of its own.
+    /// The entry of `key`, for changing its holder and start; other changes have methods of their own.
     pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut Entry> {
         self.touched = true;
         self.by_key.get_mut(key)
     }
 
-    /// Whether anything but names that are asked for has changed since [`Self::watch`].
+    /// Whether anything but sent name queries has changed since [`Self::watch`].
     pub(super) fn is_touched(&self) -> bool {
         self.touched
     }
 
-    /// Begins to take note of changes.
+    /// Begins to track changes.
     pub(super) fn watch(&mut self) {
         self.touched = false;
     }
@@ -164,17 +164,17 @@ impl Entries {
         self.by_key.iter()
     }
 
-    /// The ids of all.
+    /// The ids of all entries.
     pub(super) fn ids(&self) -> impl Iterator<Item = BreakpointId> {
         self.keys.keys().copied()
     }
 
-    /// What has changed in the list since this was last called.
+    /// Removes and returns the changes of the list since the last call.
     pub(super) fn take_changed(&mut self) -> Vec<Row> {
         std::mem::take(&mut self.changed)
     }
 
-    /// Puts `entry` in, in place of one of the same key.
+    /// Inserts `entry`, replacing one of the same key.
     pub(super) fn insert(&mut self, entry: Entry) {
         self.touched = true;
         let key = entry.breakpoint.shared_key();
@@ -206,7 +206,7 @@ impl Entries {
         Some(entry)
     }
 
-    /// The breakpoint `key` is `next` from now on.
+    /// Replaces the breakpoint `key` by `next`.
     pub(super) fn set(&mut self, key: &str, next: Breakpoint) -> Option<Arc<Breakpoint>> {
         let entry = self.by_key.get_mut(key)?;
         self.touched = true;
@@ -217,7 +217,7 @@ impl Entries {
         Some(next)
     }
 
-    /// The worker of `key` has stopped in another task, as `next`, of which all is to be looked up.
+    /// Records that the worker of `key` has stopped in another task, as `next`, for which all lookups are due.
     pub(super) fn begin_anew(
         &mut self,
         key: &str,
@@ -232,7 +232,7 @@ impl Entries {
         Some(next)
     }
 
-    /// Takes note of an answer about the names of `key`; `None` where the head had none.
+    /// Records a response about the names of `key`; `None` if the head had none.
     pub(super) fn names_answered(&mut self, key: &str, found: Option<&Found>, now: Instant) {
         let Some((key, _)) = self.by_key.get_key_value(key) else {
             return;
@@ -252,7 +252,7 @@ impl Entries {
         }
     }
 
-    /// All whose names are to be asked for at `now`, marked as asked for.
+    /// All whose names are due at `now`, marked as sent.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Target> {
         let mut due = Vec::new();
         while let Some((at, key)) = self.due.pop_first() {
@@ -269,12 +269,12 @@ impl Entries {
         due
     }
 
-    /// When names are to be asked for next.
+    /// When the next names are due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// One whose stack is to be looked at, marked as asked for.
+    /// One whose stack is due, marked as sent.
     pub(super) fn take_unlocated(&mut self) -> Option<Target> {
         while let Some(key) = self.unlocated.pop_first() {
             if let Some(entry) = self.by_key.get_mut(&key)
@@ -289,7 +289,7 @@ impl Entries {
 
 #[cfg(test)]
 impl Entries {
-    /// That all its indexes say the same, which no caller can see at once.
+    /// Checks that all its indexes are consistent, which no caller can see at once.
     pub(super) fn check(&self) {
         for (key, entry) in &self.by_key {
             assert!(self.find(entry.breakpoint.id).is_some());

@@ -1,4 +1,4 @@
-//! What is learned of a breakpoint by the session that holds it, or for a client that asks for it by its worker id.
+//! Updates of a breakpoint from the session that holds it, or for a client that requests it by its worker id.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::actors::carried;
 use crate::ray::registry::state::{Changes, Cluster, Entry, Node, Now, State};
 
-/// How long a worker that Ray does not list is kept for who asked for it.
-const KEPT: Duration = Duration::from_secs(10);
+/// How long a worker that Ray does not list is kept for the client that requested it.
+const UNLISTED_PERIOD: Duration = Duration::from_secs(10);
 
 impl State {
-    /// Takes note that the debugger of `key` was dialled under `claim`, and whether anything listened. No client sees it
-    /// before the claim ends.
+    /// Records that the debugger of `key` was connected under `claim`, and whether anything listened. No client sees
+    /// it before the claim ends.
     pub(in crate::ray::registry) fn dialled(
         &mut self,
         cluster: Cluster,
@@ -33,9 +33,9 @@ impl State {
         }
     }
 
-    /// Under `claim`, the worker stands at `location`, or nowhere that is known as it runs. That it became known is told; that
-    /// it moves is in the list alone, which a person who steps would fill with events.
-    pub(in crate::ray::registry) fn stands_at(
+    /// Records the location of the worker under `claim`; `None` while it runs. A first location is an event. Moves
+    /// only change the list: a stepping user would cause too many events.
+    pub(in crate::ray::registry) fn set_location(
         &mut self,
         cluster: Cluster,
         key: &str,
@@ -54,7 +54,7 @@ impl State {
             entry.located = location.is_some();
         }
         let is_known = match (&before.location, &location) {
-            // The head may have told more of the path.
+            // The head may have reported more of the path.
             (Some(old), Some(new)) => old.line == new.line && old.file.ends_with(&new.file),
             (old, new) => old.is_none() && new.is_none(),
         };
@@ -66,13 +66,14 @@ impl State {
         next.location = location.map(Arc::new);
         let next = entries.set(key, next);
         self.dirty = true;
-        let told = next.filter(|_| becomes_known);
-        told.map(|breakpoint| (Change::Named, breakpoint))
+        let named = next.filter(|_| becomes_known);
+        named
+            .map(|breakpoint| (Change::Named, breakpoint))
             .into_iter()
             .collect()
     }
 
-    /// The process of `key` has said its rank to the session of `claim`.
+    /// Records the rank that the process of `key` has reported to the session of `claim`.
     pub(in crate::ray::registry) fn has_rank(
         &mut self,
         cluster: Cluster,
@@ -90,7 +91,7 @@ impl State {
         self.named(cluster, key, next)
     }
 
-    /// The task at which `claim` began has ended; the session has not.
+    /// Records that the task in which `claim` began has ended, while the session has not.
     pub(in crate::ray::registry) fn task_ended(
         &mut self,
         cluster: Cluster,
@@ -109,8 +110,8 @@ impl State {
         self.named(cluster, key, next)
     }
 
-    /// Under `claim`, the worker has stopped at `at` in another task than the one that is listed: another stop, with a
-    /// name and a time of its own.
+    /// Records that the worker has stopped at `at` under `claim`, in a task other than the listed one: a new stop,
+    /// with a name and a time of its own.
     pub(in crate::ray::registry) fn next_task(
         &mut self,
         cluster: Cluster,
@@ -129,7 +130,7 @@ impl State {
         next.stop = state.next_stop(next.id);
         next.names = carried(&next.names);
         (next.reason, next.exception) = (Reason::Unknown, None);
-        // What the session has relayed of this stop may come before its task is known.
+        // The session may have reported the location of this stop before its task is known.
         next.location = next.location.filter(|_| located);
         (next.first_seen, next.task_ended) = (at, None);
         self.dirty = true;
@@ -138,7 +139,7 @@ impl State {
         change.into_iter().collect()
     }
 
-    /// Takes in the row of a worker that a client asked for, where it lives and has a debugger: its breakpoint.
+    /// Applies the row of a worker that a client requested, if it is alive and has a debugger: returns its breakpoint.
     pub(in crate::ray::registry) fn apply_asked_for(
         &mut self,
         cluster: Cluster,
@@ -160,7 +161,7 @@ impl State {
         breakpoint.state = Life::Unlisted;
         let pending = PendingLookups::new(now.instant);
         let mut entry = Entry::new(breakpoint.into(), now.instant, row.is_driver(), pending);
-        entry.asked_for = Some(now.instant + KEPT);
+        entry.asked_for = Some(now.instant + UNLISTED_PERIOD);
         (self.list(cluster, entry, now), Some(id))
     }
 }

@@ -1,4 +1,4 @@
-//! Who has a breakpoint: each step of its [`Hold`], and what the list and the events say of it.
+//! The holder of a breakpoint: each step of its [`Hold`], and its effect on the list and the events.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::ray::registry::state::lost::{MAX_UNEXPLAINED, UNEXPLAINED};
 use crate::ray::registry::state::{Changes, Claimed, Cluster, ClusterState, Now, State};
 
 impl State {
-    /// Gives the breakpoint `id` to the claim `claim` of `holder`.
+    /// Assigns the breakpoint `id` to the claim `claim` of `holder`.
     ///
     /// # Errors
     /// [`ClaimError`].
@@ -37,8 +37,8 @@ impl State {
         claimed.ok_or(ClaimError::Unknown)
     }
 
-    /// Puts a breakpoint in that its head does not list any more, where it is not there, and gives it to the claim `claim` of
-    /// `holder`, whatever another holder says.
+    /// Inserts a breakpoint that its head no longer lists, unless it is there, and assigns it to the claim `claim` of
+    /// `holder`, whatever others report.
     ///
     /// # Errors
     /// [`ClaimError`]: another session of this relay has it.
@@ -55,7 +55,7 @@ impl State {
             None => self.insert(cluster, breakpoint, now),
         };
         let claimed = match self.take_over(id, claim, now) {
-            Some(taken) => taken,
+            Some(claimed) => claimed,
             None => self.claim(id, claim, holder, now)?,
         };
         let (cluster, breakpoint, claimed) = claimed;
@@ -63,7 +63,7 @@ impl State {
         Ok((cluster, breakpoint, changes))
     }
 
-    /// Gives what is held elsewhere at the breakpoint `id` to the claim `claim`; `None`: it is not held elsewhere.
+    /// Assigns the breakpoint `id`, which is parked at an agent, to the claim `claim`; `None`: it is not.
     pub(in crate::ray::registry) fn take_over(
         &mut self,
         id: BreakpointId,
@@ -76,7 +76,7 @@ impl State {
         self.claimed(cluster, &key, step, now)
     }
 
-    /// What a claim is told that came by `step` to `key`.
+    /// Completes a claim of `key` that resulted in `step`.
     fn claimed(
         &mut self,
         cluster: Cluster,
@@ -89,7 +89,7 @@ impl State {
         Some((cluster, Arc::clone(entry.breakpoint()), changes))
     }
 
-    /// Shows `holder` as who holds `key` under `claim`.
+    /// Shows `holder` as the holder of `key` under `claim`.
     pub(in crate::ray::registry) fn held_by(
         &mut self,
         cluster: Cluster,
@@ -101,8 +101,8 @@ impl State {
         self.change(cluster, key, now, |hold| hold.show(claim, holder))
     }
 
-    /// Takes a claimed breakpoint back; `ran`: its task may have been let run, so that it is over until a poll shows it paused
-    /// again. Otherwise it waits as before, as the same stop.
+    /// Releases a claimed breakpoint; `ran`: its task may have resumed, so that it is over until a poll shows it
+    /// paused again. Otherwise it waits as before, as the same stop.
     pub(in crate::ray::registry) fn give_back(
         &mut self,
         cluster: Cluster,
@@ -114,14 +114,14 @@ impl State {
         self.change(cluster, key, now, |hold| hold.give_back(claim, ran))
     }
 
-    /// Takes in what others say: `said` changes it. With the clusters in which something is over.
-    pub(in crate::ray::registry) fn hear(
+    /// Applies `update` to the remote reports. Returns the clusters in which a hold has ended, too.
+    pub(in crate::ray::registry) fn update_remote(
         &mut self,
-        said: impl FnOnce(&mut RemoteHolds) -> Touched,
+        update: impl FnOnce(&mut RemoteHolds) -> Touched,
         now: Now,
     ) -> (Changes, BTreeSet<Cluster>) {
         let (mut changes, mut over) = (Changes::new(), BTreeSet::new());
-        for hold in said(&mut self.remote) {
+        for hold in update(&mut self.remote) {
             let Some(cluster) = self.cluster_of(&hold) else {
                 continue;
             };
@@ -137,32 +137,32 @@ impl State {
         (changes, over)
     }
 
-    /// Lists the breakpoint of `hold` that Ray has forgotten because it was entered, where others say that it is parked and what
-    /// it is.
+    /// Lists the breakpoint of `hold` that Ray has forgotten because it was entered, if others report it as parked and
+    /// describe it.
     fn list_entered(&mut self, cluster: Cluster, hold: &RemoteHold, now: Now) -> Changes {
         let read = || {
             let entered = hold.held.parked.as_ref()?.entered.as_deref()?;
             Some(EnteredBreakpoint::read(entered)?.breakpoint())
         };
         let state = &self.clusters[cluster];
-        let said = hold.held.kind.is_registered() && self.remote.iter().any(|said| said == hold);
+        let reported = hold.held.kind.is_registered() && self.remote.iter().any(|one| one == hold);
         let fits = |breakpoint: &Breakpoint| {
             breakpoint.worker().is(&hold.node, &hold.held)
                 && !state.is_full()
                 && !state.entries.contains(breakpoint.key())
         };
-        match read().filter(|breakpoint| said && fits(breakpoint)) {
+        match read().filter(|breakpoint| reported && fits(breakpoint)) {
             Some(breakpoint) => self.insert(cluster, breakpoint, now),
             None => Changes::new(),
         }
     }
 
-    /// What others say of what is held.
+    /// The remote reports of holds.
     pub(in crate::ray::registry) fn remote(&self) -> &RemoteHolds {
         &self.remote
     }
 
-    /// The breakpoint that `hold` is of, where it is listed. Where there are several, it is not known which.
+    /// The listed breakpoint of `hold`. If there are several candidates, it is not known which.
     pub(in crate::ray::registry) fn listed(&self, hold: &RemoteHold) -> Option<&Arc<Breakpoint>> {
         let state = &self.clusters[self.cluster_of(hold)?];
         match &*state.keys_of(hold) {
@@ -171,7 +171,8 @@ impl State {
         }
     }
 
-    /// What others hold and is not listed. Of a legacy breakpoint Ray knows nothing once it was entered.
+    /// Remote holds without a listed breakpoint. Legacy breakpoints are excluded: Ray forgets them once they are
+    /// entered.
     pub(in crate::ray::registry) fn unlisted(&self) -> Vec<RemoteHold> {
         let is_unlisted = |hold: &&RemoteHold| {
             !hold.held.kind.is_registered()
@@ -186,20 +187,20 @@ impl State {
         clusters.position(|cluster| cluster.name == hold.node.cluster)
     }
 
-    /// Looks up who else has `key`.
+    /// Merges the remote hold of `key`.
     pub(super) fn join_remote(&mut self, cluster: Cluster, key: &str, now: Now) -> Changes {
         let state = &mut self.clusters[cluster];
         let Some(entry) = state.entries.get(key) else {
             return Changes::new();
         };
         let remote = self.remote.of(&entry.breakpoint().worker());
-        // Where several could be meant, it is not known which.
+        // If several could be meant, it is not known which.
         let remote = remote.filter(|hold| state.keys_of(hold).len() == 1);
         let remote = remote.cloned();
-        self.change(cluster, key, now, |hold| hold.hear(remote))
+        self.change(cluster, key, now, |hold| hold.set_remote(remote))
     }
 
-    /// Has `key`'s hold take a step, and the list and the events say what came of it.
+    /// Applies a step to `key`'s hold, and updates the list and the events.
     fn change(
         &mut self,
         cluster: Cluster,
@@ -212,7 +213,7 @@ impl State {
         self.step(cluster, key, step, now)
     }
 
-    /// Has the list and the events say what came of a step of `key`'s hold.
+    /// Updates the list and the events after a step of `key`'s hold.
     fn step(&mut self, cluster: Cluster, key: &str, step: MergeStep, now: Now) -> Changes {
         let state = &mut self.clusters[cluster];
         let Some(entry) = state.entries.get_mut(key) else {
@@ -231,7 +232,7 @@ impl State {
                 return changes;
             }
             MergeStep::Held(holder) => held(entry, holder, now),
-            // Where nothing listens, no client can have detached it: it is as it was, or another's.
+            // If nothing listens, no client can have detached it: it is unchanged, or another's.
             MergeStep::Free | MergeStep::Over => match entry.hold.holder().cloned() {
                 Some(holder) => held(entry, holder, now),
                 None => free(entry, now),
@@ -249,7 +250,7 @@ impl State {
     }
 }
 
-/// What `entry` is while `holder` has it.
+/// The state of `entry` while `holder` has it.
 fn held(entry: &mut Entry, holder: Holder, now: Now) -> (Life, Change) {
     if entry.breakpoint().holder().is_none() {
         entry.since = now.instant;
@@ -261,7 +262,7 @@ fn held(entry: &mut Entry, holder: Holder, now: Now) -> (Life, Change) {
     (Life::Attached(holder), change)
 }
 
-/// What `entry` is again when it is free.
+/// The state of `entry` when it is free again.
 fn free(entry: &mut Entry, now: Now) -> (Life, Change) {
     entry.since = now.instant;
     let life = entry.free();
@@ -273,8 +274,8 @@ fn free(entry: &mut Entry, now: Now) -> (Life, Change) {
 }
 
 impl ClusterState {
-    /// The keys of the breakpoints that `hold` may be of. Of a legacy one of Ray before 2.40, which does not say on which node
-    /// it is, there may be several.
+    /// The keys of the breakpoints that `hold` may be about. For a legacy one of Ray before 2.40, which does not
+    /// report its node, there may be several.
     fn keys_of(&self, hold: &RemoteHold) -> Vec<Arc<str>> {
         let is_it = |breakpoint: &Breakpoint| breakpoint.worker().is(&hold.node, &hold.held);
         match hold.held.kind.is_registered() {

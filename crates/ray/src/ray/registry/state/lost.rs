@@ -1,4 +1,4 @@
-//! What waits on a node that may be lost, and what was released there unnoticed.
+//! Breakpoints on nodes that may be lost, and unnoticed deaths there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::ray::registry::exit::WorkerExit;
 use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::{Changes, Cluster, ClusterState, Node, Now, State};
 
-/// What has stopped less long ago may still have the name of its worker's last task.
-const SETTLED: Duration = Duration::from_secs(3);
+/// A breakpoint that stopped more recently may still have the name of its worker's last task.
+const MIN_STOP_AGE: Duration = Duration::from_secs(3);
 
-/// How long Ray is asked why a debugger ended a session: longer than Ray takes to notice a cut cable (about 64 s).
+/// How long Ray is queried why a debugger ended a session: longer than Ray takes to notice a cut cable (about 64 s).
 pub(super) const UNEXPLAINED: Duration = Duration::from_secs(75);
 
 /// The largest number of workers of one cluster whose end is to be explained at a time.
 pub(super) const MAX_UNEXPLAINED: usize = 64;
 
 impl ClusterState {
-    /// What `row` says of the worker's end, or, where Ray has it as alive, what is known of its node.
+    /// The worker's end according to `row`, or, if Ray lists it as alive, according to its node.
     pub(super) fn exit(&self, row: &WorkerRow) -> Option<WorkerExit> {
         if !row.is_alive {
             return Some(exit::of_worker(row));
@@ -34,7 +34,7 @@ impl ClusterState {
 }
 
 impl State {
-    /// The debugger of `key` ended the session that `claim` is for, and Ray does not say why.
+    /// Records that the debugger of `key` ended the session of `claim` without a reason from Ray.
     pub(in crate::ray::registry) fn unexplained(
         &mut self,
         cluster: Cluster,
@@ -47,7 +47,7 @@ impl State {
         }
     }
 
-    /// The workers whose end is still to be explained. One that has stopped again has not ended.
+    /// The workers whose end is still unexplained. One that has stopped again has not ended.
     pub(in crate::ray::registry) fn without_reason(
         &mut self,
         cluster: Cluster,
@@ -61,7 +61,7 @@ impl State {
         state.unexplained.keys().cloned().collect()
     }
 
-    /// Takes in the row of a worker whose end is to be explained.
+    /// Applies the row of a worker whose end is to be explained.
     pub(in crate::ray::registry) fn explain(&mut self, cluster: Cluster, row: &WorkerRow) {
         let state = &mut self.clusters[cluster];
         if !state.unexplained.contains_key(&row.worker_id) {
@@ -83,7 +83,7 @@ impl State {
         }
     }
 
-    /// What is free on any of the nodes, and has waited long enough to be known by its task.
+    /// Free breakpoints on any of the nodes that have waited long enough to have the name of their task.
     pub(in crate::ray::registry) fn waiting_on(
         &self,
         cluster: Cluster,
@@ -94,13 +94,15 @@ impl State {
         entries
             .filter(|(_, entry)| !entry.hold.is_held())
             .map(|(_, entry)| entry.breakpoint())
-            .filter(|b| nodes.iter().any(|node| **node == *b.node_id) && b.waiting(now) >= SETTLED)
+            .filter(|b| {
+                nodes.iter().any(|node| **node == *b.node_id) && b.waiting(now) >= MIN_STOP_AGE
+            })
             .map(Arc::clone)
             .collect()
     }
 
-    /// Stop `stop` of `key`, which is free, is gone for the reason `why`, whatever Ray's list of workers says until it
-    /// leaves it out.
+    /// Ends stop `stop` of `key`, which is free, for the reason `why`, although Ray's list may contain its worker for
+    /// a while.
     pub(in crate::ray::registry) fn lose(
         &mut self,
         cluster: Cluster,

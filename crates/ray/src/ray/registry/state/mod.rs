@@ -1,11 +1,12 @@
-//! The registry's core: every known breakpoint, and what each answer of a head, each claim and
-//! each lookup changes about it. No I/O, no clock, no locks; time comes in as [`Now`].
+//! The registry's core: every known breakpoint, and its changes by responses of heads, claims and
+//! lookups. No I/O, no clock, no locks; time comes in as [`Now`].
 //!
-//! Called by [`crate::ray::registry::shared`] under its lock. Invariants, held by the model test: one entry for
-//! each worker; an entry is live until exactly one `Released` or `Died`; an answer to a question
-//! that was sent before a worker was claimed or given back changes nothing about that worker; a
-//! worker on a DEAD node is never live. What was released may turn out to have died (`lost`), which changes the list of
-//! what ended and is no event.
+//! Called by [`crate::ray::registry::shared`] under its lock. Invariants, checked by the model test: one entry for
+//! each worker; an entry is live until exactly one `Released` or `Died`; a response to a request
+//! that was sent before a worker was claimed or released changes nothing about that worker; a
+//! worker on a DEAD node is never live. A released breakpoint may turn out to have died (`lost`), which changes the
+//! list
+//! of ended ones and is no event.
 
 mod actors;
 mod answers;
@@ -36,46 +37,46 @@ pub(super) use entries::Target;
 use entries::{Entries, Entry, Row};
 pub(super) use ray_relay_base::timestamp::Timestamp as Now;
 
-/// Ended breakpoints that are remembered at most.
+/// Most ended breakpoints that are stored.
 const MAX_ENDED: usize = 256;
 
-/// Breakpoints that one cluster may have at a time: as many as its head is asked for.
+/// Breakpoints of one cluster at a time: as many as its head is queried for.
 const MAX_LIVE: usize = LIMIT as usize;
 
-/// The largest number of workers whose number of stops is remembered. Many times as many as may be live: each time that
-/// all the others are forgotten there is room for long.
+/// Most workers whose stops are counted. Many times the number of live ones: after a cleanup of the others there is
+/// space for a long time.
 const MAX_COUNTED: usize = 65_536;
 const _: () = assert!(MAX_COUNTED >= 4 * MAX_LIVE);
 
-/// Nodes that are remembered at most. The GCS itself keeps 1,000 dead ones (2.60).
+/// Most nodes that are stored. The GCS itself keeps 1,000 dead ones (2.60).
 const MAX_NODES: usize = 20_000;
 
-/// The place of a cluster ([`crate::ray::registry::clusters`]).
+/// The slot of a cluster ([`crate::ray::registry::clusters`]).
 pub(super) type Cluster = usize;
 
-/// What happened, for events.
+/// The changes of a step, for events.
 pub(super) type Changes = Vec<(Change, Arc<Breakpoint>)>;
 
-/// A breakpoint that a claim was given, where it is, and what happened.
+/// A claimed breakpoint, its cluster, and the changes.
 pub(super) type Claimed = (Cluster, Arc<Breakpoint>, Changes);
 
-/// How long ended breakpoints are remembered, so that a client that comes too late hears why.
+/// How long ended breakpoints are stored, so that a late client gets the reason.
 pub(super) const ENDED_KEPT_FOR: Duration = Duration::from_secs(600);
 
 /// All clusters' breakpoints.
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct State {
     clusters: Vec<ClusterState>,
-    /// What others say that they have.
+    /// The remote reports of holds.
     remote: RemoteHolds,
-    /// The live breakpoints of all as they were last published.
+    /// The live breakpoints of all clusters as last published.
     live: List,
-    /// Breakpoints that are over, newest first, each with the time of its end.
+    /// Ended breakpoints, newest first, each with the time of its end.
     ended: VecDeque<(Instant, Arc<Breakpoint>)>,
-    /// The same as they were last published.
-    told_ended: Arc<[Arc<Breakpoint>]>,
+    /// Ended breakpoints as last published.
+    published_ended: Arc<[Arc<Breakpoint>]>,
     keep_ended: Duration,
-    /// Whether what is live or has ended differs from what was last published.
+    /// Whether live or ended breakpoints differ from the published ones.
     dirty: bool,
 }
 
@@ -83,18 +84,19 @@ pub(super) struct State {
 struct ClusterState {
     name: Arc<str>,
     entries: Entries,
-    /// The poll's answer that was taken in last, said again, changes nothing as long as the entries stay as they are.
+    /// Whether the last applied poll response, repeated, changes nothing as long as the entries stay unchanged.
     settled: bool,
-    /// Stops so far of every worker that has had one.
+    /// Number of stops so far of every worker that has had one.
     stops: HashMap<BreakpointId, u64>,
-    /// Keys of breakpoints that a session gave back or that died: answers asked for before then are stale.
+    /// Keys of breakpoints that a session released or that died: responses requested before then are stale.
     gone: HashMap<String, Instant>,
     nodes: HashMap<String, Node>,
-    /// What workers of actors were at their last stop, by worker id.
+    /// Names of actors' workers at their last stop, by worker id.
     actors: HashMap<Arc<str>, Arc<Names>>,
-    /// Keys that Ray's list has as paused and that are known not to be: until that list leaves them out.
+    /// Keys that Ray lists as paused and that are known not to be: kept until Ray no longer lists them.
     ghosts: HashSet<String>,
-    /// Released when their debuggers had ended the sessions, and Ray did not say why; until when it is asked.
+    /// Released when their debuggers had ended the sessions without a reason from Ray; with the end of the queries for
+    /// it.
     unexplained: HashMap<String, Instant>,
 }
 
@@ -104,12 +106,12 @@ enum Node {
     Dead { why: Arc<str> },
 }
 
-/// What a poll's answer leaves to be asked.
+/// The follow-up queries of a poll's response.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct FollowUps {
     /// Paused before, absent now: released or died?
     pub(super) vanished: Vec<String>,
-    /// Paused workers that are not listed, because the cluster has as many breakpoints as it may have.
+    /// Number of paused workers that are not listed, because the cluster has as many breakpoints as permitted.
     pub(super) refused: usize,
 }
 
@@ -120,48 +122,48 @@ impl State {
             remote: RemoteHolds::default(),
             live: List::default(),
             ended: VecDeque::new(),
-            told_ended: Arc::default(),
+            published_ended: Arc::default(),
             keep_ended,
             dirty: false,
         }
     }
 
-    /// Gives `place`, which is free or one beyond the last, to the cluster `name`.
-    pub(super) fn join(&mut self, place: Cluster, name: Arc<str>) {
+    /// Assigns `slot`, which is free or one beyond the last, to the cluster `name`.
+    pub(super) fn join(&mut self, slot: Cluster, name: Arc<str>) {
         let cluster = ClusterState::new(name);
-        match self.clusters.get_mut(place) {
+        match self.clusters.get_mut(slot) {
             Some(free) => *free = cluster,
             None => self.clusters.push(cluster),
         }
     }
 
-    /// Ends whatever waits in the cluster at `place`, for the reason `why`: the cluster is gone.
-    pub(super) fn leave(&mut self, place: Cluster, why: &Arc<str>, now: Now) -> Changes {
+    /// Ends all breakpoints of the cluster at `slot`, for the reason `why`: the cluster is gone.
+    pub(super) fn leave(&mut self, slot: Cluster, why: &Arc<str>, now: Now) -> Changes {
         let mut changes = Changes::new();
-        let entries = self.clusters[place].entries.iter();
+        let entries = self.clusters[slot].entries.iter();
         let keys: Vec<_> = entries.map(|(key, _)| Arc::clone(key)).collect();
         for key in keys {
-            self.die(place, &key, Arc::clone(why), now, &mut changes);
+            self.die(slot, &key, Arc::clone(why), now, &mut changes);
         }
         changes
     }
 
-    /// The workers whose names are to be looked up now: all that are due, marked as asked for.
+    /// The workers whose names are to be looked up now: all that are due, marked as sent.
     pub(super) fn due_names(&mut self, cluster: Cluster, now: Instant) -> Vec<Target> {
         self.clusters[cluster].entries.take_due(now)
     }
 
-    /// The next worker whose stack is to be looked at.
+    /// The next worker whose stack is to be looked up.
     pub(super) fn due_location(&mut self, cluster: Cluster) -> Option<Target> {
         self.clusters[cluster].entries.take_unlocated()
     }
 
-    /// When names are due next.
+    /// When the next names are due.
     pub(super) fn next_names(&self, cluster: Cluster) -> Option<Instant> {
         self.clusters[cluster].entries.next_due()
     }
 
-    /// Where the live breakpoint `id` is, and its key there.
+    /// The cluster and the key of the live breakpoint `id`.
     fn find(&self, id: BreakpointId) -> Option<(Cluster, Arc<str>)> {
         let clusters = self.clusters.iter().enumerate();
         clusters
@@ -169,7 +171,7 @@ impl State {
             .next()
     }
 
-    /// Puts `breakpoint` in as it is: for sources other than a head's State API.
+    /// Inserts `breakpoint` unchanged: for sources other than a head's State API.
     pub(super) fn insert(&mut self, cluster: Cluster, breakpoint: Breakpoint, now: Now) -> Changes {
         let state = &mut self.clusters[cluster];
         state.stops.insert(breakpoint.id, breakpoint.stop);
@@ -178,7 +180,7 @@ impl State {
         self.list(cluster, entry, now)
     }
 
-    /// Puts a new `entry` into the list, as it is held by now.
+    /// Inserts a new `entry` into the list, with its current remote hold.
     fn list(&mut self, cluster: Cluster, entry: Entry, now: Now) -> Changes {
         let breakpoint = Arc::clone(entry.breakpoint());
         self.clusters[cluster].entries.insert(entry);
@@ -188,7 +190,7 @@ impl State {
         changes
     }
 
-    /// Ends the breakpoint `id`: died with a reason, else released.
+    /// Ends the breakpoint `id`: died with a reason, otherwise released.
     pub(super) fn end(&mut self, id: BreakpointId, why: Option<Arc<str>>, now: Now) -> Changes {
         let mut changes = Changes::new();
         if let Some((cluster, worker_id)) = self.find(id) {
@@ -205,7 +207,7 @@ impl State {
         !self.clusters[cluster].entries.is_empty()
     }
 
-    /// The lists to publish, if they differ from those that were last taken.
+    /// The lists to publish, if they differ from the last ones.
     pub(super) fn publish(&mut self, now: Instant) -> Option<Lists> {
         let keep = self.keep_ended;
         while self
@@ -231,14 +233,14 @@ impl State {
             }
         }
         let ended = || self.ended.iter().map(|(_, breakpoint)| breakpoint);
-        let told = self.told_ended.iter();
-        // Most changes leave them alone.
-        if !told.map(Arc::as_ptr).eq(ended().map(Arc::as_ptr)) {
-            self.told_ended = ended().cloned().collect();
+        let published = self.published_ended.iter();
+        // Most changes leave them unchanged.
+        if !published.map(Arc::as_ptr).eq(ended().map(Arc::as_ptr)) {
+            self.published_ended = ended().cloned().collect();
         }
         Some(Lists {
             live: self.live.clone(),
-            ended: Arc::clone(&self.told_ended),
+            ended: Arc::clone(&self.published_ended),
         })
     }
 
@@ -293,7 +295,7 @@ impl State {
         let mut ended = Breakpoint::clone(entry.breakpoint());
         ended.state = life;
         let ended = Arc::new(ended);
-        // One record for each id: the latest end is the one that answers a late client.
+        // One record for each id: the latest end is the answer for a late client.
         self.ended.retain(|(_, old)| old.id != ended.id);
         self.ended.push_front((now.instant, Arc::clone(&ended)));
         self.ended.truncate(MAX_ENDED);
@@ -317,13 +319,13 @@ impl ClusterState {
         }
     }
 
-    /// Forgets of `those` keys what only mattered to answers that were asked for before `sent`.
+    /// Drops those of `those` keys that only mattered to responses requested before `sent`.
     fn forget_gone(&mut self, sent: Instant, those: impl Fn(&str) -> bool) {
         self.gone.retain(|key, at| *at > sent || !those(key));
     }
 
-    /// The number of a new stop. Kept beyond the end of a breakpoint, so that a session that has
-    /// seen one stop of a worker knows the next from it.
+    /// The number of a new stop. Counted beyond the end of a breakpoint, so that a session that has seen one stop of a
+    /// worker can distinguish the next.
     fn next_stop(&mut self, id: BreakpointId) -> u64 {
         if self.stops.len() >= MAX_COUNTED && !self.stops.contains_key(&id) {
             let live: HashSet<_> = self.entries.ids().collect();
@@ -335,12 +337,12 @@ impl ClusterState {
     }
 }
 
-/// Whether `key` is the one of a registered breakpoint; a worker id is hexadecimal.
+/// Whether `key` belongs to a registered breakpoint; a worker id is hexadecimal.
 pub(super) fn is_registered(key: &str) -> bool {
     key.starts_with("RAY_PDB_")
 }
 
-/// What is published in a snapshot.
+/// The published part of a snapshot.
 pub(super) struct Lists {
     pub(super) live: List,
     pub(super) ended: Arc<[Arc<Breakpoint>]>,

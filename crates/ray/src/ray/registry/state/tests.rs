@@ -197,10 +197,10 @@ impl Bench {
         if same {
             self.publish();
         }
-        let mut taking = self.state.begin_workers(0, &rows, sent);
-        let changes = self.state.take_workers(0, &mut taking, now);
-        assert!(!taking.goes_on());
-        let questions = self.state.end_workers(0, taking, now);
+        let mut response = self.state.begin_workers(0, &rows, sent);
+        let changes = self.state.apply_workers(0, &mut response, now);
+        assert!(!response.has_more());
+        let questions = self.state.end_workers(0, response, now);
         if same {
             assert!(changes.is_empty() && questions == FollowUps::default());
             assert!(self.state.publish(now.instant).is_none() && self.state.is_settled(0));
@@ -416,15 +416,15 @@ fn a_cluster_has_no_more_breakpoints_than_it_may_have_whatever_its_head_says() {
     };
     let mut poll = |rows: &[WorkerRow]| {
         let (sent, now) = (bench.tick().instant, bench.tick());
-        let mut taking = bench.state.begin_workers(0, rows, sent);
+        let mut response = bench.state.begin_workers(0, rows, sent);
         let mut new = 0;
-        while taking.goes_on() {
-            let part = bench.state.take_workers(0, &mut taking, now).len();
+        while response.has_more() {
+            let part = bench.state.apply_workers(0, &mut response, now).len();
             // A listener of the events keeps up.
             assert!(part <= 1024);
             new += part;
         }
-        let asked = bench.state.end_workers(0, taking, now);
+        let asked = bench.state.end_workers(0, response, now);
         assert!(bench.state.clusters[0].stops.len() <= MAX_COUNTED);
         (new, asked.vanished.len(), asked.refused)
     };

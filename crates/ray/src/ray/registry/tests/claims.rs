@@ -84,7 +84,7 @@ async fn a_list_shares_what_has_not_changed_with_the_one_before() {
     assert!(after.find(held).unwrap().holder().is_some());
     assert!(Arc::ptr_eq(&before.ended, &after.ended));
     assert!(Arc::ptr_eq(&before.clusters, &after.clusters));
-    claim.stands_at(None);
+    claim.set_location(None);
     assert!(
         Arc::ptr_eq(&registry.snapshot(), &after),
         "nothing has changed"

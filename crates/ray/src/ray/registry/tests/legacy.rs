@@ -302,18 +302,18 @@ async fn an_entered_breakpoint_that_an_agent_keeps_is_listed_as_long_as_it_says_
             credential: None,
             until_unix_ms: u64::MAX / 2,
             evaluates: false,
-            entered: EnteredBreakpoint::told(&row),
+            entered: EnteredBreakpoint::to_text(&row),
         }),
     };
     // What it says of another port is not believed.
-    registry.hear(|remote| remote.hear(1, vec![node.clone()], &[parked(40_002)]));
+    registry.update_remote(|remote| remote.set_report(1, vec![node.clone()], &[parked(40_002)]));
     assert!(registry.snapshot().live.is_empty());
-    registry.hear(|remote| remote.hear(1, vec![node.clone()], &[parked(40_001)]));
+    registry.update_remote(|remote| remote.set_report(1, vec![node.clone()], &[parked(40_001)]));
     let listed = live(&registry, |b| b.id == row.id).await;
     assert_eq!((listed.state.word(), listed.name()), ("parked", row.name()));
     assert_eq!(listed.location, row.location);
     gcs.read().await;
     assert!(registry.snapshot().find(row.id).is_some(), "it stays");
-    registry.hear(|remote| remote.hear(1, vec![node], &[]));
+    registry.update_remote(|remote| remote.set_report(1, vec![node], &[]));
     assert!(registry.snapshot().find(row.id).is_none());
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::fake_head::{FakeHead, NODE, cluster, settings, task, worker};
 use crate::ray::look::Source;
-use crate::ray::registry::{NoStack, Registry, Running, RunningIn, RunningQuery, What};
+use crate::ray::registry::{NoStack, Registry, Running, RunningIn, RunningQuery, WorkKind};
 
 const DRIVER: &str = "01000000ffffffffffffffffffffffffffffffffffffffffffffffff";
 
@@ -79,7 +79,7 @@ async fn what_runs_has_its_names_its_place_and_since_when() {
     assert_eq!(found.rows.len(), 4, "{found:?}");
     assert!(found.rows.windows(2).all(|two| two[0].key() < two[1].key()));
     let plain = named(&found, "square");
-    assert_eq!((plain.what, &*plain.group), (What::Task, "lib.square"));
+    assert_eq!((plain.what, &*plain.group), (WorkKind::Task, "lib.square"));
     assert_eq!((&*plain.worker_id, plain.pid), ("w1", Some(501)));
     assert_eq!(
         (&*plain.node_id, plain.node_ip),
@@ -91,7 +91,7 @@ async fn what_runs_has_its_names_its_place_and_since_when() {
     );
     assert_eq!(plain.names.submission_id.as_deref(), Some("raysubmit_x"));
     let method = named(&found, "Trainer.step");
-    assert_eq!((method.what, &*method.group), (What::Method, "Trainer"));
+    assert_eq!((method.what, &*method.group), (WorkKind::Method, "Trainer"));
     assert_eq!(
         (method.names.actor_name.as_deref(), method.names.rank),
         (Some("worker-3"), Some(3))
@@ -103,11 +103,14 @@ async fn what_runs_has_its_names_its_place_and_since_when() {
         "Ray does not say since when"
     );
     let replica = named(&found, "Serve app:Echo");
-    assert_eq!((replica.what, &*replica.worker_id), (What::Replica, "w3"));
+    assert_eq!(
+        (replica.what, &*replica.worker_id),
+        (WorkKind::Replica, "w3")
+    );
     let driver = named(&found, "driver: python train.py");
     assert_eq!(
         (driver.what, driver.pid, &*driver.group),
-        (What::Driver, Some(400), "driver")
+        (WorkKind::Driver, Some(400), "driver")
     );
     assert!(driver.running_for(SystemTime::now()).is_some());
 }

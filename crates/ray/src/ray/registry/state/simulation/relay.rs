@@ -155,7 +155,7 @@ impl World {
         self.hear(
             relay,
             true,
-            |said| said.leave(number, stands, now),
+            |remote| remote.end_link(number, stands, now),
             |words| words.leave(number, stands, ms),
         );
         self.forget_opening(relay, agent);
@@ -172,10 +172,10 @@ impl World {
         let before = [0, 1].map(|w| listed(process, w));
         let (state, mut vanished) = (&mut process.state, Vec::new());
         let changes = if asked.is_empty() {
-            let mut taking = state.begin_workers(0, rows, at);
-            let changes = state.take_workers(0, &mut taking, now);
-            assert!(!taking.goes_on());
-            vanished = state.end_workers(0, taking, now).vanished;
+            let mut response = state.begin_workers(0, rows, at);
+            let changes = state.apply_workers(0, &mut response, now);
+            assert!(!response.has_more());
+            vanished = state.end_workers(0, response, now).vanished;
             for w in vanished.iter().map(|worker| worker_of(worker)) {
                 assert!(
                     before[w].is_some_and(|(_, is_held)| !is_held) && sent >= process.changed[w],
@@ -270,7 +270,7 @@ impl World {
         self.hear(
             relay,
             gap,
-            |said| said.hear(number, nodes, &others),
+            |remote| remote.set_report(number, nodes, &others),
             |words| words.hear(agent, number, (rows, names)),
         );
     }

@@ -135,7 +135,7 @@ impl World {
         let before = [0, 1].map(|w| process.words.told(w));
         let was_listed = [0, 1].map(|w| process.entry(name(w)).is_some());
         what(&mut process.words);
-        let (changes, over) = process.state.hear(said, now);
+        let (changes, over) = process.state.update_remote(said, now);
         let mut none_is_over = true;
         for w in (0..2).filter(|w| was_listed[*w]) {
             let is_over = |(change, of): &(Change, Arc<Breakpoint>)| {

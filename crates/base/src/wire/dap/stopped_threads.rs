@@ -1,8 +1,8 @@
-//! Which threads of a program stand, by what its debugger says and what it is asked.
+//! The paused threads of a program, derived from its debugger's messages and the requests to it.
 //!
-//! Pure. debugpy says `stopped` with `allThreadsStopped` once for all threads, now and then twice, and `continued` with
-//! `allThreadsContinued` also where one thread alone steps (`"steppingResumesAllThreads": false`; 1.8.0 to 1.8.22). So
-//! which threads run on is taken from the requests.
+//! Pure. debugpy sends `stopped` with `allThreadsStopped` once for all threads, now and then twice. It sends
+//! `continued` with `allThreadsContinued` even if only one thread steps (`"steppingResumesAllThreads": false`; 1.8.0
+//! to 1.8.22). So the requests determine which threads resume.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -12,30 +12,30 @@ use super::message::{self, Incoming, ThreadEvent};
 use super::names::Event;
 use crate::wire::json::into_typed;
 
-/// Threads whose stops are kept: with [`MAX_STOP_BYTES`], half of what is kept of a debugger.
-const STOPS: usize = 16;
+/// Threads whose stops are stored: with [`MAX_STOP_BYTES`], half of the store of a debugger.
+const MAX_STOPS: usize = 16;
 
-/// A longer message of a stop is kept without its texts.
+/// Bytes above which a stop message is stored without its texts.
 const MAX_STOP_BYTES: usize = 1024;
 
-/// The attach argument that has one thread step alone.
+/// The attach argument with which a step resumes only its own thread.
 const STEPPING_RESUMES_ALL: &str = "steppingResumesAllThreads";
 
-/// What stands.
+/// The paused threads.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Stands {
-    /// The threads that are known to stand, the last one last, each with the message that says so.
+pub struct StoppedThreads {
+    /// The threads known to be paused, the latest last, each with the message that reported it.
     #[serde(with = "stops_as_text")]
     stops: Vec<(Option<i64>, Box<[u8]>)>,
-    /// All threads were said to stand, and have not all been let run since.
+    /// All threads were reported as stopped, and have not all been resumed since.
     all: bool,
-    /// One of them has been let run alone since.
+    /// One of them has been resumed alone since.
     one_runs: bool,
-    /// A step lets its thread run and no other.
+    /// A step resumes its own thread and no other.
     step_alone: bool,
 }
 
-/// Messages are text, and shorter so than as lists of numbers.
+/// Messages are text, which is shorter than lists of numbers.
 mod stops_as_text {
     use serde::{Deserialize as _, Deserializer, Serializer};
 
@@ -55,15 +55,15 @@ mod stops_as_text {
     }
 }
 
-impl Stands {
-    /// Of a program that runs, whose debugger was sent an `attach` with these arguments.
+impl StoppedThreads {
+    /// The threads of a running program, whose debugger was sent an `attach` with these arguments.
     pub fn attached(arguments: &Value) -> Self {
-        let mut stands = Self::default();
-        stands.attach(arguments);
-        stands
+        let mut threads = Self::default();
+        threads.attach(arguments);
+        threads
     }
 
-    /// Of the same debugger, when nothing is known to stand.
+    /// The same debugger, with no thread known to be paused.
     #[must_use]
     pub fn cleared(&self) -> Self {
         Self {
@@ -72,13 +72,13 @@ impl Stands {
         }
     }
 
-    /// The debugger was sent an `attach` with these arguments.
+    /// Records an `attach` with these arguments.
     pub fn attach(&mut self, arguments: &Value) {
         self.step_alone |= arguments.get(STEPPING_RESUMES_ALL) == Some(&Value::Bool(false));
     }
 
-    /// A thread stands, as the `stopped` event with this body says. One that is not understood is kept for none in
-    /// particular.
+    /// Records a stopped thread from the `stopped` event with this body. An event that cannot be parsed is stored
+    /// without a thread.
     pub fn stopped(&mut self, body: &[u8]) {
         let stop = thread_event(body);
         let thread = stop.thread_id;
@@ -87,10 +87,10 @@ impl Stands {
             false => body.into(),
         };
         self.stops.retain(|(stop, _)| *stop != thread);
-        if self.stops.len() >= STOPS {
+        if self.stops.len() >= MAX_STOPS {
             self.stops.remove(0);
         }
-        // Most programs have one that stands.
+        // In most programs one thread is paused.
         self.stops.reserve_exact(1);
         self.stops.push((thread, kept));
         if stop.all_threads_stopped {
@@ -98,25 +98,25 @@ impl Stands {
         }
     }
 
-    /// Threads run on, as the `continued` event with this body says.
+    /// Records resumed threads from the `continued` event with this body.
     pub fn continued(&mut self, body: &[u8]) {
         let event = thread_event(body);
-        // Where it does not say which ones, none is taken to stand: an editor that has no stop asks for one by `pause`.
+        // An event without a thread resumes all: an editor that lacks a stop requests one with `pause`.
         let all = event.all_threads_continued != Some(false) && !self.step_alone;
         self.run(event.thread_id.filter(|_| !all));
     }
 
-    /// Threads run on, as a `continue` with these arguments has them.
+    /// Records the threads that a `continue` with these arguments resumes.
     pub fn let_run(&mut self, arguments: &Value) {
         self.run(resumed(arguments, false));
     }
 
-    /// Threads run on, as a step with these arguments has them.
+    /// Records the threads that a step with these arguments resumes.
     pub fn step(&mut self, arguments: &Value) {
         self.run(resumed(arguments, self.step_alone));
     }
 
-    /// This thread runs on; `None`: all do.
+    /// Resumes this thread; `None`: all.
     fn run(&mut self, thread: Option<i64>) {
         match thread {
             Some(_) => {
@@ -130,50 +130,50 @@ impl Stands {
         }
     }
 
-    /// Whether a thread stands, as far as is known.
+    /// Whether a thread is known to be paused.
     pub fn any(&self) -> bool {
         self.all || !self.stops.is_empty()
     }
 
-    /// Whether one thread has been let run alone since all stood.
+    /// Whether one thread has been resumed alone since all were paused.
     pub fn but_one(&self) -> bool {
         self.all && self.one_runs
     }
 
-    /// The message of the last stop of a thread that stands.
+    /// The message of the last stop of a paused thread.
     pub fn last(&self) -> Option<&[u8]> {
         self.stops.last().map(|(_, stop)| &**stop)
     }
 
-    /// Whether no thread in particular is known to stand.
+    /// Whether no particular thread is known to be paused.
     pub fn is_empty(&self) -> bool {
         self.stops.is_empty()
     }
 
-    /// The bytes of the messages that are kept.
+    /// The bytes of the stored messages.
     pub fn size(&self) -> usize {
         self.stops.iter().map(|(_, stop)| stop.len()).sum()
     }
 
-    /// The messages of the stops, the last one last.
+    /// The messages of the stops, the latest last.
     pub(crate) fn into_messages(self) -> impl Iterator<Item = Box<[u8]>> {
         self.stops.into_iter().map(|(_, stop)| stop)
     }
 }
 
-/// The thread that alone runs on by these `arguments`, or `alone` by what was agreed; `None`: all do.
+/// The only thread that these `arguments` resume, or that is agreed to resume `alone`; `None`: all threads.
 fn resumed(arguments: &Value, alone: bool) -> Option<i64> {
     let alone = alone || arguments.get("singleThread") == Some(&Value::Bool(true));
     let thread = arguments.get("threadId").and_then(Value::as_i64);
     thread.filter(|_| alone)
 }
 
-/// What the event in `message` says of threads; nothing where it is not understood.
+/// The thread information of the event in `message`; empty if it cannot be parsed.
 fn thread_event(message: &[u8]) -> ThreadEvent {
     into_typed(Incoming::read(parse(message).unwrap_or_default()).body)
 }
 
-/// A `stopped` event as far as an editor needs it to show the line.
+/// A `stopped` event with the fields that an editor needs to show the line.
 fn without_texts(stop: &ThreadEvent) -> Vec<u8> {
     let is_short = !stop.reason.is_empty() && stop.reason.len() <= 64;
     let body = json!({
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn where_one_thread_steps_alone_the_others_stand() {
-        let mut stands = Stands::attached(&json!({"steppingResumesAllThreads": false}));
+        let mut stands = StoppedThreads::attached(&json!({"steppingResumesAllThreads": false}));
         // debugpy says it of one thread, or of two.
         stands.stopped(&stopped(2, true));
         stands.step(&json!({"threadId": 2}));
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn where_a_step_has_all_threads_run_none_stands() {
-        let mut stands = Stands::attached(&json!({}));
+        let mut stands = StoppedThreads::attached(&json!({}));
         for thread in [2, 3] {
             stands.stopped(&stopped(thread, true));
         }
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn threads_that_stop_one_by_one_run_one_by_one() {
-        let mut stands = Stands::default();
+        let mut stands = StoppedThreads::default();
         for thread in [2, 3, 4] {
             stands.stopped(&stopped(thread, false));
         }

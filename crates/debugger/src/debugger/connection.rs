@@ -1,4 +1,5 @@
-//! A connection to a debugger, with what was said over it: a [`Worker`](super::Worker) has it, and its goodbye takes it over.
+//! A connection to a debugger with its conversation state: a [`Worker`](super::Worker) holds it, and the detach
+//! sequence takes it over.
 
 use std::io;
 use std::pin::Pin;
@@ -13,37 +14,37 @@ use super::progress::Progress;
 use super::protocol_tracker::ProtocolTracker;
 use super::{Stream, Tenant};
 
-/// What [`goodbye`](super::goodbye) takes over.
+/// The state that [`detach`](super::detach) takes over.
 #[derive(Debug)]
 pub(super) struct DebuggerConnection {
     pub(super) stream: Stream,
     pub(super) ledger: ProtocolTracker,
-    /// The rest of messages that were taken whole and could not be written yet.
+    /// The rest of messages that were accepted whole and could not be written yet.
     pub(super) unsent: Vec<u8>,
-    /// In an agent, what has come of a message that is not whole yet; the ledger has it as sent.
+    /// In an agent, the received part of an incomplete message; the ledger counts it as sent.
     pub(super) part: Vec<u8>,
     /// When `configurationDone` was sent.
     pub(super) configured: Option<Instant>,
-    /// A goodbye, until every evaluation is answered.
+    /// A `disconnect`, until every evaluation has its response.
     pub(super) held: Vec<u8>,
     /// `None` in an agent.
     pub(super) tenant: Option<Box<dyn Tenant>>,
-    /// The agent was told by what to keep the debugger when this end is lost.
+    /// Whether the agent received the terms for keeping the debugger when this end is lost.
     pub(super) kept: bool,
     pub(super) tasks: TaskTracker,
     pub(super) runtime: Handle,
 }
 
 impl DebuggerConnection {
-    /// Has it written down what could not be left in order if it were not known to be sent, before `bytes` go to the debugger: this
-    /// process may be killed in between.
+    /// Stores the progress that `bytes` will cause before they go to the debugger: this process may be killed in
+    /// between, and without a record the detach would go wrong.
     pub(super) fn sends(&mut self, bytes: &[u8]) {
         if let Some(progress) = self.ledger.before(bytes) {
             self.note_that(progress);
         }
     }
 
-    /// Notes what goes to the debugger.
+    /// Records bytes sent to the debugger.
     pub(super) fn sent(&mut self, bytes: &[u8]) {
         self.ledger.sent(bytes);
         self.note();
@@ -55,14 +56,14 @@ impl DebuggerConnection {
         }
     }
 
-    /// Notes what came from the debugger; nothing: it will send nothing more.
+    /// Records bytes from the debugger; none: it will send nothing more.
     pub(super) fn received(&mut self, bytes: &[u8]) {
         self.ledger.received(bytes);
         self.ledger.closed |= bytes.is_empty();
         self.note();
     }
 
-    /// Has it written down how far the conversation is, where the connection is kept.
+    /// Stores the progress, if the connection is kept.
     pub(super) fn note(&mut self) {
         self.note_that(self.ledger.progress);
     }
@@ -72,11 +73,11 @@ impl DebuggerConnection {
             return;
         };
         let midway = !self.ledger.between_messages() || !self.unsent.is_empty();
-        kept.note(progress, midway, self.ledger.stands_if_changed());
+        kept.note(progress, midway, self.ledger.threads_if_changed());
     }
 
-    /// Lets go of what was held.
-    pub(super) fn say_held(&mut self) {
+    /// Releases the held bytes.
+    pub(super) fn send_held(&mut self) {
         let held = std::mem::take(&mut self.held);
         self.ledger.sent(&held);
         self.unsent.extend_from_slice(&held);
@@ -91,7 +92,7 @@ impl DebuggerConnection {
             self.unsent.drain(..n);
         }
         if self.unsent.capacity() > 0 {
-            // A burst leaves no buffer behind.
+            // A burst must not keep its buffer.
             self.unsent = Vec::new();
             self.note();
         }

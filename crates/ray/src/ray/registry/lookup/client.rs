@@ -1,4 +1,4 @@
-//! The questions of the lookups, and how their answers come together. Changes nothing by itself.
+//! The queries of the lookups, and how their responses are combined. Changes nothing by itself.
 
 use std::collections::HashMap;
 
@@ -10,21 +10,21 @@ use crate::ray::registry::rows::{ActorRow, JobRow, LIMIT, TaskRow};
 use crate::ray::registry::state::Target;
 use crate::ray::registry::{names, query, traceback};
 
-/// Workers that are gone through without giving way to other tasks.
-const STRETCH: usize = 512;
+/// Workers that are processed without yielding to other tasks.
+const MAX_UNYIELDING: usize = 512;
 
-/// Asks one cluster's head the questions of the lookups.
+/// Sends the queries of the lookups to one cluster's head.
 #[derive(Clone, Copy)]
 pub(super) struct LookupClient<'a> {
     head: &'a HeadClient,
 }
 
-/// What one question about many workers found.
+/// The results of one query about many workers.
 #[derive(Default)]
 pub(super) struct Many {
     pub(super) answers: Vec<LookupAnswer>,
-    /// The workers that the head left out for want of room: to be asked for by themselves.
-    pub(super) left: Vec<Target>,
+    /// The workers that the head left out for lack of space, to be queried individually.
+    pub(super) remaining: Vec<Target>,
 }
 
 impl<'a> LookupClient<'a> {
@@ -32,7 +32,7 @@ impl<'a> LookupClient<'a> {
         Self { head }
     }
 
-    /// One worker by questions of its own.
+    /// Looks up one worker with queries of its own.
     pub(super) async fn name_one(self, target: Target) -> LookupAnswer {
         let mut found = match self.find(&target).await {
             Ok(found) => found,
@@ -47,7 +47,7 @@ impl<'a> LookupClient<'a> {
         LookupAnswer::Names(target, found.map(Box::new))
     }
 
-    /// Those of `targets` that are actors, by the actors table alone.
+    /// Names those of `targets` that are actors, from the actors table alone.
     pub(super) async fn name_actors(self, targets: Vec<Target>) -> Vec<LookupAnswer> {
         let actors = match targets.as_slice() {
             [only] => query::actor_of_process(self.head, &only.node_id, only.pid).await,
@@ -67,8 +67,8 @@ impl<'a> LookupClient<'a> {
         named.collect()
     }
 
-    /// Many workers: one question each for all running tasks, all actors and all jobs, whichever
-    /// are needed. What that leaves nameless is not there yet and is asked for again together.
+    /// Looks up many workers: one query each for all running tasks, all actors and all jobs, as far as needed. Workers
+    /// that stay nameless are not listed yet, and are queried again together.
     pub(super) async fn name_many(self, targets: Vec<Target>) -> Many {
         let (drivers, targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(|t| t.driver);
         let mut many = Many::default();
@@ -80,7 +80,7 @@ impl<'a> LookupClient<'a> {
         }
         let (by_worker, crowded) = self.running_tasks(&targets).await;
         let mut found: Vec<Option<Found>> = Vec::with_capacity(targets.len());
-        for stretch in targets.chunks(STRETCH) {
+        for stretch in targets.chunks(MAX_UNYIELDING) {
             found.extend(stretch.iter().map(|target| {
                 let rows = by_worker.get(&*target.worker_id)?;
                 names::of_tasks(rows)
@@ -114,7 +114,7 @@ impl<'a> LookupClient<'a> {
         self.add_submissions(found.iter_mut().flatten()).await;
         for (target, found) in targets.into_iter().zip(found) {
             match found {
-                None if crowded => many.left.push(target),
+                None if crowded => many.remaining.push(target),
                 found => many
                     .answers
                     .push(LookupAnswer::Names(target, found.map(Box::new))),
@@ -123,7 +123,7 @@ impl<'a> LookupClient<'a> {
         many
     }
 
-    /// The running tasks of `targets` by their worker, and whether the head has more tasks than it told.
+    /// The running tasks of `targets` by worker, and whether the head has more tasks than it returned.
     async fn running_tasks(self, targets: &[Target]) -> (HashMap<String, Vec<TaskRow>>, bool) {
         let mut by_worker: HashMap<String, Vec<TaskRow>> = HashMap::with_capacity(targets.len());
         let mut crowded = false;
@@ -135,7 +135,7 @@ impl<'a> LookupClient<'a> {
             Err(error) => tracing::debug!(%error, "cannot look up the running tasks"),
         }
         if crowded {
-            // Each job by itself has fewer, and costs one question for all of its workers.
+            // Each job has fewer, and costs one query for all of its workers.
             for job in self.running_jobs().await {
                 if targets
                     .iter()
@@ -197,7 +197,7 @@ impl<'a> LookupClient<'a> {
         Ok(actor_of(&actors, target).map(names::of_actor))
     }
 
-    /// Before Ray 2.38 no task filter but the job's is applied before the cut at 10,000 tasks.
+    /// Before Ray 2.38 only the job filter of tasks is applied before the cut at 10,000 tasks.
     async fn tasks_by_job(self, target: &Target) -> Result<Vec<TaskRow>, HeadError> {
         for job in self.running_jobs().await {
             let list = query::tasks_of_job(self.head, &job.job_id, &target.worker_id).await?;
@@ -209,7 +209,7 @@ impl<'a> LookupClient<'a> {
         Ok(Vec::new())
     }
 
-    /// Adds by which id the job of each was submitted: rows of tasks and actors do not tell it.
+    /// Adds the submission ids of the jobs, which rows of tasks and actors do not have.
     async fn add_submissions<'f>(self, found: impl Iterator<Item = &'f mut Found>) {
         let mut of_jobs: Vec<_> = found.filter(|f| f.names.job_id.is_some()).collect();
         if of_jobs.is_empty() {
@@ -225,12 +225,12 @@ impl<'a> LookupClient<'a> {
         }
     }
 
-    /// Those that are asked for one by one; none where the head does not say.
+    /// The jobs to query one by one; none if the head does not tell.
     async fn running_jobs(self) -> Vec<JobRow> {
         newest_running(&self.jobs().await).0
     }
 
-    /// All jobs; none where the head does not say.
+    /// All jobs; none if the head does not tell.
     async fn jobs(self) -> Vec<JobRow> {
         match query::jobs(self.head).await {
             Ok(jobs) => jobs,
@@ -251,7 +251,7 @@ impl<'a> LookupClient<'a> {
         }
     }
 
-    /// The stack of a worker, and whether the head refuses such questions altogether.
+    /// Looks up the stack of a worker, and returns whether the head refuses such requests altogether.
     pub(super) async fn locate(self, target: Target) -> (LookupAnswer, bool) {
         let (stack, refused) = match query::traceback(self.head, target.node_ip, target.pid).await {
             Ok(dump) => (traceback::of_dump(&dump), false),
@@ -271,7 +271,7 @@ impl<'a> LookupClient<'a> {
     }
 }
 
-/// Filters are checked again: old versions skip those that they do not know.
+/// Filters are checked again: old versions ignore unknown ones.
 pub(in crate::ray::registry) fn of_worker(mut rows: Vec<TaskRow>, worker_id: &str) -> Vec<TaskRow> {
     rows.retain(|row| row.worker_id == worker_id);
     rows

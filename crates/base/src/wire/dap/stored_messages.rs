@@ -1,45 +1,44 @@
-//! What a debugger says while no client hears it, as far as the next client has to know.
+//! The messages of a debugger without a client, as far as the next client needs them.
 //!
-//! Pure. Stops and what ends them are folded, output and the subprocesses that wait to be debugged are kept as they came,
-//! within [`MAX_KEPT_BYTES`]; the oldest goes first, and how much went is known. Answers to the client that is gone
-//! are dropped.
+//! Pure. Stops and what ends them are folded. Output, and subprocesses that wait to be debugged, are stored unchanged,
+//! within [`MAX_STORED_BYTES`]; the oldest are dropped first, and counted. Responses to the former client are dropped.
 
 use std::collections::VecDeque;
 
 use super::codec::parse;
 use super::names::{Event, Reverse};
 use super::peek::{Depth, MessageType, Peek, Walk};
-use super::stands::Stands;
+use super::stopped_threads::StoppedThreads;
 
-/// Bytes of messages that are kept of one debugger, stops included.
-pub const MAX_KEPT_BYTES: usize = 32 * 1024;
+/// Bytes of messages stored for one debugger, stops included.
+pub const MAX_STORED_BYTES: usize = 32 * 1024;
 
-/// What is kept of one debugger.
+/// The stored messages of one debugger.
 #[derive(Debug, Default)]
-pub struct Kept {
-    /// The threads that stand.
-    pub stands: Stands,
+pub struct StoredMessages {
+    /// The paused threads.
+    pub stands: StoppedThreads,
     messages: VecDeque<Box<[u8]>>,
-    /// Bytes of these.
+    /// Bytes of `messages`.
     size: usize,
-    /// Messages that there was no room for.
+    /// Messages dropped for lack of space.
     cut: usize,
 }
 
-/// What a message means for the keeper of the debugger.
+/// The meaning of a message for the owner of the debugger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
     /// A thread has stopped.
     Stopped,
-    /// The program runs.
+    /// The program continues.
     Runs,
-    /// The debugger is done with the program.
+    /// The debugger has finished with the program.
     Ended,
     /// Nothing.
     Nothing,
 }
 
-/// Whether [`Kept::take`] has to see a message of this type and name.
+/// Whether [`StoredMessages::take`] needs messages of this type and name.
 pub fn matters(kind: MessageType, name: &[u8]) -> bool {
     match kind {
         MessageType::Event => matches!(
@@ -57,18 +56,22 @@ pub fn matters(kind: MessageType, name: &[u8]) -> bool {
     }
 }
 
-impl Kept {
-    /// Of a debugger whose threads stand like this.
-    pub fn of(stands: Stands) -> Self {
+impl StoredMessages {
+    /// Without messages, for a debugger with these paused threads.
+    pub fn of(stands: StoppedThreads) -> Self {
         Self {
             stands,
             ..Self::default()
         }
     }
 
-    /// Of a debugger whose threads stand like this and which has said `messages` behind `cut` others, as another process has
-    /// kept them.
-    pub fn restored(stands: Stands, cut: usize, messages: impl Iterator<Item = Box<[u8]>>) -> Self {
+    /// Restores the store of another process: the paused threads, `messages`, and the number `cut` of messages dropped
+    /// before them.
+    pub fn restored(
+        stands: StoppedThreads,
+        cut: usize,
+        messages: impl Iterator<Item = Box<[u8]>>,
+    ) -> Self {
         let mut kept = Self::of(stands);
         kept.cut = cut;
         for message in messages {
@@ -77,7 +80,7 @@ impl Kept {
         kept
     }
 
-    /// Takes in the message with this body.
+    /// Processes the message with this body.
     pub fn take(&mut self, body: &[u8]) -> Meaning {
         let known = Walk::new(Depth::Whole).peek(body, body.len());
         let Peek::Known(kind, name) = known else {
@@ -103,19 +106,19 @@ impl Kept {
         Meaning::Nothing
     }
 
-    /// A thread stands, as the `stopped` event with this body says.
+    /// Records a stopped thread from the `stopped` event with this body.
     pub fn stopped(&mut self, body: &[u8]) {
         self.stands.stopped(body);
         self.make_room();
     }
 
-    /// There was no memory for a message.
+    /// Counts a message for which there was no memory.
     pub fn passed_over(&mut self) {
         self.cut += 1;
     }
 
     fn keep(&mut self, body: &[u8]) {
-        if body.len() > MAX_KEPT_BYTES {
+        if body.len() > MAX_STORED_BYTES {
             self.cut += 1;
             return;
         }
@@ -125,7 +128,7 @@ impl Kept {
     }
 
     fn make_room(&mut self) {
-        while self.size + self.stands.size() > MAX_KEPT_BYTES
+        while self.size + self.stands.size() > MAX_STORED_BYTES
             && let Some(oldest) = self.messages.pop_front()
         {
             self.size -= oldest.len();
@@ -133,14 +136,14 @@ impl Kept {
         }
     }
 
-    /// The messages that came, the oldest first, and how many were cut before them. They are not kept any longer.
+    /// Removes and returns the stored messages, the oldest first, with the number of messages dropped before them.
     pub fn messages(&mut self) -> (usize, impl Iterator<Item = Box<[u8]>> + use<>) {
         let messages = std::mem::take(&mut self.messages);
         self.size -= messages.iter().map(|one| one.len()).sum::<usize>();
         (std::mem::take(&mut self.cut), messages.into_iter())
     }
 
-    /// The subprocesses that a client was to be told of.
+    /// The subprocesses of which a client was to be notified.
     pub fn subprocesses(&self) -> impl Iterator<Item = u32> {
         self.messages.iter().filter_map(|body| {
             let message = parse(body).ok()?;
@@ -150,12 +153,12 @@ impl Kept {
         })
     }
 
-    /// The messages of the stops, the last one last.
+    /// The messages of the stops, the latest last.
     pub fn stops(self) -> impl Iterator<Item = Box<[u8]>> {
         self.stands.into_messages()
     }
 
-    /// Whether no thread is known to stand.
+    /// Whether no thread is known to be paused.
     pub fn runs(&self) -> bool {
         self.stands.is_empty()
     }
@@ -188,14 +191,14 @@ mod tests {
         message::event(Event::Output, body).to_string().into_bytes()
     }
 
-    fn threads(kept: Kept) -> Vec<Value> {
+    fn threads(kept: StoredMessages) -> Vec<Value> {
         let thread = |stop: Box<[u8]>| parse(&stop).unwrap()["body"]["threadId"].clone();
         kept.stops().map(thread).collect()
     }
 
     #[test]
     fn a_thread_stands_until_it_runs_on() {
-        let mut kept = Kept::default();
+        let mut kept = StoredMessages::default();
         for thread in [1, 2, 3, 2] {
             assert_eq!(kept.take(&stopped(thread, "")), Meaning::Stopped);
         }
@@ -207,7 +210,7 @@ mod tests {
             json!({"threadId": 7}),
             json!({}),
         ] {
-            let mut kept = Kept::default();
+            let mut kept = StoredMessages::default();
             kept.take(&stopped(1, ""));
             kept.take(&continued(all));
             assert!(kept.runs());
@@ -216,13 +219,13 @@ mod tests {
 
     #[test]
     fn output_comes_in_its_order_and_what_was_cut_is_counted() {
-        let mut kept = Kept::default();
+        let mut kept = StoredMessages::default();
         kept.take(&stopped(1, ""));
-        let long = "x".repeat(MAX_KEPT_BYTES / 4);
+        let long = "x".repeat(MAX_STORED_BYTES / 4);
         for n in 0..6 {
             kept.take(&output(&format!("{n} {long}")));
         }
-        kept.take(&output(&"y".repeat(2 * MAX_KEPT_BYTES)));
+        kept.take(&output(&"y".repeat(2 * MAX_STORED_BYTES)));
         let (cut, messages) = kept.messages();
         let texts: Vec<_> = messages
             .map(|one| parse(&one).unwrap()["body"]["output"].to_string())
@@ -234,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_stop_with_a_long_text_is_kept_without_it() {
-        let mut kept = Kept::default();
+        let mut kept = StoredMessages::default();
         kept.take(&stopped(4, &"boom ".repeat(10_000)));
         assert!(kept.stands.size() <= 1024);
         assert_eq!(threads(kept), [4]);
@@ -242,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_subprocess_that_waits_is_kept_and_answers_are_not() {
-        let mut kept = Kept::default();
+        let mut kept = StoredMessages::default();
         let configuration = json!({"configuration": {"subProcessId": 7}});
         let child = message::request(1, Reverse::StartDebugging, configuration);
         kept.take(child.to_string().as_bytes());
@@ -264,7 +267,7 @@ mod tests {
         fn whatever_is_said_no_more_than_the_bound_is_kept(
             said in proptest::collection::vec((0u8..4, 0i64..40, 0usize..40_000), 0..60),
         ) {
-            let mut kept = Kept::default();
+            let mut kept = StoredMessages::default();
             for (what, thread, length) in said {
                 let text = "z".repeat(length);
                 let body = match what {
@@ -276,7 +279,7 @@ mod tests {
                 kept.take(&body);
                 let messages: usize = kept.messages.iter().map(|one| one.len()).sum();
                 prop_assert_eq!(kept.size, messages);
-                prop_assert!(kept.size + kept.stands.size() <= MAX_KEPT_BYTES);
+                prop_assert!(kept.size + kept.stands.size() <= MAX_STORED_BYTES);
             }
         }
     }
