@@ -1,4 +1,4 @@
-//! Who a client is: before it is told anything.
+//! Authenticates a client, before it learns anything.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,27 +19,27 @@ use ray_relay_session::session::authenticate::{
     Authenticated, Authentication, NotAuthenticated, PresentedCredential, Purpose,
 };
 
-/// What a person is told first who has to show a token. `ray-relay debug` knows by it that it talks to a relay, and to
-/// no worker that wants to hear one.
+/// First line to a client that needs a token. By it, `ray-relay debug` recognizes a relay, and not a worker that waits
+/// for one.
 pub const TOKEN_NEEDED: &str = "ray-relay: a token is needed here.\n";
-/// What a token is asked for with, each time.
+/// Question for a token, on each try.
 pub const TOKEN_QUESTION: &str = "token: ";
-/// Wrong tokens, and then the connection is closed.
+/// Wrong tokens before the connection is closed.
 const TRIES: usize = 3;
-/// Lines that are none, such as the Enter by which a person shows up.
+/// Maximum number of lines, including those without a token such as an initial Enter.
 const LINES: usize = 10;
-/// How long a person may take to find a token.
+/// Time limit for entering a token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What `enter ID` names: how a program says at once what it is here for. `enter ID take-over` is for what another person has
-/// parked there.
+/// The request `enter ID`, by which a program goes straight to a breakpoint. `enter ID take-over` is for a session that
+/// another user has parked.
 pub struct Enter {
     pub id: String,
     pub take_over: bool,
 }
 
 impl Enter {
-    /// `None`: the line says something else.
+    /// Returns `None` for any other line.
     fn read(line: &str) -> Option<Self> {
         let mut words = line.strip_prefix("enter ")?.split_whitespace();
         let id = words.next()?.to_owned();
@@ -52,7 +52,7 @@ impl Enter {
     }
 }
 
-/// The line that says it, without its end.
+/// Formats the request as its line, without the line ending.
 impl fmt::Display for Enter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let takes_over = if self.take_over { " take-over" } else { "" };
@@ -60,14 +60,14 @@ impl fmt::Display for Enter {
     }
 }
 
-/// What `running WORKER REASON` names: a worker whose task runs and is to be stopped, and why, for the record.
+/// The request `running WORKER REASON`: the worker whose task is to be stopped, and the reason for the audit log.
 pub(super) struct StopRunning {
     pub(super) worker: String,
     pub(super) reason: Option<String>,
 }
 
 impl StopRunning {
-    /// `None`: the line says something else.
+    /// Returns `None` for any other line.
     fn read(line: &str) -> Option<Self> {
         let said = line.strip_prefix("running ")?.trim();
         let (worker, reason) = said.split_once(' ').unwrap_or((said, ""));
@@ -79,14 +79,14 @@ impl StopRunning {
     }
 }
 
-/// What `all WORDS` means: the words by which several tasks are meant, for one prompt on all of them; without any, all that wait.
+/// Parses `all WORDS`: returns the words that select tasks for one prompt. No words select all that wait.
 pub(super) fn words_of_all(line: &str) -> Option<&str> {
     let words = line.trim().strip_prefix("all")?;
     let is_word = words.is_empty() || words.starts_with(char::is_whitespace);
     is_word.then(|| words.trim())
 }
 
-/// What a program says at once that it is here for, and wants no list.
+/// A request that a program sends first, in place of picking from the list.
 pub(super) enum Errand {
     Enter(Enter),
     Stop(StopRunning),
@@ -94,7 +94,7 @@ pub(super) enum Errand {
 }
 
 impl Errand {
-    /// `None`: the line says something else.
+    /// Returns `None` for any other line.
     pub(super) fn read(line: &str) -> Option<Self> {
         let enter = Enter::read(line).map(Self::Enter);
         let stop = || StopRunning::read(line).map(Self::Stop);
@@ -103,8 +103,8 @@ impl Errand {
     }
 }
 
-/// Who the client is, and its errand if it said one first. Asks for a token where one is needed. An
-/// error has been told to the client.
+/// Identifies the client, and returns its errand if it sent one first. Asks for a token where one is needed. On an
+/// error the client has been notified.
 pub(super) async fn authenticate<R: AsyncRead + Unpin>(
     context: &Context,
     session: &Session,

@@ -1,7 +1,7 @@
-//! The prompt of Ray's legacy debugger: its socket, relayed as it is.
+//! The prompt of Ray's legacy debugger: relays its socket unchanged.
 //!
-//! A client that connects has entered that breakpoint for good, and a connection that closes makes the task fail. So nothing
-//! is dialled before a person picks one, and [`LegacySession`] sends `c` before it closes, whatever ends the session.
+//! Connecting enters that breakpoint for good, and closing the connection makes the task fail. So the relay dials only
+//! once a client picks the breakpoint, and [`LegacySession`] always sends `c` before it closes.
 
 use std::time::Duration;
 
@@ -15,33 +15,33 @@ use crate::lineproto::session::Log;
 use ray_relay_debugger::debugger::legacy::LegacySession;
 use ray_relay_debugger::pdb::resumes;
 
-/// Typed lines that wait for the prompt to read them, in bytes.
+/// Maximum number of typed bytes that wait for the prompt to read them.
 const PENDING: usize = 64 << 10;
-/// After this long without output, what has come is shown.
+/// Interval for checking whether the task is paused, when no output arrives.
 const QUIET: Duration = Duration::from_millis(200);
-/// How long a client that has closed its half sees what comes.
+/// How long a half-closed client still receives output.
 const HALF_CLOSED_PERIOD: Duration = Duration::from_secs(10);
 
-/// What the first `q` is answered with.
+/// Answer to the first `q`.
 const FAILS: &str =
     "leaving with q makes the task fail (BdbQuit); c lets it run on. Say it again to have it fail";
 
 /// How the relaying ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LegacyOutcome {
-    /// The prompt closed: the task runs on, or failed by `q`.
+    /// The prompt closed: the task resumed, or failed by `q`.
     Closed,
-    /// The connection to it failed.
+    /// The connection to the prompt failed.
     Broken,
-    /// It closed after `remote` or `get`: another one may follow.
+    /// The prompt closed after `remote` or `get`: another one may follow.
     Continues,
-    /// The client left.
+    /// The client quit.
     Left,
-    /// The client is gone without a word about the task, which stands at the prompt.
+    /// The client is gone, with the task paused at the prompt.
     Lost,
 }
 
-/// Shows what a prompt has said without a client, and what it asks.
+/// Shows the output that arrived while no client was connected, and the prompt's question.
 pub(super) async fn show_missed(entered: &mut LegacySession, out: &Out, shown: &mut WorkerOutput) {
     let (cut, missed) = entered.take_missed();
     if cut > 0 {
@@ -54,7 +54,7 @@ pub(super) async fn show_missed(entered: &mut LegacySession, out: &Out, shown: &
     }
 }
 
-/// Relays until one side closes. Cancel safe in that the task runs on when `entered` is dropped.
+/// Relays until one side closes. Cancel safe: the task resumes when `entered` is dropped.
 pub(super) async fn relay<R: AsyncRead + Unpin>(
     entered: &mut LegacySession,
     input: &mut ClientInput<R>,
@@ -65,12 +65,12 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
     let mut bytes = BytesMut::with_capacity(4096);
     let mut last = String::new();
     let mut warned = false;
-    // From here on the client says nothing more.
+    // Set once the client's input has ended.
     let mut leave_at: Option<Instant> = None;
     let mut lets_run = false;
     loop {
         let leaving = leave_at.is_some();
-        // What was typed is answered first.
+        // Input already typed is answered first.
         if leaving && !lets_run && entered.stands() {
             return LegacyOutcome::Lost;
         }
@@ -98,7 +98,7 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
             () = sleep_until(until), if leaving => return LegacyOutcome::Left,
         };
         match typed {
-            // Half a line is what is left of a connection that broke.
+            // The connection broke in the middle of a line: ignore the fragment.
             Typed::Line(line) if !line.ends_with(b"\n") => {}
             Typed::Line(line) => {
                 let text = Typed::text(&line);
@@ -130,7 +130,7 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
                 shown.raw(entered.question()).await;
             }
             Typed::End => {
-                // Who had the task run, and had nothing to say about what comes then, is done with it.
+                // The last command resumed the task, and the client closed its input: detach.
                 if !entered.asks() && resumes(&last) {
                     entered.say(b"c\n");
                     lets_run = true;

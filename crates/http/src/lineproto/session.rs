@@ -1,7 +1,6 @@
-//! A recognised client: the list, and what it picks. `attached` is the session that comes of that with the debugger of
-//! `reached`, `parked` what becomes of
-//! it without its client, `following` waits for the next stop of a legacy one; `passed` is for what another process has, `running` for tasks
-//! that wait at no breakpoint, and `all` for many that do.
+//! An authenticated client: shows the list, and runs what the client picks. `attached` is a session with the debugger
+//! from `reached`. `parked` keeps it without its client, and `following` waits for the next stop of a legacy one.
+//! `running` stops tasks that wait at no breakpoint, and `all` is a prompt for many.
 
 mod all;
 mod attached;
@@ -45,37 +44,37 @@ use ray_relay_view::listing::json;
 use ray_relay_view::listing::menu::Menu;
 use ray_relay_view::listing::select::ListSelection;
 
-/// A connection that has said nothing: a browser's, for a page that it may want later.
+/// How long a connection may send nothing at first, such as one that a browser opens in advance.
 const SILENT: Duration = Duration::from_secs(60);
-/// A client that has said something, and says no more.
+/// How long a client may pause after its first input.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 
-/// Rows of the list at a time: it is not known how high this client's terminal is.
+/// Rows per page of the list. The height of the client's terminal is unknown.
 const PAGE: usize = 40;
 
-/// What is said below a list of several.
+/// Hint below a list of several.
 const ALL_HINT: &str = "`all` debugs all of this list at one prompt, `all NAME ranks=0-7,9` or `all job=ID` some of it.\n";
 
-/// What a client with plain lines is called.
+/// Client name recorded for the line protocol.
 pub(super) const TERMINAL: &str = "terminal";
 
-/// What comes after a session.
+/// What follows a session.
 enum NextPrompt {
     List,
-    /// The same breakpoint, as soon as it has stopped after this stop.
+    /// Wait for the same breakpoint to stop again after this stop.
     Follow(Arc<Breakpoint>),
     Ended(Outcome),
-    /// The connection is over, and the session is parked.
+    /// The connection is closed, and the session is parked.
     Lost,
 }
 
-/// What is left of a client whose connection is over.
+/// How a client's connection ended.
 pub(super) enum ClientEnding<'a> {
     Over(Outcome),
     Parked(ParkedSession<'a>),
 }
 
-/// A recognised client, from its first list to its last session.
+/// An authenticated client, from its first list to its last session.
 pub(super) struct TerminalSession<'a, 'i, R> {
     context: &'a Context,
     session: &'a Session,
@@ -83,9 +82,9 @@ pub(super) struct TerminalSession<'a, 'i, R> {
     connection: &'i ConnectionInfo,
     input: &'i mut ClientInput<R>,
     out: Out,
-    /// The session that its connection has left behind.
+    /// The session parked when the connection was lost.
     parked: Option<ParkedSession<'a>>,
-    /// Prompts for many that it has asked for.
+    /// Number of prompts for many tasks that the client has requested.
     groups: u32,
 }
 
@@ -110,7 +109,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         }
     }
 
-    /// To the end of the connection. `errand`: it has said what it is here for, and wants no list.
+    /// Serves the client until its connection closes. With an `errand`, it skips the list.
     pub(super) async fn serve(mut self, errand: Option<Errand>) -> ClientEnding<'a> {
         let outcome = match errand {
             Some(errand) => self.only(&errand).await,
@@ -128,7 +127,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         let mut menu = Menu::default();
         let own = self.principal.known_subject().into();
         let mut browse = Browse::new(ListSelection::default(), Some(PAGE)).owned_by(own);
-        // The Enter by which a person shows up asks for the list that comes anyway.
+        // An initial Enter asks for the list that is shown anyway.
         let entered = |line: &str| line.trim().is_empty().then_some(());
         let mut patience = match self.input.take_if(entered).await {
             Some(()) => IDLE,
@@ -196,7 +195,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                             self.out.text("\n").await;
                             show = true;
                         }
-                        // No row is without an id that can be read.
+                        // Unreachable: the id of every row parses.
                         Ok(Err(BadBreakpointId)) => show = true,
                         Err(sentence) => {
                             let sentence = replaced(sentence);
@@ -208,7 +207,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         }
     }
 
-    /// One task and nothing else.
+    /// Runs one errand, without the list.
     async fn only(&mut self, errand: &Errand) -> Outcome {
         let enter = match errand {
             Errand::Enter(enter) => enter,
@@ -231,7 +230,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         }
     }
 
-    /// The breakpoint with the id `text`, or with one that begins so, of those that can be seen.
+    /// Resolves `text`, an id or a unique prefix of one, among the visible breakpoints.
     fn named(&self, text: &str) -> Result<BreakpointId, SessionRefusal> {
         if let Ok(id) = text.parse() {
             return Ok(id);
@@ -246,7 +245,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         found.ok_or_else(unknown)
     }
 
-    /// The next line of a person who is in no session.
+    /// Returns the next line of a client that is in no session.
     async fn typed(&mut self, patience: Duration) -> Result<Typed, Outcome> {
         tokio::select! {
             typed = self.input.next() => Ok(typed),
@@ -272,8 +271,8 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         self.out.notice(&sentence).await;
     }
 
-    /// Sessions with the breakpoint `id`, wherever it goes on, also with what another person has parked there where it is to
-    /// `take_over`.
+    /// Runs sessions with the breakpoint `id`, following its stops. With `take_over`, this includes a session that
+    /// another user has parked.
     async fn enter(&mut self, id: BreakpointId, take_over: bool) -> NextPrompt {
         loop {
             let (registry, sessions) = (&self.context.registry, &self.context.sessions.table);
@@ -283,7 +282,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
             leaving::given_back(registry, sessions, wanted).await;
             let mut taken = self.take(id, take_over).await;
             if let Err(SessionRefusal::InUse { .. }) = taken {
-                // One's own whose client is gone without a word.
+                // Held by the same principal: make sure that its earlier client is still there.
                 leaving::made_sure(registry, sessions, &self.principal, wanted).await;
                 taken = self.take(id, take_over).await;
             }
@@ -307,7 +306,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         }
     }
 
-    /// Puts on record that there is no session with the breakpoint `id`.
+    /// Records that access to the breakpoint `id` was denied.
     async fn denied(&self, id: BreakpointId, refusal: &SessionRefusal) {
         let all = self.context.registry.snapshot();
         let mut details = Map::new();
@@ -317,7 +316,8 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         audit::denied(audit, self.session, &self.principal, known, details).await;
     }
 
-    /// The permit for the breakpoint `id`, and what it goes on with, where that is a park that the principal may go on with.
+    /// Acquires the permit for the breakpoint `id`. If the principal may resume a session parked there, returns that
+    /// too.
     async fn take(
         &self,
         id: BreakpointId,

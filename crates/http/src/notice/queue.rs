@@ -1,4 +1,4 @@
-//! What waits to be posted: bounded, in the order in which it happened. The oldest gives way.
+//! Queue of notices to post: bounded and in order. When full, it drops the oldest.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::message::Notice;
 use ray_relay_access::telemetry::Metrics;
 use ray_relay_access::telemetry::metrics::NoticeOutcome;
 
-/// Notices that wait at most, of a few KiB each.
+/// Maximum number of queued notices, of a few KiB each.
 pub(super) const MAX_NOTICES: usize = 256;
 
-/// The queue between those who see and who posts.
+/// Queue between the watchers and the poster.
 pub(super) struct Queue {
     waiting: Mutex<WaitingNotice>,
     news: Notify,
@@ -24,7 +24,7 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct WaitingNotice {
     notices: VecDeque<Notice>,
-    /// Those that gave way and that the log does not know of yet.
+    /// Number of dropped notices that are not logged yet.
     dropped: usize,
 }
 
@@ -49,7 +49,7 @@ impl Queue {
         self.news.notify_one();
     }
 
-    /// Takes the oldest as soon as there is one. Cancel safe.
+    /// Removes the oldest notice, waiting for one if needed. Cancel safe.
     pub(super) async fn next(&self) -> Notice {
         loop {
             let (next, dropped) = {

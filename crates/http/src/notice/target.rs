@@ -1,7 +1,7 @@
-//! The webhook: where it is, how a notice is signed, and what its answer means.
+//! The webhook: its address, the signature of a notice, and the meaning of its answers.
 //!
-//! The address is a secret (a person who knows that of a Slack channel can write there): nothing of it but the host is in an
-//! error or a log, and nothing of what it answers but the status.
+//! The address is a secret: that of a Slack channel lets its holder write there. Errors and logs contain only its host,
+//! and only the status of its answers.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -22,13 +22,13 @@ use ray_relay_base::dial::http::{self, HttpClient};
 use ray_relay_base::dial::{Connector, Proxies};
 use ray_relay_base::wire::text::{hex, innermost_cause};
 
-/// From the beginning of an attempt to the status of the answer.
+/// Time limit of an attempt, up to the status of the answer.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The header with the id of a notice, the same each time it is tried.
+/// Header with the id of a notice, the same on each attempt.
 pub(super) const ID: &str = "x-ray-relay-notice";
 
-/// The header with when a notice was posted, and the HMAC-SHA-256 of that, a dot and the body: `t=SECONDS,v1=HEX`.
+/// Header with the time of posting, and the HMAC-SHA-256 of that time, a dot and the body: `t=SECONDS,v1=HEX`.
 pub(super) const SIGNATURE: &str = "x-ray-relay-signature";
 
 /// A webhook.
@@ -39,7 +39,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The webhook whose address is in `url_file`, with the other files of `config`. Blocks.
+    /// Loads the webhook whose address is in `url_file`, with the other files of `config`. Blocks.
     ///
     /// # Errors
     /// Every [`Fault`].
@@ -61,7 +61,7 @@ impl Target {
             (Ok(uri), Ok(key), Ok(tls)) => Ok(Self {
                 uri,
                 key,
-                // Minutes pass between notices: a connection that is kept would be dead by then.
+                // Minutes pass between notices: a pooled connection would be dead by then.
                 client: http::client(
                     Connector::new(tls.with_no_client_auth(), DEADLINE, Proxies::from_env()),
                     Duration::ZERO,
@@ -74,7 +74,7 @@ impl Target {
         }
     }
 
-    /// Of the address, what may be told.
+    /// The part of the address that is not secret.
     pub(super) fn host(&self) -> &str {
         self.uri.host().unwrap_or_default()
     }
@@ -122,7 +122,7 @@ impl Post for Target {
     }
 }
 
-/// What `Retry-After` says in seconds. As a date it is not looked at: that would be by the other's clock.
+/// Parses `Retry-After` in seconds. A date is ignored, because it depends on the server's clock.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse();
     seconds.ok().map(Duration::from_secs)

@@ -1,7 +1,7 @@
-//! What is worth a notice, by the registry's events and list.
+//! Decides what is worth a notice, by the registry's events and list.
 //!
-//! A change is told by the one relay whose session it befell, but for a park that an agent keeps, whose relay may be no
-//! more. How long something has waited each relay measures for itself.
+//! A change is reported by the one relay whose session it concerns. The exception is a park that an agent keeps, whose
+//! relay may be gone. Each relay measures waiting times itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,32 +21,32 @@ use ray_relay_session::agents::Failed;
 use ray_relay_session::release::auto;
 use ray_relay_session::session::parks::is_parked;
 
-/// Polls of the list in the time after which something is told, and the bounds of the pause between two.
+/// Polls of the list within the configured time, and the bounds of the poll interval.
 const POLLS_PER_NOTICE: u32 = 20;
 const MIN_POLL_DELAY: Duration = Duration::from_millis(100);
 const MAX_POLL_DELAY: Duration = Duration::from_secs(10);
 
-/// How long after the end of a session Ray may say that the worker has died: longer than it is asked.
+/// How long after a session Ray may report that the worker died: longer than the relay asks for it.
 const EXPLAINED: Duration = Duration::from_secs(90);
 
-/// Sessions that have just ended which are remembered at most.
+/// Maximum number of recently ended sessions to remember.
 const MAX_ENDED_SESSIONS: usize = 1024;
 
-/// Who sees what happens.
+/// Watches the registry and queues notices.
 pub(super) struct Watch<'a> {
     config: &'a config::Notice,
     queue: &'a Queue,
-    /// What is held, with its stop.
+    /// Held breakpoints, with their stop.
     held: HashMap<BreakpointId, (u64, Holder)>,
-    /// What a session of this relay has left, by the last word of Ray running on.
+    /// Breakpoints that this relay's sessions have detached from, whose workers were last known to run.
     left: HashMap<BreakpointId, (u64, Holder, Instant)>,
-    /// The stops that have waited for long and were told of.
+    /// Stops that were reported as waiting for long.
     told: HashMap<BreakpointId, u64>,
-    /// The stops of which it was told that a job is about to time out.
+    /// Stops whose job was reported as about to time out.
     timing_out: HashMap<BreakpointId, u64>,
 }
 
-/// Tells of each task that fails, and never ends.
+/// Queues a notice for each task that fails. Never returns.
 pub(super) async fn failures(
     config: &config::Notice,
     queue: &Queue,
@@ -65,7 +65,7 @@ pub(super) async fn failures(
     }
 }
 
-/// Whether this relay tells what befalls a session of `holder`.
+/// Whether this relay reports on sessions of `holder`.
 fn is_told_here(holder: &Holder) -> bool {
     holder.is_here() || is_parked(holder)
 }
@@ -82,8 +82,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Sees what happens until `registry` is no more. What waits is not told of once the relay is `leaving`: another one
-    /// lists it then.
+    /// Watches until `registry` is closed. Once the relay is `leaving`, it does not report waiting tasks: another relay
+    /// lists them then.
     pub(super) async fn run(mut self, registry: &Registry, leaving: &CancellationToken) {
         let mut events = registry.events();
         self.catch_up(&registry.snapshot());
@@ -107,7 +107,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Takes in what `breakpoint` is now.
+    /// Processes the current state of `breakpoint`.
     pub(super) fn see(&mut self, breakpoint: &Arc<Breakpoint>) {
         let (id, stop) = (breakpoint.id, breakpoint.stop);
         let died = match &breakpoint.state {
@@ -126,7 +126,7 @@ impl<'a> Watch<'a> {
             State::Released { .. } => false,
             State::Died { .. } => true,
         };
-        // The end of another stop than the one that is held now.
+        // This is the end of another stop than the one held now.
         if self.held.get(&id).is_none_or(|(held, _)| *held != stop) {
             return;
         }
@@ -144,7 +144,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Takes in `list` in place of the changes that led to it.
+    /// Processes `list` in place of missed events.
     pub(super) fn catch_up(&mut self, list: &Snapshot) {
         list.ended.iter().for_each(|ended| self.see(ended));
         list.live.iter().for_each(|live| self.see(live));
@@ -152,7 +152,7 @@ impl<'a> Watch<'a> {
         self.held.retain(|id, (stop, _)| held.get(id) == Some(stop));
     }
 
-    /// Looks for what has waited for long, where that is `wanted`, and for deaths of which Ray has said so late.
+    /// Checks for tasks that have waited for long, if `wanted`, and for deaths that Ray reported late.
     pub(super) fn look(&mut self, list: &Snapshot, wanted: bool) {
         if !self.left.is_empty() {
             self.left
@@ -186,7 +186,7 @@ impl<'a> Watch<'a> {
         self.look_at_collectives(list, now);
     }
 
-    /// Looks for jobs that are about to time out, by the first of each.
+    /// Checks for jobs that are about to time out, by the first rank of each.
     fn look_at_collectives(&mut self, list: &Snapshot, now: Timestamp) {
         let told = std::mem::take(&mut self.timing_out);
         for standing in list.standing(|_| true).values() {
@@ -202,7 +202,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Of a worker that ended as it was meant to, such as with its job, no notice is sent.
+    /// Reports a death, unless the worker ended as intended, such as with its job.
     fn tell_death(&self, breakpoint: &Breakpoint, holder: &Holder) {
         if !breakpoint.state.is_finished() {
             self.tell(NoticeEvent::Died, breakpoint, Some(holder));

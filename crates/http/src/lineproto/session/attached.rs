@@ -1,4 +1,4 @@
-//! One session with a breakpoint: on record, within its limits, and with the task let go at its end.
+//! One session with a breakpoint: audited, within its limits, and detached at its end.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -27,25 +27,25 @@ use ray_relay_session::session::{Permit, WorkerEnd};
 use ray_relay_session::upstream;
 use ray_relay_session::upstream::park::{self, ResumeState, Resumed, Stay};
 
-/// How long the head is asked why a worker died.
+/// Time limit for asking the head why a worker died.
 const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the worker is waited for when the session is over.
+/// Time limit for the worker to return to the list after the session.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What a person is told who leaves a task.
+/// Shown when a client detaches.
 pub(super) const RUNS_ON: &str = "The task runs on without a debugger.\n";
 
-/// What was done with a worker.
+/// How the work with a debugger ended.
 enum WorkerOutcome {
     Prompt(Result<PromptEnd, PromptError>),
     Legacy(LegacyOutcome),
     /// The client's connection broke before anything was shown.
     Gone,
-    /// The client is gone, and the task stands at the prompt.
+    /// The client is gone, and the task is paused at the prompt.
     Lost,
 }
 
-/// What everything that is done in a session needs.
+/// Shared tools of a session's steps.
 struct Tools<'a> {
     out: Out,
     shown: WorkerOutput,
@@ -54,7 +54,7 @@ struct Tools<'a> {
 }
 
 impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
-    /// One session, on record from its begin to its end, or until it is parked.
+    /// Runs one session, audited from its begin until it ends or is parked.
     pub(super) async fn recorded(
         &mut self,
         permit: Permit,
@@ -88,7 +88,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             (resumed.origin, told)
         });
         let (origin, told) = resumes.unzip();
-        // The breakpoint is given back before the list comes next, which is right then.
+        // The breakpoint returns to the list before it is shown next.
         let reached = ReachedWorker::of(self.context, &mut begun.permit, origin, stay);
         let reached = Box::pin(reached).await;
         let (closing, outcome, next) = match reached {
@@ -149,13 +149,13 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         self.out.notice(&sentence).await;
     }
 
-    /// Why the worker is gone, in a sentence.
+    /// Explains why the worker is gone, in a sentence.
     fn ended(&self, breakpoint: &Breakpoint, why: &str) -> String {
         let list = self.context.registry.snapshot();
         WorkerEnd::explained(&list, breakpoint, why).sentence
     }
 
-    /// What is done with the debugger, unless the session is ended from elsewhere before.
+    /// Runs the debugger session until it ends or a limit or administrator ends it.
     async fn work(
         &mut self,
         live: &mut Live<'_>,
@@ -174,7 +174,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             && let SessionDebugger::Opening(opening) =
                 std::mem::replace(line, SessionDebugger::Gone)
         {
-            // A person who goes on with a task that stands does not let it run by leaving at this moment.
+            // If a paused session is being resumed, a disconnect at this moment must not resume the task.
             let may_leave = matches!(opening, Opening::New(_));
             let account = self.context.account(live.worker.principal());
             let attach = async {
@@ -185,7 +185,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             };
             let mut attach = pin!(attach);
             let attached = match watched(live, active, out, &mut attach).await {
-                // Half attached it cannot be parked. Once it stands, this end is looked at anew.
+                // A half-attached session cannot be parked. Once attached, `watched` checks this end again.
                 Err(SessionEnd::Quiet | SessionEnd::Aborted) if stay.is_some() => attach.await,
                 attached => attached?,
             };
@@ -200,11 +200,11 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 Some(before) => serde_json::from_str(&before.capabilities).unwrap_or_default(),
                 None => attached.prompt.capabilities().clone(),
             };
-            // No editor's `attach` is like that of a prompt.
+            // A prompt has no `attach` arguments of an editor to compare.
             let new = |stay| ResumeState::new(stay, &capabilities, 0);
             let keep = match stay {
                 Some(stay) => memory.insert(new(stay)).keep(live, None),
-                // Not beyond this session.
+                // Retained for this session only.
                 None if resumes => new(Duration::ZERO.into()).keep(live, Some(Duration::ZERO)),
                 None => None,
             };
@@ -218,7 +218,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         }
         if let SessionDebugger::Legacy(entered) = line {
             let before = memory.take().map(|_| Duration::ZERO.into());
-            // Where it is not to be kept, not beyond this session.
+            // Without parking, retained for this session only.
             if let Some(stay) = stay.or(before) {
                 let own = ResumeState::of_prompt(stay);
                 if let Some(keep) = own.keep(live, None) {
@@ -275,7 +275,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         }
     }
 
-    /// What a person is told whose session is ended from elsewhere, and what comes next.
+    /// Returns the final sentence for a session that is ended early, and what follows it.
     fn cut_short(
         &self,
         end: &SessionEnd,
@@ -304,7 +304,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         }
     }
 
-    /// What is told of what was done, and what comes next.
+    /// Reports how the work ended, and returns what follows.
     async fn finished(
         &self,
         done: WorkerOutcome,
@@ -357,7 +357,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         (Outcome::Client, NextPrompt::List)
     }
 
-    /// Tells, where the worker's agent is lost, and what becomes of the task there. Whether it is.
+    /// Reports that the worker's agent is lost, if it is, and what happens to the task. Returns whether it is lost.
     async fn tell_agent_lost(
         &self,
         live: &Live<'_>,
@@ -376,12 +376,12 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
     }
 }
 
-/// The last words of a session that the relay ends, where they are the same for every cause.
+/// The final sentence of a session that the relay ends, for causes that share one.
 fn because(end: &SessionEnd) -> String {
     format!("this session ends, because {end}; the task runs on")
 }
 
-/// What becomes of a task that another process keeps.
+/// Describes how long a task that another process keeps stays parked.
 pub(super) fn stays_for(keeps: Duration) -> String {
     let keeps = span(keeps);
     format!(
@@ -389,13 +389,13 @@ pub(super) fn stays_for(keeps: Duration) -> String {
     )
 }
 
-/// What was `told` of an agent that is lost, where that may keep the task.
+/// Extends `told`, the report of a lost agent, for the case that the agent keeps the task.
 fn kept_there(told: &str, stay: Stay) -> String {
     let stays = stays_for(stay.left());
     format!("{told}; if that agent still runs, {stays}")
 }
 
-/// What comes of `work`, unless the session is ended from elsewhere before.
+/// Awaits `work`, unless the session is ended early.
 async fn watched<T>(
     live: &mut Live<'_>,
     active: &watch::Receiver<Instant>,
@@ -403,7 +403,7 @@ async fn watched<T>(
     work: impl Future<Output = T>,
 ) -> Result<T, SessionEnd> {
     let mut work = pin!(work);
-    // Cancel safe: `work` is kept, and `Live::next` looks at everything anew.
+    // Cancel safe: `work` is retained, and `Live::next` checks every cause anew.
     loop {
         let signal = tokio::select! {
             done = &mut work => return Ok(done),
@@ -413,7 +413,7 @@ async fn watched<T>(
         match live.judge(signal) {
             Some(SessionEvent::Warning(text)) => out.farewell(&text),
             Some(SessionEvent::End(end)) => return Err(end),
-            // The prompt asks for these itself.
+            // The prompt handles these itself.
             Some(
                 SessionEvent::TaskEnded
                 | SessionEvent::TaskLeft

@@ -1,4 +1,4 @@
-//! A legacy session that goes on in another task, where it registers under the same key.
+//! A legacy session that continues in another task, which registers under the same key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use crate::lineproto::session::{NextPrompt, TerminalSession};
 use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_ray::ray::registry::Breakpoint;
 
-/// How long its next stop is waited for.
+/// How long to wait for its next stop.
 const FOLLOW: Duration = Duration::from_secs(300);
 
 impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
-    /// Waits until the breakpoint of `last` has stopped again after it.
+    /// Waits until the breakpoint of `last` stops again.
     pub(super) async fn next_stop(&mut self, last: &Breakpoint) -> Result<(), NextPrompt> {
         self.out
             .text("Waiting for the session to go on in another task (Enter: back to the list).\n")

@@ -1,4 +1,4 @@
-//! A session whose client is lost while its task stands at the prompt.
+//! Parking: a session whose client is lost while its task is paused at the prompt.
 
 use tokio::io::AsyncRead;
 use tracing::{Instrument as _, Span};
@@ -13,25 +13,25 @@ use ray_relay_debugger::debugger::unattended::Unattended;
 use ray_relay_session::session::live::{Live, SessionEnd};
 use ray_relay_session::upstream::park::{self, Park, ResumeState, Stay};
 
-/// A session that goes on without its client.
+/// A session that continues without its client.
 pub(in crate::lineproto) struct ParkedSession<'a> {
     park: Box<Park<'a>>,
     span: Span,
 }
 
 impl ParkedSession<'_> {
-    /// Waits to its end, which is on record when this returns.
+    /// Waits until the park ends, which has been recorded when this returns.
     pub(in crate::lineproto) async fn wait(self) -> Outcome {
         self.park.wait().instrument(self.span).await
     }
 }
 
 impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
-    /// Has the session go on without its client, for as long as `stay` says, once that is on record. `ends` is
-    /// [`Outcome::Drained`] where it is this process that ends, and not its client that is lost.
+    /// Parks the session for as long as `stay` allows, once that is recorded. `ends` is [`Outcome::Drained`] if the
+    /// relay shuts down, rather than the client being lost.
     ///
     /// # Errors
-    /// What it is made of, where it is not to be kept, or cannot be.
+    /// Returns the session's parts, if it may not or cannot be parked.
     pub(super) async fn park(
         &mut self,
         live: Live<'a>,
@@ -72,7 +72,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         }
         let breakpoint = live.worker.breakpoint();
         let (title, id) = (breakpoint.title(), breakpoint.id);
-        // Where the client has only closed its half, it hears of it.
+        // Reaches a client that has only closed its half.
         self.out.farewell(&match ends {
             Outcome::Drained => format!("{}; {}", SessionEnd::Aborted, stays_for(keeps)),
             _ => format!(

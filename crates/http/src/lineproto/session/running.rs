@@ -1,7 +1,7 @@
-//! A prompt on a task that runs and waits at no breakpoint.
+//! A prompt on a running task, which waits at no breakpoint.
 //!
-//! It is a debugger's session of the relay's own, as `ray-relay debug --running` has one: what it takes, what goes on record,
-//! what is shown and what becomes of the task without its client is decided there.
+//! It uses a session over the relay's debugger protocol, as `ray-relay debug --running` does. That session decides
+//! about permissions, audit, output and parking.
 
 use serde_json::json;
 use tokio::io::{AsyncRead, DuplexStream};
@@ -21,14 +21,14 @@ use ray_relay_debugger::pdb::{Options, Prompt, PromptEnd, PromptError};
 use ray_relay_ray::ray::task_end::TaskEnd;
 use ray_relay_session::session::state::SessionState;
 
-/// What a client is told that says something else than that it leaves before there is a stop.
+/// Answer to input other than quitting, before the task has stopped.
 const NOT_YET: &str = "the task has not stopped yet; `quit` leaves it running";
 
-/// What comes of opening it.
+/// Result of opening the prompt.
 type Opened = Result<(Box<OpenedPrompt<DuplexStream>>, Option<PromptEnd>), PromptError>;
 
 impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
-    /// Stops the task that `running` names, and is its prompt until either ends.
+    /// Stops the task that `running` names, and serves its prompt until either side ends.
     pub(super) async fn running(&mut self, running: &StopRunning) -> Outcome {
         let links = &self.context.peers.links;
         let Some(near) = links.dial(&self.principal, self.connection.peer).await else {
@@ -74,7 +74,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         Outcome::Client
     }
 
-    /// Until it has stopped. `None`: the client leaves before, and it runs on.
+    /// Waits until the task has stopped. `None`: the client left before, and the task keeps running.
     async fn open(
         &mut self,
         near: DuplexStream,
@@ -83,7 +83,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     ) -> Option<Opened> {
         let options = Options {
             relay: json!({"running": true, "worker": running.worker, "reason": running.reason}),
-            // It may be in a call without Python for an hour, and may be left at any time.
+            // The task may be in native code for an hour. The client may quit at any time.
             patience: None,
             ..prompt::options(true, self.context.account(&self.principal))
         };
