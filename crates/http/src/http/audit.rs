@@ -1,7 +1,7 @@
-//! What goes on record of requests: denied ones, commands, and every change through the dashboard before it is made.
+//! Audit of requests: denials, commands, and every change through the dashboard before it is made.
 //!
-//! Refused credentials are put on record by [`ray_relay_session::session::authenticate`]. Not on record is a client that presents nothing at
-//! all: any client can do that as often as it likes.
+//! [`ray_relay_session::session::authenticate`] records refused credentials. A request without any credential is not
+//! recorded, because a client can repeat it without limit.
 
 use hyper::StatusCode;
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_session::context::Context;
 
-/// Refuses for want of a permission, with a record of it.
+/// Denies a request that lacks a permission, and records that.
 pub(super) async fn deny(
     exchange: &Exchange<'_>,
     principal: &Principal,
@@ -37,7 +37,7 @@ pub(super) async fn deny(
     }
 }
 
-/// The same on the breakpoint `id`, or where there is none, as what was asked for is no id.
+/// The same for the breakpoint `id`, or for an unknown one if the request named no valid id.
 pub(super) async fn deny_on(
     exchange: &Exchange<'_>,
     principal: &Principal,
@@ -51,7 +51,7 @@ pub(super) async fn deny_on(
     deny(exchange, principal, (scope, place)).await
 }
 
-/// Puts on record what is about to be done; `details` says what else is known of it.
+/// Records a change that is about to be made, with further `details`.
 pub(super) async fn record(
     exchange: &Exchange<'_>,
     principal: &Principal,
@@ -66,7 +66,7 @@ pub(super) async fn record(
     Ok(on_record(exchange.ctx, entry).await?)
 }
 
-/// Puts on record what came of what was done. Where the client is gone before the head has answered there is no such line.
+/// Records the head's answer to a change. There is no such entry if the client disconnects before the head answers.
 pub(super) async fn answered(
     exchange: &Exchange<'_>,
     principal: &Principal,
@@ -84,7 +84,7 @@ pub(super) async fn answered(
     }
 }
 
-/// That the relay is told to do `command`, to be put on record before it is done.
+/// Creates the entry for `command`. It must be recorded before the command is executed.
 pub(super) fn command(exchange: &Exchange<'_>, principal: &Principal, command: &str) -> Entry {
     let entry = exchange.entry(EntryKind::Administration, principal, "allowed");
     entry.with("command", command)

@@ -1,11 +1,11 @@
-//! `POST /relay/v1/compare`: `{"ids": ["3kfz0q8m", "7k2m9qxd"]}` looks at tasks that wait, which stay as they are, and answers with
-//! what differs between them, as `ray-relay diff --json` has it; `"locals": false`, `"process": true` and `"limit": 1000` as for a
-//! snapshot. With `"looks": true` it answers `{"looks": {"3kfz0q8m": {"threads"}, "7k2m9qxd": {"error", "status"}}}`: snapshots whose
-//! checksums compare, for who folds them.
+//! `POST /relay/v1/compare`: `{"ids": ["3kfz0q8m", "7k2m9qxd"]}` inspects paused tasks without changing them, and
+//! answers with their differences, as `ray-relay diff --json` does. `"locals": false`, `"process": true` and `"limit":
+//! 1000` work as for a snapshot. With `"looks": true` it answers `{"looks": {"3kfz0q8m": {"threads"}, "7k2m9qxd":
+//! {"error", "status"}}}`: snapshots with comparable checksums, for a client that folds them itself.
 //!
-//! Each look is one of [`super::snapshot`], by the permission `view`: on record, and with a session of its own. A task that
-//! cannot be looked at has an `error`, and the others are compared. What its caller may not see is among the `unknown`, as is what does
-//! not exist.
+//! Each task is inspected by [`super::snapshot`], with the permission `view`: audited, and with a session of its own. A
+//! task that cannot be inspected has an `error`, and the others are compared. An id that the caller may not see is
+//! among the `unknown`, like one that does not exist.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -36,28 +36,28 @@ use ray_relay_view::listing::fold::differences::{NO_THREAD, Stands};
 use ray_relay_view::listing::json::JsonRow;
 
 const MAX_BODY_BYTES: usize = 16 * 1024;
-/// Tasks of one request, and of these so many at a time.
+/// Maximum number of tasks per request, and how many of them are inspected at a time.
 const MAX_TASKS: usize = 1024;
 const AT_ONCE: usize = 4;
-/// How long all looks of a request may take.
+/// Time limit for all snapshots of a request.
 const ALL: Duration = Duration::from_secs(50);
-/// What is wrong with a body.
+/// Error for an invalid body.
 const WANTED: &str = "the body has to be {\"ids\": [\"ID\"]}, with 1 to 1024 ids as in /relay/v1/breakpoints, and maybe \"locals\": false, \"process\": true, \"looks\": true and \"limit\": 1000, up to 100000";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CompareRequest {
     ids: Vec<String>,
-    /// Whether values of variables are compared.
+    /// Whether to compare values of variables.
     #[serde(default = "body::yes")]
     locals: bool,
-    /// Whether the processes are compared as well.
+    /// Whether to compare the processes as well.
     #[serde(default)]
     process: bool,
-    /// Whether the answer has what was seen of each, and not what differs.
+    /// Whether to answer with the snapshots, and not with their differences.
     #[serde(default)]
     looks: bool,
-    /// Longest value, in characters.
+    /// Maximum length of a value, in characters.
     limit: Option<usize>,
 }
 
@@ -68,7 +68,7 @@ impl CompareRequest {
     }
 }
 
-/// Compares those that the body names.
+/// Compares the tasks that the body names.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
@@ -87,7 +87,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     };
     let seen = visible(principal, &ctx.registry.snapshot());
     let (mut rows, mut unknown) = (Vec::new(), Vec::new());
-    // A job's tasks could guess at the values of another's with a key in common.
+    // With a shared key, one job's tasks could guess values of another job's.
     let mut keys: HashMap<String, ComparisonKey> = HashMap::new();
     let mut key_of: HashMap<String, ComparisonKey> = HashMap::new();
     for id in wanted.ids.iter().collect::<BTreeSet<_>>() {
@@ -136,7 +136,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
         looked.insert(at, look);
     }
     drop(looks);
-    // A person who may not look any more sees nothing of what was looked at before.
+    // A principal that was revoked meanwhile gets no snapshot taken before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
@@ -155,9 +155,9 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
             Err((_, why)) => drop(errors.insert(at, why)),
         }
     }
-    // As long as the values are, so long it takes to compare them.
+    // The time to compare grows with the size of the values.
     let compared = tokio::task::spawn_blocking(move || {
-        // What it is made of is held as long as it is made.
+        // Holds the memory reservation of the input until the comparison is done.
         let _held = memory;
         members.compared(&Compared::new(members.names(), &stands), &errors)
     });
@@ -170,7 +170,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     })
 }
 
-/// What was seen of one task, or why nothing was.
+/// JSON of one task's snapshot, or of the error.
 fn snapshot_of(look: Result<Value, (StatusCode, String)>) -> Value {
     match look {
         Ok(threads) => json!({ "threads": threads }),

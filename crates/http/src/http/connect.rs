@@ -1,8 +1,8 @@
-//! What `ray-relay connect` asks for: a link for each connection that a client makes to it, and that link again when its network was
-//! gone.
+//! Server side of `ray-relay connect`: a link for each connection that a client makes to that command, and the same
+//! link again after its network was down.
 //!
-//! Both are WebSockets that end at the relay, for everybody who is recognised: what may be done with a connection is decided as
-//! for every other one. The links are counted by [`ray_relay_session::connect`], and not by admission control.
+//! Both are WebSockets that end at the relay, for any authenticated client: permissions are checked as on every other
+//! connection. [`ray_relay_session::connect`] counts the links, and admission control does not.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
@@ -21,7 +21,7 @@ use ray_relay_base::wire::tunnel::stream_config;
 use ray_relay_session::connect::{LinkRefusal, Links};
 use ray_relay_session::session::shares::QuotaExceeded;
 
-/// A link, or one more transport of it.
+/// Opens a link, or another transport of an existing one.
 pub(super) async fn open(
     exchange: &Exchange<'_>,
     principal: Principal,
@@ -51,7 +51,7 @@ pub(super) async fn open(
     Ok(answer)
 }
 
-/// How far the command has received, 0 where it does not say; `None`: what it says is no number.
+/// Number of bytes that the command has received, 0 if it does not say. `None`: the header is not a number.
 fn received(headers: &HeaderMap) -> Option<u64> {
     let mut values = headers.get_all(RECEIVED_HEADER).iter();
     let (value, more) = (values.next(), values.next());

@@ -36,30 +36,30 @@ use ray_relay_access::telemetry::metrics::{self, RefusalKind};
 use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_session::context::Context;
 
-/// Largest head of a request, and most that is held of an answer that is not read. With every chunk of the head's answer
-/// that is under way this bounds what one connection costs, for each client.
+/// Maximum size of a request's head, and of buffered output that a client does not read. Together with one chunk per
+/// pending answer from the head, this bounds the memory per connection.
 const MAX_HEAD: usize = 32 * 1024;
 
-/// What an HTTP connection takes between requests, in bytes: the head of the next one, in a buffer that grows by doubling.
+/// Memory of an HTTP connection between requests, in bytes: the head of the next one, in a buffer that grows by
+/// doubling.
 pub const IDLE_WEIGHT: usize = 40 * 1024;
 
-/// What an HTTP/2 client may send before it is read, for one request and in all.
+/// Bytes that an HTTP/2 client may send ahead, per request and in all.
 const WINDOW: u32 = 64 * 1024;
 
-/// Requests at a time on one HTTP/2 connection. A dashboard page opens some dozens.
+/// Concurrent requests on one HTTP/2 connection. A dashboard page opens some dozens.
 const MAX_STREAMS: u32 = 128;
 
-/// How long a connection that was idle for too long may take to say goodbye.
+/// Time limit for the graceful shutdown of an idle connection.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Probe of an HTTP/2 connection on which something is going on, so that a client that is gone
-/// does not hold a log stream open for ever.
+/// Ping interval of an active HTTP/2 connection, so that a client that is gone does not hold a log stream open for
+/// ever.
 const PROBE: Duration = Duration::from_secs(30);
 
-/// Serves HTTP/1.1 or HTTP/2 on `stream` until the client leaves, or falls silent between requests
-/// for [`HEADER_TIMEOUT`], or `shutdown` fires and what is in progress is done or
-/// `listen.drain_timeout` has passed. WebSockets on this connection end before this returns, or
-/// when it is dropped.
+/// Serves HTTP/1.1 or HTTP/2 on `stream`. It ends when the client disconnects or is idle between requests for
+/// [`HEADER_TIMEOUT`]. On `shutdown` it ends once the requests in progress are done, or after `listen.drain_timeout`.
+/// WebSockets on this connection end before this returns, or when it is dropped.
 pub async fn serve_connection<S>(
     stream: S,
     info: ConnectionInfo,
@@ -89,7 +89,7 @@ pub async fn serve_connection<S>(
     let service = service_fn(|request| {
         let (busy, in_progress) = BusyConnection::new(&ctx, &activity, &connection.info);
         let (ctx, connection) = (Arc::clone(&ctx), Arc::clone(&connection));
-        // In a box from the start: the connection has room for what is in here all the time.
+        // Boxed at once: otherwise each connection would reserve memory for this future all the time.
         let handled = Box::pin(handle(ctx, connection, request, in_progress.clone()));
         async move {
             let response = handled.await;
@@ -99,7 +99,8 @@ pub async fn serve_connection<S>(
     let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let ending = pin!(async {
         tokio::select! {
-            // A client that comes while the relay drains is answered once: before the first request there is nothing to finish.
+            // A client that connects while the relay drains gets one answer: before its first request there is nothing
+            // to finish.
             () = async { shutdown.cancelled().await; activity.begun.cancelled().await; } => drain_timeout,
             () = activity.idle_for(HEADER_TIMEOUT) => GOODBYE,
         }
@@ -118,7 +119,7 @@ pub async fn serve_connection<S>(
             biased;
             ended = served.as_mut() => {
                 if let Err(error) = ended {
-                    // Clients that vanish or talk nonsense are everyday life.
+                    // Clients that vanish or violate the protocol are normal.
                     debug!(error = %chain(&*error), "http connection ended");
                 }
                 break;
@@ -154,17 +155,17 @@ fn builder() -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// What goes on on one connection. No task is woken for a request that comes or goes.
+/// Tracks the requests of one connection. No task is woken when a request begins or ends.
 #[derive(Debug, Default)]
 struct Activity {
     requests: Mutex<Requests>,
-    /// There was a request.
+    /// Cancelled on the first request.
     begun: CancellationToken,
 }
 
 #[derive(Debug)]
 struct Requests {
-    /// How many are in progress.
+    /// Number of requests in progress.
     open: usize,
     /// When that last changed.
     since: Instant,
@@ -178,7 +179,7 @@ impl Default for Requests {
 }
 
 impl Activity {
-    /// One more, or one less: how many there are.
+    /// Applies `change` to the number of requests, and returns the new number.
     fn count(&self, change: impl Fn(usize) -> usize) -> usize {
         let mut requests = self.requests.lock();
         requests.open = change(requests.open);
@@ -186,7 +187,7 @@ impl Activity {
         requests.open
     }
 
-    /// Resolves once no request has been in progress for `quiet`, from the start on.
+    /// Resolves once no request has been in progress for `quiet`, counted from the start.
     async fn idle_for(&self, quiet: Duration) {
         let mut look = Instant::now() + quiet;
         loop {
@@ -194,7 +195,7 @@ impl Activity {
             let requests = self.requests.lock();
             look = match requests.open {
                 0 => requests.since,
-                // At its end it begins anew.
+                // A request is in progress: wait anew.
                 _ => Instant::now(),
             } + quiet;
             if look <= Instant::now() {
@@ -204,7 +205,7 @@ impl Activity {
     }
 }
 
-/// A request in progress, until the last byte of its answer is gone.
+/// A request in progress, until the last byte of its answer is sent.
 struct BusyConnection {
     _draining_waits: TaskTrackerToken,
     activity: Arc<Activity>,
@@ -259,7 +260,7 @@ async fn handle(
     ctx.metrics.http_request(route, status);
     summary.answered(id, route, status);
     let mut response = answer::marked(response, id);
-    // A stranger who was refused gives the place back: others want to show theirs.
+    // An unauthenticated client that was refused frees its slot for others.
     let is_refused = response.status().is_client_error();
     if is_http1 && is_refused && connection.info.place.owes_a_credential() {
         let close = HeaderValue::from_static("close");
@@ -324,7 +325,7 @@ async fn answer(
     (label, answered)
 }
 
-/// The answer to HEAD: the length that GET would have, and no body (HTTP/2 needs that done here).
+/// Turns `response` into the answer to HEAD: the length that GET would have, and no body. HTTP/2 needs that done here.
 fn without_body(mut response: Response<Body>) -> Response<Body> {
     let length = hyper::body::Body::size_hint(response.body()).exact();
     if let Some(length) = length.filter(|length| *length > 0) {

@@ -1,14 +1,15 @@
 //! `GET /relay/v1/events`: server-sent events.
 //!
-//! First an event `snapshot` with the whole list, then `appeared`, `named`, `attached`, `releasing` (in a
-//! while, by the policy), `released` and `died`, each with `id: seq` and the breakpoint as its data. A client that reads too slowly
-//! loses events and gets a fresh `snapshot` instead: nothing waits for it but where it stands. Texts are shared by all
-//! streams ([`SharedRows`]), and those that have piled up go out together. A comment every 15 s keeps the connection
-//! alive. The number of streams is bounded, of all and of one principal; each ends when the relay drains, and with the principal: then its last
-//! event is `ended` with the reason.
+//! First comes an event `snapshot` with the whole list. Then follow `appeared`, `named`, `attached`, `releasing` (soon,
+//! by the policy), `released` and `died`, each with `id: seq` and the breakpoint as its data. A client that reads too
+//! slowly loses events and gets a fresh `snapshot` instead, so no other stream waits for it. Texts are shared by all
+//! streams ([`SharedRows`]), and queued ones are sent together. A comment every 15 s keeps the connection alive.
 //!
-//! What the principal may not list is in none of them. A breakpoint that it may list only since more is known of it has
-//! `appeared` for it then; one that it may no longer list is left out of a fresh `snapshot`.
+//! The number of streams is bounded, in total and for each principal. A stream ends when the relay drains, and with the
+//! principal: then its last event is `ended` with the reason.
+//!
+//! The stream contains nothing that the principal may not list. A breakpoint that becomes visible once more is known of
+//! it has `appeared` then. One that is no longer visible is missing from a fresh `snapshot`.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -37,13 +38,13 @@ use ray_relay_session::session::{may_list, within};
 use ray_relay_view::listing::json::Rest;
 use ray_relay_view::listing::shared::SharedRows;
 
-/// How often an otherwise silent stream says that it is alive.
+/// Interval of keepalive comments on a silent stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Bytes of events from which on no more are put together into one piece.
+/// Batch size in bytes: larger batches of events get no further event.
 const AT_A_TIME: usize = 32 * 1024;
 
-/// Answers with a new stream, or 503 where there are too many.
+/// Answers with a new stream, or 503 if there are too many.
 pub(super) async fn subscribe(
     exchange: &Exchange<'_>,
     parts: &Parts,
@@ -64,7 +65,7 @@ pub(super) async fn subscribe(
     };
     let feed = Feed {
         shared: Arc::clone(&ctx.shown.rows),
-        // Subscribed before the first snapshot is read: nothing in between is lost.
+        // Subscribed before the first snapshot is read, so that no event is lost in between.
         events: ctx.registry.events(),
         snapshots: ctx.registry.watch(),
         closing: exchange.connection.closing.clone(),
@@ -101,12 +102,12 @@ struct Feed {
     snapshots: watch::Receiver<Arc<Snapshot>>,
     closing: CancellationToken,
     principal: Principal,
-    /// Wakes when it may see more.
+    /// Notifies when the principal may see more.
     gains: Option<watch::Receiver<Arc<Granted>>>,
-    /// The live ones that were shown.
+    /// Live breakpoints that were sent.
     known: HashSet<BreakpointId>,
     stage: Stage,
-    /// The rest of a snapshot that has begun.
+    /// Remaining pieces of a snapshot.
     rest: VecDeque<Bytes>,
     _share: QuotaPermit,
 }
@@ -118,11 +119,11 @@ enum Stage {
     Ended,
 }
 
-/// What a principal is told of an event.
+/// Update for a principal, derived from an event.
 enum EventUpdate {
     Nothing,
     Event(Bytes),
-    /// A snapshot, in which something that it knew is missing.
+    /// A fresh snapshot, without a breakpoint that was sent before.
     Snapshot,
 }
 
@@ -135,8 +136,8 @@ impl Feed {
         StreamBody::new(frames).boxed_unsync()
     }
 
-    /// The next piece of text; `None` at the end. Only called once the client took the last one,
-    /// so a slow client holds one piece and lags in the broadcast.
+    /// Returns the next piece of text; `None` at the end. Called only once the client took the last piece, so a slow
+    /// client holds one piece and lags in the broadcast.
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(piece) = self.rest.pop_front() {
             return Some(piece);
@@ -149,7 +150,7 @@ impl Feed {
             Stage::Runs => {}
             Stage::Ended => return None,
         }
-        // Events that are for others do not put it off.
+        // Events for others do not delay the keepalive.
         let alive = Instant::now() + KEEP_ALIVE;
         loop {
             tokio::select! {
@@ -175,7 +176,7 @@ impl Feed {
         }
     }
 
-    /// What the principal is told of `first` and of what has happened since, as far as that is not too much at a time.
+    /// Returns the text of `first` and of queued events, up to the batch size.
     fn tell(&mut self, first: Event) -> Option<Bytes> {
         let (mut texts, mut length) = (Vec::new(), 0);
         let mut event = first;
@@ -203,13 +204,13 @@ impl Feed {
         }
         match texts.len() {
             0 => self.rest.pop_front(),
-            // As everybody gets it.
+            // A single event is shared with other streams.
             1 => texts.pop(),
             _ => Some(texts.concat().into()),
         }
     }
 
-    /// What the principal is told of `event`.
+    /// Returns the update for this principal about `event`.
     fn told(&mut self, event: &Event) -> EventUpdate {
         let id = event.breakpoint.id;
         let was_known = self.known.contains(&id);
@@ -228,7 +229,7 @@ impl Feed {
                 | Change::Releasing,
                 false,
             ) => Change::Appeared,
-            // It began and ended unseen.
+            // It appeared and ended before it was visible.
             (Change::Released | Change::Died, false) => return EventUpdate::Nothing,
             (change, _) => change,
         };
@@ -244,14 +245,14 @@ impl Feed {
         EventUpdate::Event(self.shared.event(event, change))
     }
 
-    /// A snapshot in place of the events that were missed.
+    /// Sends a snapshot in place of missed events.
     fn begin_again(&mut self) -> Bytes {
-        // What is still in the queue is older than the snapshot.
+        // Queued events are older than the snapshot.
         self.events = self.events.resubscribe();
         self.snapshot()
     }
 
-    /// A snapshot, or its first piece, whose other pieces are next: a long list is shared with everybody.
+    /// Returns a snapshot, or its first piece and queues the others: a long list is shared with other streams.
     fn snapshot(&mut self) -> Bytes {
         let snapshot = self.snapshots.borrow_and_update().clone();
         let listed = within(&self.principal, Scope::List, &snapshot);

@@ -1,4 +1,4 @@
-//! One request, as its handler knows it: the connection that it came on, where it has arrived, and what the record says of it.
+//! One request, as its handler knows it: its connection, its origin, and its audit details.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use ray_relay_base::wire::text::one_line;
 use ray_relay_session::context::Context;
 use ray_relay_session::session::authenticate::RequestDetails;
 
-/// What a query says about what is meant. The rest of it stays out of the record: it is Ray's and may hold anything.
+/// Query keys that are audited. The rest of a query is Ray's and may contain anything, so it is left out.
 const MEANT: [&str; 14] = [
     "actor_id",
     "force_kill",
@@ -40,17 +40,17 @@ const MEANT: [&str; 14] = [
     "format",
 ];
 
-/// What the handlers know of the connection that a request came on.
+/// The connection of a request, as handlers know it.
 pub(super) struct Connection {
     /// The client's address.
     pub peer: SocketAddr,
-    /// How it came in.
+    /// How the connection reached the relay.
     pub info: ConnectionInfo,
-    /// Owns what outlives a request: upgraded connections.
+    /// Owns tasks that outlive a request: upgraded connections.
     pub tasks: TaskTracker,
-    /// Fires when the relay drains, and when the connection is given up.
+    /// Cancelled when the relay drains, and when the connection is given up.
     pub closing: CancellationToken,
-    /// The span of every request, where authentication is off.
+    /// The span of every request, if authentication is off.
     pub(super) span: Option<Span>,
 }
 
@@ -60,14 +60,14 @@ pub(super) struct Exchange<'a> {
     pub connection: &'a Connection,
     pub arrived: &'a RequestOrigin,
     pub asked: RecordedRequest,
-    /// What it may make the relay hold.
+    /// The request's memory reservation.
     pub(super) in_progress: InProgress,
-    /// What its path has in place of the words in capitals of its route's, in their order.
+    /// Path segments at the placeholders of the route, in order.
     pub words: [Option<&'a str>; 2],
 }
 
 impl Exchange<'_> {
-    /// A line of the record about what `principal` asks for.
+    /// Creates an audit entry about a request of `principal`.
     pub(super) fn entry(&self, action: EntryKind, principal: &Principal, outcome: &str) -> Entry {
         let mut entry = Entry::new(action);
         entry.details = self.asked.details();
@@ -78,7 +78,7 @@ impl Exchange<'_> {
     }
 }
 
-/// What a permitted principal posts. Of the body not a byte is read yet.
+/// A POST of an authorized principal. Its body is unread.
 pub(super) struct Post<'a> {
     pub exchange: &'a Exchange<'a>,
     pub principal: &'a Principal,
@@ -86,7 +86,7 @@ pub(super) struct Post<'a> {
     pub body: Incoming,
 }
 
-/// What the record says of a request.
+/// Audit details of a request.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedRequest {
     id: RequestId,
@@ -95,7 +95,7 @@ pub(super) struct RecordedRequest {
 }
 
 impl RecordedRequest {
-    /// What `parts` ask for, as the client sent them, in the request `id`.
+    /// Copies the details from `parts` of the request `id`, as the client sent them.
     pub(super) fn of(parts: &Parts, id: RequestId) -> Self {
         Self {
             id,
@@ -110,7 +110,7 @@ impl RequestDetails for RecordedRequest {
         self.id
     }
 
-    /// Protocol, method, path, and what the query means.
+    /// Protocol, method, path, and the audited keys of the query.
     fn details(&self) -> Map<String, Value> {
         let mut details = Map::new();
         details.insert("protocol".to_owned(), "http".into());
@@ -121,12 +121,12 @@ impl RequestDetails for RecordedRequest {
     }
 }
 
-/// The members of the query that go on record; where one is given several times all of them, since it is the head's to
-/// choose.
+/// Returns the audited keys of the query. Of a repeated key it keeps all values, because the head decides which one
+/// counts.
 fn meant(query: Option<&str>) -> Map<String, Value> {
     let mut meant: Map<String, Value> = Map::new();
     for part in query.unwrap_or_default().split('&') {
-        // What cannot be read as the relay reads queries may mean something to the head.
+        // A pair that the relay cannot decode may still mean something to the head.
         let pair = query::pairs(Some(part)).unwrap_or_else(|_| {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             vec![(name.to_owned(), value.to_owned())]

@@ -1,8 +1,8 @@
-//! `POST /relay/v1/group`: `{"ids": ["3kfz0q8m"], "client": "ray-relay exec"}` puts on record which tasks a command for many is for,
+//! `POST /relay/v1/group`: `{"ids": ["3kfz0q8m"], "client": "ray-relay exec"}` records the tasks of a command for many,
 //! before any of them is reached.
 //!
-//! The line is by its `request` what the sessions of the command name as `group` in their attach arguments, and their own lines
-//! as well. It says what a person set out to do: of each task its session says what was done. Only those are in it that the
+//! Sessions of the command name the entry's `request` as `group` in their attach arguments, and in their own entries.
+//! The entry records what the user set out to do; each session records what was done. It contains only tasks that the
 //! caller may know of.
 
 use hyper::{Response, StatusCode};
@@ -21,9 +21,9 @@ use ray_relay_session::session::visible;
 
 const MAX_BODY_BYTES: usize = 256 * 1024;
 const MAX_IDS: usize = 10_000;
-/// Characters of what the client calls itself.
+/// Maximum length of the client's name, in characters.
 const MAX_CLIENT_CHARS: usize = 60;
-/// What is wrong with a body.
+/// Error for an invalid body.
 const WANTED: &str = "the body has to be {\"ids\": [\"ID\"], \"client\": \"NAME\"}, with 1 to 10000 ids as in /relay/v1/breakpoints";
 
 #[derive(Debug, Deserialize)]
@@ -33,7 +33,7 @@ struct GroupRequest {
     client: String,
 }
 
-/// Writes the line about those that the body names, and answers with its id.
+/// Records the tasks that the body names, and answers with the entry's id.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let wanted: Option<GroupRequest> = body::json(post.body, MAX_BODY_BYTES).await;

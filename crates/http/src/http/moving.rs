@@ -1,4 +1,4 @@
-//! A client's stream that tells when something moved on it, and that does not wait for ever for a stranger to read.
+//! A client's stream that reports activity, and that times out unauthenticated clients that do not read.
 
 use std::io;
 use std::pin::Pin;
@@ -11,15 +11,15 @@ use tokio::time::{Sleep, sleep};
 use ray_relay_access::connection::admission::ConnectionPermit;
 use ray_relay_base::wire::write_through;
 
-/// How long a client without a credential may leave an answer unread. Others may: a person can well leave
-/// `curl | less` alone for longer.
+/// How long an unauthenticated client may leave an answer unread. Others may do so longer: a user can well leave `curl
+/// | less` alone.
 const UNREAD: Duration = Duration::from_secs(30);
 
-/// A client's stream that tells its place when something moved on it.
+/// A client's stream that reports activity to its connection permit.
 pub(super) struct Moving<S> {
     inner: S,
     place: ConnectionPermit,
-    /// Runs while a stranger does not read.
+    /// Runs while an unauthenticated client does not read.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
@@ -32,7 +32,7 @@ impl<S> Moving<S> {
         }
     }
 
-    /// What became of an attempt to write.
+    /// Handles the result of an attempt to write.
     fn written(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,7 +1,7 @@
-//! What `ray-relay reverse` asks for: the link of a rendezvous, and a stream for each worker that dials it.
+//! Server side of `ray-relay reverse`: the link of a rendezvous, and a stream for each worker that dials it.
 //!
-//! Both are WebSockets that end at the relay. Who asks for one is recognised as for every request, and needs the scope `debug`
-//! on something; which worker the person may debug is judged by [`ray_relay_session::reverse`], one by one.
+//! Both are WebSockets that end at the relay. The client is authenticated like any other, and needs the scope `debug`
+//! somewhere. [`ray_relay_session::reverse`] decides for each worker whether the user may debug it.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use ray_relay_base::wire::tunnel::reverse::{
 use ray_relay_base::wire::tunnel::{link_config, stream_config};
 use ray_relay_session::reverse;
 
-/// The link of a rendezvous, or a stream.
+/// Opens the link of a rendezvous, or a stream.
 pub(super) async fn open(
     exchange: &Exchange<'_>,
     principal: Principal,

@@ -1,4 +1,4 @@
-//! Where a request goes, and what asking for something takes. Pure.
+//! Routing of requests, and the access that routes require. Pure.
 
 use std::borrow::Cow;
 
@@ -6,27 +6,27 @@ use super::origin::Origin;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::{RelayScope, Scope};
 
-/// Where a request goes.
+/// Destination of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Destination<'a> {
-    /// The relay's own page and API: what is in the table of [`super::routes`].
+    /// The relay's own page and API: the table in [`super::routes`].
     Relay,
     /// A dashboard.
     Dashboard(Which<'a>),
     /// The entrance of a dashboard's own origin, by its label.
     Enter(&'a str),
-    /// The relay's page or API, on a dashboard's origin.
+    /// The relay's page or API, requested on a dashboard's origin.
     NotHere,
 }
 
-/// Which cluster's dashboard is asked for.
+/// The cluster whose dashboard is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which<'a> {
-    /// That of the default cluster.
+    /// The default cluster.
     Default,
-    /// That of the cluster whose name is in the path, and what follows it, which may be empty.
+    /// The cluster named in the path, and the rest of the path, which may be empty.
     Named(&'a str, &'a str),
-    /// The one whose own origin this is, by its label.
+    /// The cluster whose own origin this is, by its label.
     Own(&'a str),
 }
 
@@ -36,25 +36,25 @@ impl Which<'_> {
     }
 }
 
-/// A permission that is missing, and where: `on cluster a`.
+/// A missing permission, and where: `on cluster a`.
 pub(super) type Missing = (Scope, String);
 
-/// Where a permission is missing that is to be narrowed by nothing.
+/// Place of a permission that must not be narrowed.
 const ON_RELAY: &str = "on the whole relay";
 
-/// What asking for something below `/relay` takes.
+/// The access that a route below `/relay` requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RouteAccess {
-    /// To be authenticated; what is told depends on the principal.
+    /// Any authenticated client; the answer depends on the principal.
     Authenticated,
-    /// That scope at some place, which the words name; what is then asked for is judged there.
+    /// The scope at any place, as described by the words. The handler checks the specific place.
     Somewhere(Scope, &'static str),
-    /// That scope on the relay itself.
+    /// The scope on the relay itself.
     Relay(RelayScope),
 }
 
 impl RouteAccess {
-    /// What `principal` lacks.
+    /// Returns what `principal` lacks.
     pub(super) fn missing(self, principal: &Principal) -> Option<Missing> {
         match self {
             Self::Authenticated => None,
@@ -70,14 +70,14 @@ impl RouteAccess {
     }
 }
 
-/// Where the other clusters' dashboards are.
+/// Path prefix of the other clusters' dashboards.
 pub(super) const CLUSTERS: &str = "/relay/clusters/";
 
-/// Where a browser comes in on a dashboard's own origin.
+/// Path by which a browser enters a dashboard's own origin.
 pub(super) const ENTER: &str = "/relay/enter";
 
 impl<'a> Destination<'a> {
-    /// Where a request for `path` goes that has arrived at `origin`.
+    /// Returns the destination of a request for `path` on `origin`.
     pub(super) fn of(origin: &'a Origin, path: &'a str) -> Self {
         let is_relays = path == "/relay" || path.starts_with("/relay/");
         match (origin, path.strip_prefix(CLUSTERS)) {
@@ -94,8 +94,8 @@ impl<'a> Destination<'a> {
     }
 }
 
-/// The parts of `path` (of a head) between its slashes. The head's web server also takes a path with escapes, doubled
-/// slashes and dots, so what is meant is compared, not what is written.
+/// Splits `path` (of a head) at its slashes. The head's web server also accepts escapes, doubled slashes and dots, so
+/// the normalized path is compared.
 pub(super) fn segments(path: &str) -> Vec<Cow<'_, [u8]>> {
     match unescaped(path) {
         Cow::Borrowed(path) => meant(path, Cow::Borrowed),
@@ -115,7 +115,7 @@ fn meant<'p, 's>(path: &'p [u8], of: impl Fn(&'p [u8]) -> Cow<'s, [u8]>) -> Vec<
     segments
 }
 
-/// Decodes `%XX`, again and again: what is escaped twice is no path of Ray's, but harmless to match.
+/// Decodes `%XX` repeatedly. A doubly escaped path is none of Ray's, but harmless to match.
 pub(super) fn unescaped(path: &str) -> Cow<'_, [u8]> {
     let mut bytes = Cow::Borrowed(path.as_bytes());
     while memchr::memchr(b'%', &bytes).is_some() {

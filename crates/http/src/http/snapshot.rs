@@ -1,12 +1,14 @@
-//! `POST /relay/v1/snapshot`: `{"id": "3kfz0q8m"}` looks at a task that waits, which stays as it is; with `"locals": false` at
-//! no variable, with `"limit": 1000` at so many characters of a value, with `"process": true` also at what may differ between
-//! processes: a thread more, with `"process": true` and a frame for each of the environment, packages and random numbers.
+//! `POST /relay/v1/snapshot`: `{"id": "3kfz0q8m"}` inspects a paused task without changing it. `"locals": false` omits
+//! variables, and `"limit": 1000` bounds the characters of a value. `"process": true` adds what may differ between
+//! processes, as one more thread: a frame each for environment, packages and random numbers.
 //!
-//! The answer has `{"threads": [{"name", "frames": [{"file", "line", "function", "first", "lines", "variables": [{"name", "type",
-//! "value"}]}]}]}`, oldest frame first; with `exception` and `raised` (frames too) where a post-mortem waits. It is a session
-//! like every other one, on record and for a permit, by the permission `view`: what is run in the worker is the relay's own
-//! probe and no text of a client's. Without the permission `debug` none of the program's code runs, and text is hidden ([`ray_relay_access::visibility`]). A park of
-//! the person who asks is its owner, and stays as it is; one that the agent of its node keeps comes to this relay first.
+//! The answer is `{"threads": [{"name", "frames": [{"file", "line", "function", "first", "lines", "variables":
+//! [{"name", "type", "value"}]}]}]}`, oldest frame first; with `exception` and `raised` (frames too) for a post-mortem.
+//!
+//! It uses an ordinary session, audited and with a permit, by the permission `view`. The worker runs only the relay's
+//! own probe, and no text of a client. Without the permission `debug`, none of the program's code runs, and text is
+//! hidden ([`ray_relay_access::visibility`]). The caller's own park stays as it is; one that its node's agent keeps is
+//! first brought to this relay.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,25 +47,25 @@ use ray_relay_session::upstream::look::{Look, LookError};
 use ray_relay_session::upstream::park::takes_in;
 
 const MAX_BODY_BYTES: usize = 1024;
-/// What is wrong with a body.
+/// Error for an invalid body.
 const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false, \"process\": true and \"limit\": 1000, up to 100000";
-/// Longest value that may be asked for, in characters.
+/// Maximum `limit` of a value, in characters.
 pub(super) const MAX_VALUE_CHARS: usize = 100_000;
-/// Lines of source around the place where a frame stands.
+/// Lines of source around a frame's line.
 const SOURCE_CONTEXT_LINES: usize = 8;
-/// How long the list may take to show a park that has come to this relay.
+/// Time limit for the list to show a park that was brought to this relay.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SnapshotRequest {
     id: String,
-    /// Whether values of variables are looked at.
+    /// Whether to include values of variables.
     #[serde(default = "body::yes")]
     locals: bool,
-    /// Longest value, in characters.
+    /// Maximum length of a value, in characters.
     limit: Option<usize>,
-    /// Whether the process is looked at as well, as far as it may differ from others.
+    /// Whether to inspect the process too, as far as it may differ from others.
     #[serde(default)]
     process: bool,
 }
@@ -74,7 +76,7 @@ impl SnapshotRequest {
             .is_none_or(|limit| (1..=MAX_VALUE_CHARS).contains(&limit))
     }
 
-    /// What is held of it is taken from `account`.
+    /// The limits, with memory charged to `account`.
     fn limits(&self, account: Account) -> SnapshotLimits {
         let usual = SnapshotLimits::default();
         SnapshotLimits {
@@ -124,7 +126,7 @@ impl NoSnapshot {
     }
 }
 
-/// Looks at the task that the body names.
+/// Inspects the task that the body names.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
@@ -134,7 +136,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
     let limits = wanted.limits(ctx.account(principal));
     let shot = look(exchange, principal, &wanted.id, limits, Arc::new(share)).await;
-    // A person who may not look any more sees nothing of what was looked at before.
+    // A principal that was revoked meanwhile gets no snapshot taken before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
@@ -147,7 +149,8 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     })
 }
 
-/// What `id` shows of itself within `limits`, and the memory for it; it may go on for as long as `share` is had.
+/// Takes a snapshot of `id` within `limits`, and returns it with its memory reservation. It may continue after the
+/// request, so it holds `share`.
 pub(super) async fn look(
     exchange: &Exchange<'_>,
     principal: &Principal,
@@ -170,7 +173,7 @@ pub(super) async fn look(
             Box::pin(look_at_park(exchange, authorized, &limits)).await
         }
         Ok(authorized) => {
-            // A debugger that is asked and not heard out is hurt by it: the client may go, this stays.
+            // Interrupting a query would disturb the debugger: so this task continues even if the client disconnects.
             let looked = looked(
                 Arc::clone(ctx),
                 exchange.connection.info.summary.clone(),
@@ -191,20 +194,19 @@ pub(super) async fn look(
     shot
 }
 
-/// Whether this relay has it, or, where it is parked, the agent of its node.
+/// Whether this relay holds it, and not the agent of its node.
 fn is_here(breakpoint: &Breakpoint) -> bool {
     breakpoint.holder().is_some_and(Holder::is_here)
 }
 
-/// The park of `authorized` at this relay, as the agent of its node has kept it: a session goes on with it, and leaves it at
-/// once.
+/// Brings the park of `authorized` here from the agent of its node: a session resumes it, and parks it at once.
 async fn brought_here(
     exchange: &Exchange<'_>,
     authorized: &Authorized,
 ) -> Result<Authorized, NoSnapshot> {
     let ctx = exchange.ctx;
     let (principal, id) = (authorized.principal(), authorized.breakpoint().id);
-    // Who goes on with what cannot be left again would have it run.
+    // Resuming a session that cannot be parked again would resume the task.
     takes_in(ctx, authorized).map_err(|why| {
         SessionRefusal::Unable(format!(
             "the task stays parked at the agent of its node, and is not looked at, because {why}"
@@ -226,7 +228,7 @@ async fn brought_here(
     Ok(authorise(principal, &held, Scope::View)?)
 }
 
-/// The threads of a park that stays as it is, on record before it is looked at.
+/// Inspects a park without changing it, audited first.
 async fn look_at_park(
     exchange: &Exchange<'_>,
     authorized: Authorized,
@@ -263,7 +265,7 @@ fn shows_threads(breakpoint: &Breakpoint) -> Result<(), NoSnapshot> {
     }
 }
 
-/// One session for no other purpose, from its permit to its end on record.
+/// Runs one session that only takes a snapshot, from its permit to its audited end.
 async fn looked(
     ctx: Arc<Context>,
     summary: Summary,
@@ -289,7 +291,7 @@ async fn looked(
         });
     let outcome = match &shot {
         Ok((threads, _)) => {
-            // Where it has to be recorded and cannot be, it is not shown.
+            // If the capture fails, the snapshot is not shown.
             let taken = look
                 .live
                 .capture
@@ -306,7 +308,7 @@ async fn looked(
     shot.map_err(|why| NoSnapshot::Failed(why.to_string()))
 }
 
-/// Where the first of `threads` stands, of whose frames the last is the innermost.
+/// Location of the first of `threads`, whose last frame is the innermost.
 fn place_in(threads: &Value) -> Option<Location> {
     let thread = threads.get(0)?;
     let frames = thread.get("raised").or_else(|| thread.get("frames"))?;
@@ -315,7 +317,7 @@ fn place_in(threads: &Value) -> Option<Location> {
     Location::told(typed_at(frame, "file"), line, typed_at(frame, "function"))
 }
 
-/// `threads` as they are shown: of each frame the variables as a list, as a debugger would have them.
+/// Formats `threads`, with the variables of each frame as a list like a debugger's.
 fn shown(mut threads: Value, rendering: &Rendering) -> Value {
     let hides = rendering.visible == Visible::Structure;
     for thread in threads.as_array_mut().into_iter().flatten() {

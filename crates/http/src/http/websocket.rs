@@ -1,12 +1,12 @@
-//! WebSockets through the dashboard proxy: job logs, and whatever else Ray serves that way.
+//! WebSockets through the dashboard proxy: job logs, and any other WebSocket of Ray.
 //!
-//! Ended on both sides, not tunnelled: frames are bounded, close codes pass in both directions, and a
-//! drain, or the end of the principal's time (code 1008), is said with a close frame instead of cutting the line. No extension is negotiated; the
-//! subprotocol is between client and head.
+//! They end on both sides rather than being tunnelled: frames are bounded, and close codes pass in both directions.
+//! When the relay drains or the principal ends (code 1008), it sends a close frame instead of cutting the connection.
+//! No extension is negotiated; the subprotocol is between client and head.
 //!
-//! Owner of the relaying task is the connection's tracker; it ends with either side, or when the
-//! connection is closing. Messages pass one at a time in each direction, so a slow reader slows the
-//! writer down and the relay holds at most one message a direction.
+//! The connection's tracker owns the relaying task, which ends with either side, or when the connection is closing.
+//! Messages pass one at a time in each direction, so a slow reader slows the writer down and the relay holds at most
+//! one message a direction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,29 +43,28 @@ use ray_relay_access::telemetry::metrics::{Direction, Editor, Metrics, Outcome, 
 use ray_relay_base::memory::{Account, Short};
 use ray_relay_base::wire::counted::Counted;
 
-/// Largest message and frame. Ray's log tail sends what a log grew by in a second; its own client
-/// takes 4 MiB.
+/// Maximum size of a message or frame. Ray's log tail sends the log's growth of a second; its own client accepts 4 MiB.
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
 /// Read buffer of each side: an idle WebSocket should cost little.
 const READ_BUFFER: usize = 8 * 1024;
 
-/// The deadline from the answer's head to both connections being upgraded.
+/// Time limit from the answer's head until both connections are upgraded.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// How long the closing handshake of one side may take.
+/// Time limit for the closing handshake of one side.
 const CLOSING: Duration = Duration::from_secs(5);
 
 type UpgradedSocket = WebSocketStream<Counted<TokioIo<Upgraded>>>;
 
-/// The request asks for a WebSocket (RFC 6455; over HTTP/2 there is none here).
+/// Whether the request asks for a WebSocket (RFC 6455; not over HTTP/2).
 pub(super) fn is_asked_for(method: &Method, headers: &HeaderMap) -> bool {
     *method == Method::GET
         && guard::wants_upgrade(headers)
         && hop::listed(headers, &UPGRADE).any(|name| name.eq_ignore_ascii_case("websocket"))
 }
 
-/// Opens the WebSocket at the head first and answers the client as the head answered.
+/// Opens the WebSocket at the head first, and answers the client as the head did.
 pub(super) async fn open(
     exchange: &Exchange<'_>,
     upstream: &Upstream,
@@ -103,7 +102,7 @@ pub(super) async fn open(
     switch(&key, response.headers().get(SEC_WEBSOCKET_PROTOCOL))
 }
 
-/// The key of a client's handshake, by which it is answered ([`switch`]).
+/// The key of a client's handshake, for the answer ([`switch`]).
 pub(super) fn key(headers: &HeaderMap) -> Result<HeaderValue, HttpRefusal> {
     let version = headers.get(SEC_WEBSOCKET_VERSION);
     if version.is_none_or(|version| version != "13") {
@@ -159,7 +158,7 @@ struct WebSocketSession {
 impl WebSocketSession {
     async fn run(self) {
         let upgraded = async { tokio::try_join!(self.client, self.head) };
-        // Bytes that came right behind the handshakes are inside of the upgraded streams.
+        // Bytes that followed the handshakes are inside the upgraded streams.
         let (client, head) = match timeout(HANDSHAKE, upgraded).await {
             Ok(Ok(both)) => both,
             Ok(Err(error)) => return tracing::debug!(%error, "websocket was not opened"),
@@ -192,7 +191,7 @@ enum WebSocketEnd {
     Closed(Option<CloseFrame>),
     /// The sender vanished, or sent something that is no WebSocket or too large.
     Sender(Error),
-    /// The receiver took no more.
+    /// The receiver stopped reading.
     Receiver,
 }
 
@@ -225,8 +224,8 @@ async fn relay(
     let (mut to_client, mut from_client) = client.split();
     let (mut to_head, mut from_head) = head.split();
     let (outcome, for_client, for_head) = {
-        // Dropping a direction half-way loses at most the message in it, and only when the other
-        // direction has ended the session.
+        // Dropping a direction half-way loses at most its current message, and only when the other direction has ended
+        // the session.
         // Not biased: a flood from one side must not keep the other from being read.
         tokio::select! {
             (outcome, for_client, for_head) = ended_here => {
@@ -254,14 +253,14 @@ async fn relay(
             },
         }
     };
-    // The halves are of the same socket, so putting them together cannot fail.
+    // The halves belong to the same socket, so reuniting them cannot fail.
     if let (Ok(client), Ok(head)) = (to_client.reunite(from_client), to_head.reunite(from_head)) {
         tokio::join!(finish(client, for_client), finish(head, for_head));
     }
     outcome
 }
 
-/// Resolves when the relay itself ends the session: because it drains, or the principal's time is over.
+/// Resolves when the relay itself ends the session: because it drains, or the principal expires or is revoked.
 async fn ended_here(
     closing: &CancellationToken,
     principal: &Principal,
@@ -307,10 +306,10 @@ fn blame(error: &Error, otherwise: &'static str) -> (CloseCode, &'static str) {
     }
 }
 
-/// Completes the closing handshake as far as the peer plays along.
+/// Completes the closing handshake as far as the peer cooperates.
 async fn finish(mut socket: UpgradedSocket, frame: Option<CloseFrame>) {
     let closing = async {
-        // Fails where the peer has closed already; its own frame is then answered by reading on.
+        // Fails if the peer has already closed; then reading answers its frame.
         _ = socket.close(frame).await;
         while let Some(Ok(_)) = socket.next().await {}
     };

@@ -1,5 +1,5 @@
-//! `GET /relay/v1/whoami`: who asks, and which permissions that has somewhere; with `?breakpoint=ID` those on that one. Beside
-//! them, which it has on the relay itself.
+//! `GET /relay/v1/whoami`: the caller's name and its permissions somewhere, or with `?breakpoint=ID` on that
+//! breakpoint. Also its permissions on the relay itself.
 
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
@@ -15,7 +15,7 @@ use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_session::context::Context;
 use ray_relay_session::session::may_list;
 
-/// What is told to `principal` of itself.
+/// Answers `principal` with its own details.
 pub(super) async fn answer(
     exchange: &Exchange<'_>,
     parts: &Parts,
@@ -56,7 +56,7 @@ fn somewhere(principal: &Principal) -> Scopes {
     has.fold(Scopes::NONE, Scopes::with)
 }
 
-/// None on what is unknown, and on what `principal` may not know of.
+/// Permissions on the breakpoint `id`. Empty if it is unknown, or `principal` may not know of it.
 fn on(ctx: &Context, principal: &Principal, id: &str) -> Scopes {
     let id: Option<BreakpointId> = id.parse().ok();
     let snapshot = ctx.registry.snapshot();

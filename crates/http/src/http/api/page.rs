@@ -1,7 +1,7 @@
-//! Pagination: a part of the list, from a place on. Pure.
+//! Pagination of the list by a cursor. Pure.
 //!
-//! Pages are in the order in which the breakpoints were first seen, which does not change; the whole list begins with
-//! those that no session holds.
+//! Pages are ordered by first-seen time, which does not change. The whole list begins with breakpoints that no session
+//! holds.
 
 use std::sync::Arc;
 
@@ -11,42 +11,42 @@ use ray_relay_base::timestamp::{Timestamp, unix_ms};
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 use ray_relay_view::listing::select::Filter;
 
-/// As many as a head tells of workers.
+/// As many workers as a head reports.
 const MAX_PAGE_ROWS: usize = 10_000;
 
-/// What of the list is asked for. The default is all that lives.
+/// Query of the list. The default selects all live breakpoints.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ListQuery {
-    /// Those that ended a short while ago too, behind the last page.
+    /// Whether to append recently ended breakpoints after the last page.
     pub ended: bool,
     limit: Option<usize>,
     after: Option<Cursor>,
     name: Option<Pattern>,
-    /// All of them have to fit.
+    /// A row must match all filters.
     filters: Vec<Filter>,
 }
 
-/// Where a page ended.
+/// Position at which a page ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cursor {
     id: BreakpointId,
-    /// When that row was first seen, in milliseconds since 1970: it may be gone by the time the next page is asked for.
+    /// When that row was first seen, in milliseconds since 1970. The row may be gone when the next page is requested.
     seen: Option<u64>,
 }
 
 /// One page of the list.
 pub(super) struct ListPage<'a> {
     pub rows: Vec<&'a Arc<Breakpoint>>,
-    /// Rows of all pages.
+    /// Number of rows on all pages.
     pub total: usize,
-    /// Rows that a filter has left out; `None`: there is no filter.
+    /// Number of rows that the filters removed; `None`: there is no filter.
     pub hidden: Option<usize>,
-    /// What to ask for `after` these; `None`: there are no more.
+    /// Cursor for the next page; `None`: this is the last one.
     pub next: Option<String>,
 }
 
 impl ListQuery {
-    /// Reads the query of a URL; an error is a sentence for who sent it.
+    /// Parses the query of a URL. An error is a sentence for the client.
     pub(super) fn read(pairs: &[(String, String)]) -> Result<Self, String> {
         let mut wanted = Self::default();
         for (name, value) in pairs {
@@ -78,7 +78,7 @@ impl ListQuery {
         Ok(wanted)
     }
 
-    /// Those rows of `list`; an error is a sentence for who asked.
+    /// Returns the matching rows of `list`. An error is a sentence for the client.
     pub(super) fn of<'a>(&self, list: &'a Snapshot) -> Result<ListPage<'a>, String> {
         let place = self.after.map(|cursor| cursor.place(list)).transpose()?;
         let now = Timestamp::now();
@@ -87,7 +87,7 @@ impl ListQuery {
         let total = fitting.len();
         let mut hidden = list.live.len() - total;
         if self.limit.is_some() || self.after.is_some() {
-            // Where a client attaches or leaves between two pages, no row may be missed for it.
+            // A client that attaches or detaches between two pages must not make a row disappear.
             fitting.sort_by_key(|b| (b.first_seen, b.id));
         }
         let mut rest = fitting
@@ -150,7 +150,7 @@ impl Cursor {
     fn place(self, list: &Snapshot) -> Result<SortPosition, String> {
         let known = list.find(self.id).or_else(|| list.find_ended(self.id));
         match (known, self.seen) {
-            // A worker that has stopped again meanwhile stands elsewhere.
+            // A worker that has stopped again since is at a different position.
             (Some(known), seen) if seen.is_none_or(|seen| seen == millis(known)) => {
                 Ok(SortPosition::Steady(known.first_seen, self.id))
             }
@@ -163,11 +163,11 @@ impl Cursor {
     }
 }
 
-/// A place in the order of the list.
+/// A position in the order of the list.
 #[derive(Debug, Clone, Copy)]
 enum SortPosition {
     Steady(Timestamp, BreakpointId),
-    /// The time that is shown, in milliseconds since 1970, and the id: all that is known of a row that is gone.
+    /// The displayed time, in milliseconds since 1970, and the id: enough for a row that is gone.
     Shown(u64, BreakpointId),
 }
 

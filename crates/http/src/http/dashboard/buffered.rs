@@ -1,6 +1,6 @@
-//! Answers that are changed: addresses in them are replaced while they [pass](super::streamed), and those of which rows are left
-//! out are held until their end. What is left out is not held; what is, is taken from the memory of who asks, and of what the
-//! answers of the cluster may have.
+//! Modified answers. Addresses are replaced while the answer [streams](super::streamed); filtered lists are buffered to
+//! their end. Rejected rows are not buffered. The rest is charged to the memory of the principal, and to the share for
+//! answers of the cluster.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,32 +30,31 @@ use ray_relay_session::context::Context;
 use ray_relay_session::session::may_list;
 use ray_relay_view::advertise::ExternalAddress;
 
-/// How long an answer that is held for rewriting may take to arrive: 10,000 rows take Ray a few
-/// seconds.
+/// Time limit for receiving an answer to rewrite. 10,000 rows take Ray a few seconds.
 const WHOLE_ANSWER: Duration = Duration::from_secs(60);
 
-/// Largest dashboard answer in which addresses are replaced or rows left out: the list of workers of a large cluster.
+/// Maximum size of a dashboard answer that is rewritten or filtered: the list of workers of a large cluster.
 const MAX_REWRITE_BYTES: usize = 64 << 20;
 
-/// How much of an answer is for the one who asks.
+/// The part of an answer that is visible to the principal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
-    /// All of it, as it comes.
+    /// All of it, unchanged.
     Whole,
-    /// Those rows that are for the principal.
+    /// Only the rows for the principal.
     Rows(RowAccess, Viewer),
 }
 
-/// For whom an answer is made, which decides what rows are left out.
+/// The kind of viewer, which decides about the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Viewer {
-    /// A principal that may read the whole dashboard, and not list every breakpoint.
+    /// A principal that may read the whole dashboard, but not list every breakpoint.
     Dashboard,
     /// A principal that may list some breakpoints.
     List,
 }
 
-/// The answer with what is for the principal in it, and addresses that it can dial.
+/// Answers with the rows visible to the principal, and with addresses that it can dial.
 pub(super) async fn rewritten(
     upstream: &Upstream,
     job: BufferedAnswer,
@@ -94,15 +93,15 @@ pub(super) async fn rewritten(
     response
 }
 
-/// What came of an answer.
+/// A rewritten answer.
 enum Changed {
-    /// All of it, and the memory that it takes.
+    /// The whole answer, and its memory reservation.
     Whole(Vec<Bytes>, Taken),
-    /// A list on its way.
+    /// A list that is still streaming.
     Begun(Body),
 }
 
-/// What to do with an answer.
+/// An answer to rewrite, and how.
 pub(super) struct BufferedAnswer {
     pub(super) ctx: Arc<Context>,
     pub(super) cluster: Arc<str>,
@@ -139,7 +138,7 @@ impl BufferedAnswer {
         };
         let mut filter = RowFilter::new(self.judge(rows, reader));
         while let Some(piece) = next(&mut body, limit).await? {
-            // A buffer that grows is there twice.
+            // While a buffer grows, both copies exist.
             hold(&mut taken, filter.held() + 2 * piece.len()).await?;
             filter.feed(&piece)?;
         }
@@ -148,8 +147,8 @@ impl BufferedAnswer {
         Ok(Changed::Whole(pieces, taken))
     }
 
-    /// Says which rows are for the principal: those of breakpoints that it may list, and for one who reads the whole dashboard
-    /// all workers that have nothing to do with a debugger.
+    /// Creates the filter of the rows for the principal: those of breakpoints that it may list. A viewer of the whole
+    /// dashboard also gets all workers without a debugger.
     fn judge(
         &self,
         rows: RowAccess,
@@ -201,12 +200,12 @@ impl BufferedAnswer {
         }
     }
 
-    /// Says which address a worker has for the client.
+    /// Creates the mapping of a worker to its address for the client.
     fn addresses(&self) -> impl FnMut(Worker<'_>, &mut Vec<u8>) -> u16 + Send + use<> {
         let snapshot = self.ctx.registry.snapshot();
         let (ctx, cluster) = (Arc::clone(&self.ctx), Arc::clone(&self.cluster));
         let reached = self.reached.clone();
-        // Those that are there for sure come first, so that they get what there is to have.
+        // Listed breakpoints come first, so that they get the scarce ports.
         let listed = ctx.shown.advertised.listed(&reached, &snapshot);
         move |worker, new| {
             let id = worker
@@ -215,14 +214,13 @@ impl BufferedAnswer {
             let other;
             let (host, port) = match (id, id.and_then(|id| listed.address(id))) {
                 (_, Some(address)) => address,
-                // Paused since the last poll: an attach that comes before the next one is to find
-                // this worker and no other.
+                // Paused since the last poll: an attach before the next one must find exactly this worker.
                 (Some(id), None) if worker.paused => {
                     other = ctx.shown.advertised.address_expected(&reached, id);
                     &other
                 }
-                // A worker that has ended, or is not paused, gets the plain address: no client can
-                // dial what the head says of it, and the relay explains.
+                // A worker that has ended, or is not paused, gets the plain address. No client can dial the head's
+                // address, and the relay explains the failure.
                 (_, None) => {
                     other = ctx.shown.advertised.address(&reached, None);
                     &other

@@ -1,4 +1,4 @@
-//! One Ray head as the proxy uses it: what is sent, and what of an answer is fit for a client.
+//! One Ray head as the proxy uses it: sends requests, and prepares answers for the client.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use ray_relay_access::telemetry::metrics::{Asker, HeadOutcome};
 use ray_relay_ray::ray::head::{HeadBody, HeadClient, HeadError};
 use ray_relay_session::context::Context;
 
-/// The cluster that is asked for. One that the caller has nothing to do with is as unknown as one that does not exist.
+/// Resolves the requested cluster. One that the caller may not know of is reported like one that does not exist.
 pub(crate) fn cluster(
     ctx: &Context,
     principal: &Principal,
@@ -47,18 +47,18 @@ pub(crate) fn cluster(
     }
 }
 
-/// One head, and where the client sees it.
+/// One head, and how the client addresses it.
 pub(crate) struct Upstream {
     pub cluster: Arc<str>,
     pub head: HeadClient,
-    /// What the client's paths have in front of the head's; empty for the default cluster.
+    /// Prefix of the client's paths in front of the head's; empty for the default cluster.
     pub(super) prefix: String,
-    /// The client is on the dashboard's own origin.
+    /// Whether the client is on the dashboard's own origin.
     pub(super) own: bool,
 }
 
 impl Upstream {
-    /// Sends a stripped request; `Err` is the answer for the client where the head gave none.
+    /// Sends a stripped request. If the head does not answer, `Err` is the answer for the client.
     pub(crate) async fn send(
         &self,
         ctx: &Context,
@@ -80,7 +80,7 @@ impl Upstream {
         })
     }
 
-    /// The head's answer for the client, its body as it comes, for as long as the principal lasts.
+    /// Streams the head's answer to the client, until the principal expires or is revoked.
     pub(crate) fn stream(
         &self,
         response: Response<HeadBody>,
@@ -95,20 +95,20 @@ impl Upstream {
         Response::from_parts(parts, body)
     }
 
-    /// Makes the headers of an answer fit for the client.
+    /// Prepares the headers of an answer for the client.
     pub(super) fn fit(&self, headers: &mut HeaderMap) {
         hop::strip_answer(headers, self.own);
         let Some(location) = headers.remove(LOCATION) else {
             return;
         };
         let within = self.location(&location);
-        // A client that follows does at the relay what it does here, and with its credential.
+        // A client that follows a redirect acts on the relay with its credential, so it must stay within the head.
         if let Some(location) = within.or_else(|| self.own.then_some(location)) {
             headers.insert(LOCATION, location);
         }
     }
 
-    /// A redirect within the head as one within the relay.
+    /// Translates a redirect within the head to one within the relay.
     fn location(&self, location: &HeaderValue) -> Option<HeaderValue> {
         let location = location.to_str().ok()?;
         let address = self.head.address();
@@ -132,7 +132,7 @@ impl Upstream {
     }
 }
 
-/// Whether `path` behind `prefix` is anything but the head's, however the next server reads it.
+/// Whether `path` behind `prefix` leaves the head, in any reading of the next server.
 fn leaves(path: &str, prefix: &str) -> bool {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let bytes = unescaped(path);

@@ -1,4 +1,5 @@
-//! Actors that run nothing while others of their class and job are looked at: one that has returned is what those may wait for.
+//! Actors that run nothing while others of their class and job are inspected. The others may wait for one that has
+//! returned.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,11 +15,11 @@ use ray_relay_ray::ray::registry::{Running, RunningIn};
 use ray_relay_session::context::Context;
 use ray_relay_view::listing::running::IdleRow;
 
-/// Actors that are reported, and those of which Ray is asked what they ran last.
+/// Maximum number of actors to report, and of those whose last method Ray is asked for.
 const MAX_ROWS: usize = 256;
 const MAX_ASKED: usize = 8;
 
-/// How long Ray may take for that.
+/// Time limit for that query.
 const LAST_METHOD_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A class of actors: its cluster, job and name.

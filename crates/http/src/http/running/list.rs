@@ -1,9 +1,11 @@
-//! `GET /relay/v1/tasks`: what runs, a page at a time.
+//! `GET /relay/v1/tasks`: the running tasks, a page at a time.
 //!
-//! The answer has `{"tasks": [ROW], "total", "next", "clusters": [{"name", "trouble", "complete"}], "jobs": [JOB]}`. A job is there when tasks
-//! of it stand ([`standing`]). The rows are those of
-//! this moment by Ray's last word, which is a second old; pages are in an order in which a row keeps its place. With
-//! `hook=true` each row says whether its worker has the [hook](super::hooked). With `state=failed` the answer has what agents keep of tasks that have failed, the latest first and in one page.
+//! The answer is `{"tasks": [ROW], "total", "next", "clusters": [{"name", "trouble", "complete"}], "jobs": [JOB]}`. A
+//! job is listed while tasks of it are paused ([`standing`]). Rows are at most a second old by Ray's report; pages use
+//! an order in which a row keeps its position.
+//!
+//! With `hook=true` each row tells whether its worker has the [hook](super::hooked). With `state=failed` the answer
+//! lists the failed tasks that agents keep, latest first and in one page.
 
 use std::time::SystemTime;
 
@@ -24,7 +26,7 @@ use ray_relay_ray::ray::registry::Running;
 use ray_relay_session::session::within;
 use ray_relay_view::listing::standing;
 
-/// Rows of a page, where no number is asked for, and at most.
+/// Rows per page, by default and at most.
 const PAGE: usize = 1000;
 const MAX_PAGE_ROWS: usize = 10_000;
 
@@ -32,7 +34,7 @@ const PARAMETERS: &str = "the parameters of /relay/v1/tasks are cluster and name
     submission id), older_than (seconds), filter (as `ray-relay tasks --filter` takes it, again and again), state (running, or \
     failed: what is kept of those), hook (true: whether each has the hook), limit (rows of a page) and after (`next` of the page before)";
 
-/// What a page is asked for with.
+/// Parameters of a page.
 struct Wanted {
     choice: TaskChoice,
     failed: bool,
@@ -94,7 +96,7 @@ impl Wanted {
     }
 }
 
-/// Answers with those that `principal` may list.
+/// Answers with the tasks that `principal` may list.
 pub(in crate::http) async fn list(
     exchange: &Exchange<'_>,
     parts: &Parts,
@@ -153,7 +155,7 @@ pub(in crate::http) async fn list(
     let all = found.iter().flat_map(|found| &found.rows);
     let seen = all.filter(|one| may(principal, Scope::List, one));
     let jobs = standing::jobs(&listed, seen, Timestamp::now());
-    // A person who may not look any more sees nothing of what was asked before.
+    // A principal that was revoked meanwhile gets no answer.
     if let Some(ended) = principal.is_over() {
         return answer::error(StatusCode::UNAUTHORIZED, ended);
     }

@@ -1,9 +1,12 @@
-//! `POST /relay/v1/looks`: where running tasks are, and what their variables hold. They run on as they did.
+//! `POST /relay/v1/looks`: snapshots of running tasks, with stacks and variables. The tasks keep running.
 //!
-//! The body says which (`name`, `job`, `cluster`, `filter`, `older_than` as of `/relay/v1/tasks`), and with `"locals": false`
-//! that no values are wanted, with `"objects": true` that Ray is asked for the [objects] that they wait for; or with `failed` alone, the id of a task that has failed, of which an agent keeps the stack. The answer has `{"looks": [{"tasks": [ROW], "look": LOOK}], "left_out", "idle": [ROW], "taken", "clusters"}`, with
-//! `error` in place of `look` where there is none. One process is looked at once, whatever runs in it, for people who may
-//! `view` all of that. Each look is on record before it is taken.
+//! The body selects tasks by `name`, `job`, `cluster`, `filter` and `older_than`, as for `/relay/v1/tasks`. `"locals":
+//! false` omits values. With `"objects": true`, Ray is asked for the [objects] that the tasks wait for. `failed` alone
+//! is the id of a failed task whose stack an agent keeps.
+//!
+//! The answer is `{"looks": [{"tasks": [ROW], "look": LOOK}], "left_out", "idle": [ROW], "taken", "clusters"}`, with
+//! `error` in place of `look` if there is none. A process is inspected once, whatever runs in it, for principals that
+//! may `view` all of it. Each snapshot is audited before it is taken.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -31,24 +34,24 @@ use ray_relay_session::agents::{NotInspected, WorkerAt};
 use ray_relay_session::context::Context;
 
 const MAX_BODY_BYTES: usize = 4096;
-/// What is wrong with a body.
+/// Error for an invalid body.
 const WANTED: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"], \"older_than\": SECONDS, \"locals\": false, \"objects\": true}, each of which may be left out; or {\"failed\": \"ID\"} alone, with \"locals\" or without";
-/// Processes that are looked at for one request.
+/// Maximum number of processes to inspect for one request.
 const MAX_PROCESSES: usize = 512;
-/// Of these so many at a time.
+/// Number of processes inspected at a time.
 const AT_ONCE: usize = 32;
-/// How long one look may take, the part of that which an agent has, and all of a request.
+/// Time limits of one snapshot, of the agent's part of it, and of the whole request.
 const INSPECTION_TIMEOUT: Duration = Duration::from_secs(8);
 const BY_AGENT: Duration = Duration::from_secs(3);
 const ALL: Duration = Duration::from_secs(30);
-/// Bytes of all looks of a request.
+/// Maximum size of all snapshots of a request, in bytes.
 const ROOM: usize = 24 << 20;
 
 #[derive(Debug, Deserialize)]
 struct Wanted {
     #[serde(flatten)]
     choice: Written,
-    /// A task that has failed.
+    /// Id of a failed task.
     failed: Option<String>,
     #[serde(default = "body::yes")]
     locals: bool,
@@ -56,7 +59,7 @@ struct Wanted {
     objects: bool,
 }
 
-/// The keys of a body.
+/// Valid keys of a body.
 const KEYS: [&str; 8] = [
     "name",
     "job",
@@ -68,14 +71,14 @@ const KEYS: [&str; 8] = [
     "failed",
 ];
 
-/// A process that is meant, with what runs in it.
+/// A selected process, with the tasks that run in it.
 struct LookedProcess<'a> {
     running: Vec<&'a Running>,
-    /// The rows of these that may be told.
+    /// The rows of those tasks that the principal may know of.
     told: Vec<Value>,
 }
 
-/// Looks at the tasks that the body means.
+/// Inspects the tasks that the body selects.
 pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
@@ -112,7 +115,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     let classes = meant.iter().flat_map(|process| &process.running);
     let classes = classes.map(|one| idle::class(one)).collect();
     let until = Instant::now() + ALL;
-    // Boxed where they are made: as a closure of a stream's they would have to be for every lifetime.
+    // Boxed here: as a closure of the stream they would have to be valid for every lifetime.
     let looked = meant.into_iter().map(|process| {
         async move {
             let look = look(exchange, principal, &process.running, locals);
@@ -151,7 +154,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
         }
     }
     let idle = idle::rows(ctx, principal, &found, &classes).await;
-    // A person who may not look any more sees nothing of what was looked at before.
+    // A principal that was revoked meanwhile gets no snapshot taken before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
@@ -160,13 +163,13 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     Ok(held(exchange, principal, &told))
 }
 
-/// What is not known of a body is not passed over: it may have been meant to ask for less.
+/// An unknown key is refused: it may have been meant to restrict the request.
 fn is_of_keys(body: &Value) -> bool {
     let keys = body.as_object().map(|body| body.keys());
     keys.is_some_and(|mut keys| keys.all(|key| KEYS.contains(&key.as_str())))
 }
 
-/// The processes in which anything runs that `choice` means and `principal` may know of.
+/// The processes that run a task that `choice` selects and `principal` may know of.
 fn processes<'a>(
     ctx: &Context,
     principal: &Principal,
@@ -195,7 +198,7 @@ fn processes<'a>(
     meant.map(|(process, _)| process).collect()
 }
 
-/// The process in which `running` is, as `principal` may see it; an error is a sentence for who asked.
+/// Inspects the process of `running`, as `principal` may see it. An error is a sentence for the client.
 async fn look(
     exchange: &Exchange<'_>,
     principal: &Principal,
@@ -226,7 +229,8 @@ async fn look(
     Ok(shown(principal, running, looked, locals))
 }
 
-/// What the agent of its node tells of `running`, with variables; else what Ray's head does. An error is a sentence.
+/// Returns the snapshot of `running` from its node's agent, with variables, or else from Ray's head. An error is a
+/// sentence.
 async fn seen(ctx: &Context, running: &Running) -> Result<Look, String> {
     let at = running.pid.map(|pid| WorkerAt {
         cluster: &running.cluster,

@@ -1,7 +1,8 @@
-//! Whose objects running tasks wait for in `ray.get`: asked of Ray where a look wants that (`"objects": true`).
+//! The objects that running tasks wait for in `ray.get`: Ray is asked for them if a request wants that (`"objects":
+//! true`).
 //!
-//! Which objects they are stands in the variables of Ray's own frames, as the principal may see them. What makes or owns one is
-//! told to people who may list or look at that.
+//! Their ids come from the variables of Ray's own frames, as the principal may see them. The task or owner of an object
+//! is shown to principals that may list or view it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,28 +17,28 @@ use ray_relay_ray::ray::look::{Frame, Look, Source};
 use ray_relay_ray::ray::registry::{ObjectState, OwnedBy, Running, RunningIn};
 use ray_relay_session::context::Context;
 
-/// Objects of one cluster that Ray is asked for: the head asks all of its workers for each.
+/// Maximum number of objects to query per cluster: for each, the head queries all of its workers.
 const MAX_CLUSTER_OBJECTS: usize = 4;
 
-/// How long Ray may take for all of a request.
+/// Time limit for Ray's part of a request.
 const RAY_TIMEOUT: Duration = Duration::from_secs(6);
 
 const MAX_PROCESS_OBJECTS: usize = 4;
 
-/// As the hook writes one, with the digits of its id between them.
+/// Text around the hexadecimal id, as the hook renders an object reference.
 const REF: [&str; 2] = ["ObjectRef(", ")"];
 const DIGITS: usize = 56;
 
-/// Which objects a process waits for, in `ray.get`.
+/// Objects that a process waits for in `ray.get`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::http) struct Awaits {
     ids: Vec<String>,
-    /// Why it is not known of those of a thread.
+    /// Why they are unknown for a thread.
     unknown: Option<&'static str>,
 }
 
 impl Awaits {
-    /// Those of `look`, which is as the principal may see it.
+    /// Extracts them from `look`, which is as the principal may see it.
     pub(in crate::http) fn of(look: &Look) -> Self {
         let mut awaits = Self::default();
         for thread in &look.threads {
@@ -81,7 +82,7 @@ fn awaited(frame: &Frame) -> Vec<String> {
     value.split(REF[0]).skip(1).filter_map(id).collect()
 }
 
-/// What `awaits`, each of a process of the cluster beside it, come to, as JSON for the answer: a list for each.
+/// Queries the objects of `awaits`, each with its cluster. Returns the JSON for each.
 pub(in crate::http) async fn told(
     ctx: &Context,
     principal: &Principal,
@@ -130,7 +131,7 @@ pub(in crate::http) async fn told(
     awaits.iter().map(of_one).collect()
 }
 
-/// `object` of `cluster`, as far as `principal` may know of what makes and what owns it.
+/// JSON of `object` in `cluster`, as far as `principal` may know its task and owner.
 fn shown(principal: &Principal, found: &[RunningIn], cluster: &str, object: &ObjectState) -> Value {
     let may_know = |one: &Running| {
         [Scope::List, Scope::View]
