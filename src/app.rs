@@ -1,4 +1,4 @@
-//! Composition: builds the parts, binds, starts, watches over them, and ends them in order.
+//! Composition: builds the parts, binds, starts, supervises them, and ends them in order.
 
 mod descriptors;
 mod essential;
@@ -35,22 +35,22 @@ use ray_relay_ray::ray::registry::Registry;
 use ray_relay_session::context::Context;
 use ray_relay_session::release;
 
-/// Why the relay did not start, or did not go on.
+/// Why the relay did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The relay cannot listen on the port.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The certificate, its key or what client certificates are held to.
+    /// The certificate, its key or the client certificate authorities are invalid.
     #[error("{}", sentences(.0))]
     Tls(Vec<Fault>),
-    /// Keys, policy or revocations cannot be used.
+    /// Keys, policy or revocations are invalid.
     #[error(transparent)]
     Identity(#[from] SetupError),
     /// A part could not be built from the configuration.
     #[error("{0}")]
     Setup(String),
-    /// The service manager passed a listening socket that no key of the configuration names.
+    /// The service manager passed a listening socket that the configuration does not use.
     #[error(
         "the service manager passed a socket that listens on {unused}, and listen.address is {asked}: give both the same address, with ListenStream= of the .socket unit or listen.address"
     )]
@@ -60,16 +60,16 @@ pub enum Error {
         /// The configured address.
         asked: SocketAddr,
     },
-    /// Sessions are to be kept, and no keeper takes them.
+    /// Sessions are to be kept, and no keeper is available.
     #[error(transparent)]
     Keeper(#[from] keeper::Error),
-    /// What is done here could not be put on record.
+    /// The audit log cannot be opened.
     #[error(transparent)]
     Audit(#[from] audit::OpenError),
     /// The system refuses a signal handler.
     #[error("cannot wait for signals: {0}")]
     Signal(std::io::Error),
-    /// A part of it ended while it ran.
+    /// An essential task ended while the relay ran.
     #[error(transparent)]
     Fallen(#[from] Fallen),
 }
@@ -79,15 +79,15 @@ fn sentences(faults: &[Fault]) -> String {
     sentences.join("\n  ")
 }
 
-/// How long the debuggers of workers may take to be left, when the relay drains and when it is to end at once: one that is
-/// cut off in the middle of its attach leaves its task waiting for ever.
+/// Time limits for detaching from the debuggers of workers, for draining and for an immediate shutdown. A debugger that
+/// is cut off in the middle of its attach leaves its task waiting for ever.
 const WORKERS_LEFT: Duration = Duration::from_secs(40);
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// How long connections that have nothing to wait for may take to close.
+/// Time limit for connections with nothing in progress to close.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// A relay that runs. It ends by [`Running::drain`]; dropping it closes its port, and leaves its sessions to the runtime.
+/// A running relay. [`Running::drain`] ends it. Dropping it closes its port, and leaves its sessions to the runtime.
 pub struct Running {
     context: Arc<Context>,
     address: SocketAddr,
@@ -159,11 +159,11 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     })
 }
 
-/// A listening socket, with the port that it advertises where it stands for one breakpoint.
+/// A listening socket, with the port that it advertises if it belongs to one breakpoint.
 type AdvertisedListener = (Option<u16>, TcpListener);
 
-/// Binds every address of the configuration, or takes the socket that the service manager passed for it. Returns the main
-/// address, its port known also where 0 was asked for.
+/// Binds every address of the configuration, or uses the socket that the service manager passed for it. Returns the
+/// main address, with the actual port if 0 was configured.
 fn bind(
     config: &Config,
     passed: &mut PassedDescriptors,
@@ -187,7 +187,7 @@ fn bind(
     }
 }
 
-/// Starts what has to run for as long as the relay does.
+/// Starts the tasks that run for as long as the relay does.
 fn start_essential(context: &Arc<Context>, tls: &Arc<Tls>, notices: Option<Notices>) -> Essential {
     let Shutdown {
         drain,
@@ -197,7 +197,7 @@ fn start_essential(context: &Arc<Context>, tls: &Arc<Tls>, notices: Option<Notic
         ..
     } = context.shutdown.clone();
     let mut essential = Essential::new(drain.clone());
-    // Not tracked: sessions have turns until the last has ended.
+    // Not tracked: sessions need turns until the last has ended.
     essential.spawn("the turns of sessions", turn::serve());
     if let Some(notices) = notices {
         let (registry, metrics) = (context.registry.clone(), context.metrics.clone());
@@ -242,7 +242,7 @@ fn start_essential(context: &Arc<Context>, tls: &Arc<Tls>, notices: Option<Notic
 }
 
 impl Running {
-    /// The address that the relay listens on, the port known also where 0 was asked for.
+    /// The address that the relay listens on, with the actual port if 0 was configured.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
@@ -252,15 +252,15 @@ impl Running {
         &self.context.registry
     }
 
-    /// Resolves as soon as a part without which the relay is none has ended by itself; call [`Running::abort`] then.
-    /// Resolves never once the relay is being shut down. Cancel safe.
+    /// Resolves as soon as an essential task has ended unexpectedly; call [`Running::abort`] then. Never resolves once
+    /// the relay is being shut down. Cancel safe.
     pub async fn fallen(&mut self) -> Fallen {
         self.essential.fallen().await
     }
 
-    /// Tells the sessions, ends each as soon as nothing is done in it, and waits for them, and for requests in progress,
-    /// for `listen.drain_timeout`; then ends what is left. Meanwhile new clients are answered: lists as ever, an attach
-    /// with a sentence. Cancelling it cuts the wait short; call [`Running::abort`] then.
+    /// Drains: notifies the sessions, and ends each as soon as it is idle. Waits for them, and for requests in
+    /// progress, for `listen.drain_timeout`; then ends the rest. Meanwhile new clients are answered: lists as usual, an
+    /// attach with a sentence. Cancelling it cuts the wait short; call [`Running::abort`] then.
     pub async fn drain(&self) {
         let drain_timeout = self.context.config.listen.drain_timeout;
         let shutdown = &self.context.shutdown;
@@ -277,12 +277,13 @@ impl Running {
         }
         shutdown.closed.cancel();
         shutdown.tasks.close();
-        // For last words that are under way.
+        // Time for final output in flight.
         let _ = timeout(GOODBYE, shutdown.tasks.wait()).await;
         self.end(WORKERS_LEFT).await;
     }
 
-    /// Ends everything now; the sessions have a moment to tell their clients, and to leave their workers in order.
+    /// Ends everything now. The sessions have a moment to notify their clients, and to detach from their workers in
+    /// order.
     pub async fn abort(&self) {
         self.end(AT_ONCE).await;
     }
@@ -298,12 +299,12 @@ impl Running {
                 "a worker's debugger did not answer the detach: its task may need `release --force`"
             );
         }
-        // After the sessions: their ends are on record.
+        // After the sessions, so that their ends are audited.
         self.context.audit.close().await;
     }
 }
 
-/// Runs a relay until SIGTERM or Ctrl-C, drains, and aborts at the second one, or as soon as a part of it has ended.
+/// Runs a relay until SIGTERM or Ctrl-C, then drains. A second signal, or the end of an essential task, aborts it.
 ///
 /// # Errors
 /// [`Error`].
@@ -346,7 +347,7 @@ pub async fn run(mut config: Config) -> Result<(), Error> {
         fallen = relay.fallen() => Some(fallen),
     };
     if let Some(fallen) = fallen {
-        // Before the workers are left, which may take a moment.
+        // Logged before the workers are detached, which may take a moment.
         error!(
             part = fallen.task,
             "an essential task has ended: shutting down"

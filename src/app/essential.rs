@@ -1,16 +1,16 @@
-//! Essential tasks, without which the relay is none: the first that ends by itself ends the relay.
+//! Essential tasks, without which the relay cannot run: the first that ends unexpectedly ends the relay.
 
 use std::collections::HashMap;
 
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// Owns the essential tasks, each of which runs until the shutdown has it end. Dropping it aborts them.
+/// Owns the essential tasks, each of which runs until the shutdown ends it. Dropping it aborts them.
 #[derive(Debug)]
 pub(super) struct Essential {
     tasks: JoinSet<()>,
     names: HashMap<Id, &'static str>,
-    /// Cancelled before the first of them is to end.
+    /// Cancelled before the first of them has to end.
     ending: CancellationToken,
 }
 
@@ -21,14 +21,14 @@ pub(super) struct Essential {
     if *.panicked { "by a panic" } else { "by itself" }
 )]
 pub struct Fallen {
-    /// What it did, for people.
+    /// Description of the task.
     pub task: &'static str,
-    /// Whether it panicked, rather than returned. What the panic said is on standard error already, and may quote data.
+    /// Whether it panicked, rather than returned. The panic's message is already on standard error, and may quote data.
     pub panicked: bool,
 }
 
 impl Essential {
-    /// None yet. `ending` is the first stage of the shutdown.
+    /// Creates an empty set. `ending` is the first stage of the shutdown.
     pub(super) fn new(ending: CancellationToken) -> Self {
         Self {
             tasks: JoinSet::new(),
@@ -37,7 +37,7 @@ impl Essential {
         }
     }
 
-    /// Starts `task`, which must not end before the shutdown does.
+    /// Starts `task`, which must not end before the shutdown.
     pub(super) fn spawn(
         &mut self,
         name: &'static str,
@@ -47,7 +47,7 @@ impl Essential {
         self.names.insert(handle.id(), name);
     }
 
-    /// The first that ends by itself. Resolves never once the shutdown has begun. Cancel safe.
+    /// Resolves to the first task that ends unexpectedly. Never resolves once the shutdown has begun. Cancel safe.
     pub(super) async fn fallen(&mut self) -> Fallen {
         while let Some(ended) = self.tasks.join_next_with_id().await {
             let (id, panicked) = match &ended {

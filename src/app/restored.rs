@@ -1,4 +1,5 @@
-//! What a relay has left that was killed, or that has ended beside a keeper: held again before any client is served.
+//! Takes over debugger connections of a previous process that was killed, or that ended while a keeper ran. Their
+//! sessions are held again before any client is served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +15,14 @@ use ray_relay_session::context::Context;
 use ray_relay_session::upstream::park;
 use ray_relay_session::upstream::restored::Restored;
 
-/// How long the Ray heads may take to know the workers before clients are served all the same.
+/// How long the Ray heads may take to list the workers before clients are served anyway.
 const CLAIMED: Duration = Duration::from_secs(15);
 
-/// Connections that are waited for at a time, where they come later.
+/// Capacity of the queue for connections that arrive later.
 const LATER: usize = 1024;
 
-/// Parks the sessions of `left` again, for at most [`CLAIMED`], and goes on with connections that the keeper gives later.
+/// Parks the sessions of `left` again, for at most [`CLAIMED`], and continues with connections that the keeper hands
+/// over later.
 pub(super) async fn run(
     context: &Arc<Context>,
     left: Vec<LeftConnection>,
@@ -49,7 +51,7 @@ pub(super) async fn run(
         let claims = left.into_iter().map(Restored::left);
         let claims = claims.map(|restored| restore(context, restored));
         let mut claims: JoinSet<()> = claims.map(|claim| tasks.track_future(claim)).collect();
-        // Those that are not there by then go on by themselves.
+        // Claims that are not done by then continue in the background.
         while let Ok(Some(_)) = timeout_at(until, claims.join_next()).await {}
         claims.detach_all();
     }
@@ -65,7 +67,7 @@ async fn take_up(context: Arc<Context>, mut coming: mpsc::Receiver<LeftConnectio
     }
 }
 
-/// Resolves when the worker of what is `restored` is held, or not to be had. What runs on is the relay's own.
+/// Resolves when the worker of `restored` is held, or unavailable. A task of the relay runs its park.
 fn restore(
     context: &Arc<Context>,
     restored: Option<Restored>,

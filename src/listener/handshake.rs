@@ -1,4 +1,4 @@
-//! From an accepted connection to the protocol that serves it: detect, take TLS off, detect again, then route or refuse.
+//! From an accepted connection to its protocol: detect, terminate TLS, detect again, then route or refuse.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -30,64 +30,65 @@ use ray_relay_session::context::Context;
 const UNKNOWN_ANSWER: &[u8] =
     b"ray-relay: these bytes are neither HTTP nor the debug adapter protocol.\r\n";
 
-/// The answer to a person with `nc` who has waited for something to appear, and to a program whose
-/// `pydevd_pycharm.settrace` waits for its IDE. A debugger is not disturbed by it: it comes with the end.
+/// The answer to a user of `nc` who waits for output, and to a program whose `pydevd_pycharm.settrace` waits for its
+/// IDE. It does not disturb a debugger, because the connection closes with it.
 const SILENT_ANSWER: &[u8] = concat!(
     "ray-relay: nothing was said here for too long, so this connection is closed. In `nc`, press Enter for the list. ",
     "pydevd_pycharm.settrace is not spoken here: PyCharm 2025.3 and later attach with \"Attach to DAP\", and `ray-relay reverse` takes settrace to a debug server.\r\n",
-    // pydevd prints a line that it does not understand, and would wait for ever: CMD_RUN, whose text it does not read.
+    // pydevd prints a line that it does not understand, and would wait for ever. CMD_RUN makes it continue; it ignores
+    // the text.
     "101\t0\t(to pydevd: run on)\r\n",
 )
 .as_bytes();
 
-/// What came first, and all of it.
+/// The detected protocol, and the bytes read for it.
 struct First {
     detection: Detection,
     bytes: BytesMut,
 }
 
-/// Bytes that are read at first: most of what comes in one piece is here whole then, and read once.
+/// Size of the first read: most first messages fit whole.
 const FIRST: usize = 1024;
 
-/// What a terminal takes, in bytes: a line, and what is on its way to the screen.
+/// Memory of a terminal connection, in bytes: a line, and output in flight.
 const TERMINAL_WEIGHT: usize = 24 * 1024;
 
 /// How a connection began.
 enum FirstBytes {
-    /// The client has shown what it speaks.
+    /// The client's protocol is detected.
     Known(First),
-    /// The client closed without a word.
+    /// The client closed without sending anything.
     Closed,
-    /// The client has not shown what it speaks, and its time is over.
+    /// The client has not shown its protocol in time.
     Silent,
 }
 
-/// A connection whose bytes are in the clear: with TLS taken off, or without.
+/// A connection in plain text, after TLS was terminated, or without TLS.
 struct ClearConnection {
     wire: ClientWire,
     first: First,
     speaks: Speaks,
-    /// The principal of the client's certificate, where there is one; why the connection is refused.
+    /// The principal of the client's certificate, if any; or why the connection is refused.
     certificate: Result<Option<Principal>, HandshakeRefusal>,
 }
 
-/// A connection whose protocol is known.
+/// A connection with a known protocol.
 struct DetectedConnection {
-    /// What was read is replayed.
+    /// Replays the bytes that were read.
     stream: Prefixed<ClientWire>,
     detection: Detection,
     connection: ConnectionInfo,
-    /// What to answer where it is not spoken here.
+    /// The answer if the protocol is unsupported.
     unknown: &'static [u8],
 }
 
-/// What is left to be done for a connection once it is known what it speaks.
+/// Future that serves a connection with a known protocol.
 type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Serves one connection to its end.
+/// Serves one connection until it closes.
 ///
-/// What each protocol needs is in a box, and so is the way to it: a connection holds no room for what it is not, nor for
-/// what it was.
+/// Each protocol's state is boxed, and so is the detection: a connection reserves no memory for other protocols, or for
+/// finished stages.
 pub(super) fn serve(
     context: Arc<Context>,
     tls: Arc<Tls>,
@@ -100,7 +101,7 @@ pub(super) fn serve(
     }))
 }
 
-/// Serves one connection that came within another one, to its end: neither is TLS spoken on it, nor is it a stranger's.
+/// Serves a connection that was opened within another one. It has no TLS of its own, and its client is authenticated.
 pub(super) fn serve_link(
     context: Arc<Context>,
     mut stream: ArrivedStream,
@@ -122,14 +123,14 @@ pub(super) fn serve_link(
     }))
 }
 
-/// Finds out what a connection speaks by `recognised`, and goes on with that.
+/// Awaits the detection `recognised`, then serves the connection.
 async fn served<F: Future<Output = Option<Serving>>>(recognised: Pin<Box<F>>) {
     if let Some(serving) = recognised.await {
         serving.await;
     }
 }
 
-/// Has the protocol of a connection spoken, to its end.
+/// Returns the future that serves the protocol of a connection.
 fn speak(context: Arc<Context>, recognised: DetectedConnection) -> Serving {
     let DetectedConnection {
         stream,
@@ -141,7 +142,7 @@ fn speak(context: Arc<Context>, recognised: DetectedConnection) -> Serving {
         Detection::Http => {
             let draining = context.shutdown.drain.clone();
             let served = http::serve_connection(stream, connection, context.clone(), draining);
-            // In a box of its own, as one that is waited for beside others is there twice.
+            // Boxed on its own: the select would hold it twice.
             let served = Box::pin(served);
             Box::pin(async move {
                 let beside = WakeForwarder::default();
@@ -157,7 +158,7 @@ fn speak(context: Arc<Context>, recognised: DetectedConnection) -> Serving {
             let session = context.sessions.table.open(&connection.summary);
             Box::pin(ray_relay_dap::serve(context, session, stream, connection))
         }
-        // Inside TLS, or a link: once is enough.
+        // TLS inside TLS, or inside a link, is not supported.
         Detection::Tls => Box::pin(async move { unsupported(&context, stream, TLS_ALERT).await }),
         Detection::Terminal => {
             let session = context.sessions.table.open(&connection.summary);
@@ -169,7 +170,7 @@ fn speak(context: Arc<Context>, recognised: DetectedConnection) -> Serving {
     }
 }
 
-/// Finds out what a connection speaks; `None` where it came to nothing, and the peer was told.
+/// Detects the protocol of a connection; `None` if that failed, and the peer has its answer.
 async fn recognise(
     context: &Context,
     tls: &Tls,
@@ -193,7 +194,7 @@ async fn recognise(
     let clear = if first.detection == Detection::Tls {
         connection.encrypted = true;
         connection.place.weigh(connection.tls_weight());
-        // In a box: plain connections do not carry the size of a handshake around.
+        // Boxed, so that plain connections do not reserve the size of a handshake.
         let clear = Box::pin(terminate(context, tls, stream, first, deadline)).await;
         if clear.is_none() {
             context.metrics.connection(Protocol::Tls);
@@ -214,7 +215,7 @@ async fn recognise(
     match clear.certificate {
         Ok(principal) => {
             if let Some(principal) = &principal {
-                // Who has too many is told so in the protocol that is spoken.
+                // A client over its quota gets an answer in its own protocol.
                 let _ = connection.place.recognised(principal);
             }
             connection.certificate = principal;
@@ -235,7 +236,7 @@ async fn recognise(
     }
 }
 
-/// What a client is told that has said nothing in time.
+/// Answers a client that sent nothing in time.
 async fn answer_silence(
     context: &Context,
     mode: TlsMode,
@@ -252,7 +253,7 @@ async fn answer_silence(
     }
 }
 
-/// What follows from the protocol of a connection, before that is spoken: what it takes is counted from now on.
+/// Configures a connection for its protocol: from now on its memory is charged accordingly.
 fn told_apart(
     context: &Context,
     wire: ClientWire,
@@ -291,7 +292,7 @@ fn told_apart(
     }
 }
 
-/// Takes TLS off and looks for the protocol inside; `None` where it came to nothing, and the peer was told.
+/// Terminates TLS and detects the protocol inside; `None` if that failed, and the peer has its answer.
 async fn terminate(
     context: &Context,
     tls: &Tls,
@@ -310,7 +311,7 @@ async fn terminate(
         Ok(Err((error, stream))) => {
             debug!(%error, "TLS handshake failed");
             context.metrics.tls_handshake(Handshake::Failed);
-            // The alert is on its way; a reset is not to overtake it.
+            // A reset must not overtake the alert.
             refusal::close(stream, b"").await;
             return None;
         }
@@ -328,7 +329,7 @@ async fn terminate(
         None => Ok(None),
     };
     let first = match alpn {
-        // The client has said what it will speak, and may take its time.
+        // ALPN already names the protocol, so the client may take its time.
         Some(_) => First {
             detection: Detection::Http,
             bytes: BytesMut::new(),
@@ -356,7 +357,7 @@ async fn terminate(
     })
 }
 
-/// Whose certificate this is, which rustls has verified now, or when the session began that is resumed.
+/// The principal of a certificate that rustls has verified, now or at the start of the resumed session.
 fn who(auth: &Authenticator, der: &[u8]) -> Result<Principal, HandshakeRefusal> {
     let refused =
         |sentence: &dyn std::fmt::Display| HandshakeRefusal::Certificate(sentence.to_string());
@@ -378,7 +379,7 @@ fn who(auth: &Authenticator, der: &[u8]) -> Result<Principal, HandshakeRefusal> 
     })
 }
 
-/// It is known what `connection` speaks.
+/// Records the protocol of `connection`.
 fn known_as(context: &Context, connection: &ConnectionInfo, detection: Detection) {
     let protocol = match detection {
         Detection::Http => Protocol::Http,
@@ -402,9 +403,9 @@ async fn unsupported<S: AsyncRead + AsyncWrite + Unpin>(
     refusal::close(stream, answer).await;
 }
 
-/// Reads until the protocol is known, or until `deadline`. Nothing is said meanwhile: an editor on a busy laptop, or at
-/// the other end of a slow tunnel, sends its first message seconds after it has dialled, and whatever text it found
-/// before the answer would make it hang without a word.
+/// Reads until the protocol is detected, or until `deadline`. It sends nothing meanwhile. An editor on a busy laptop or
+/// behind a slow tunnel sends its first message only seconds after it connected, and unexpected text before the answer
+/// would make it hang.
 async fn read_first<S: AsyncRead + Unpin>(
     stream: &mut S,
     deadline: Instant,

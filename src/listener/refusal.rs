@@ -1,6 +1,6 @@
-//! Handshake refusals: connections that are not served, each told so in the words of its own protocol.
+//! Refuses connections during the handshake, each in its own protocol.
 //!
-//! Called by [`super::handshake`] before anything else has looked at the connection. Nothing here reaches a worker.
+//! Called by [`super::handshake`] before any other module uses the connection. It never reaches a worker.
 
 use std::io;
 use std::time::Duration;
@@ -21,25 +21,25 @@ use ray_relay_session::context::Context;
 /// How long a refused connection may take to read the answer and close.
 const REFUSAL_LINGER: Duration = Duration::from_secs(2);
 
-/// TLS alert record, fatal, `handshake_failure` (RFC 8446 section 6): what a server says that will not do TLS with you.
+/// TLS alert record, fatal, `handshake_failure` (RFC 8446 section 6): the answer of a server without TLS.
 pub(super) const TLS_ALERT: &[u8] = &[0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x28];
 
-/// HTTP/2: an empty SETTINGS frame, which a server has to begin with (RFC 9113 section 3.4).
+/// HTTP/2: an empty SETTINGS frame, which a server has to send first (RFC 9113 section 3.4).
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
 /// INADEQUATE_SECURITY (RFC 9113 section 7).
 const INADEQUATE_SECURITY: u8 = 0x0c;
 
-/// Why a client is not served.
+/// Why a client is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HandshakeRefusal {
-    /// Plain text, where only TLS is taken.
+    /// Plain text, although TLS is required.
     Plaintext,
-    /// A client certificate that names no person here, in a sentence.
+    /// A client certificate without a principal, with a sentence.
     Certificate(String),
 }
 
-/// What a refused peer speaks.
+/// The protocol of a refused peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speaks {
     Http1,
@@ -62,7 +62,7 @@ impl Speaks {
 }
 
 impl HandshakeRefusal {
-    /// The sentence for the client: what is wrong and what to do.
+    /// The sentence for the client: the problem, and the solution.
     fn sentence(&self, speaks: Speaks) -> String {
         match (self, speaks) {
             (Self::Certificate(sentence), _) => sentence.clone(),
@@ -81,7 +81,7 @@ impl HandshakeRefusal {
         }
     }
 
-    /// Status line and what belongs to it.
+    /// Status line and related headers.
     fn status(&self) -> &'static str {
         match self {
             // RFC 9110 section 15.5.22.
@@ -93,7 +93,7 @@ impl HandshakeRefusal {
     }
 }
 
-/// Tells the peer so in its own protocol, and closes.
+/// Sends the refusal in the peer's own protocol, and closes.
 pub(super) async fn tell<S>(
     context: &Context,
     stream: S,
@@ -116,7 +116,7 @@ pub(super) async fn tell<S>(
     }
 }
 
-/// The whole answer, whatever was asked.
+/// The complete answer to any request.
 fn http1(refused: &HandshakeRefusal, sentence: &str) -> String {
     let body = format!("{}\n", serde_json::json!({ "error": sentence }));
     format!(
@@ -126,7 +126,7 @@ fn http1(refused: &HandshakeRefusal, sentence: &str) -> String {
     )
 }
 
-/// GOAWAY with the sentence as its debug data: no request is looked at.
+/// GOAWAY with the sentence as its debug data: requests are ignored.
 fn http2(sentence: &str) -> Vec<u8> {
     let mut payload = vec![0, 0, 0, 0, 0, 0, 0, INADEQUATE_SECURITY];
     payload.extend_from_slice(sentence.as_bytes());
@@ -140,7 +140,7 @@ fn http2(sentence: &str) -> Vec<u8> {
     answer
 }
 
-/// Fails the first request, because a client shows nothing for a bare close.
+/// Fails the first request, because clients show nothing for a bare close.
 async fn dap<S>(context: &Context, stream: S, sentence: &str, deadline: Instant)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -158,7 +158,7 @@ where
     }
 }
 
-/// Says `answer`, then closes so that it arrives: what the peer still sends is read and dropped for a moment.
+/// Sends `answer`, then closes so that it arrives: for a moment, it reads and discards what the peer still sends.
 pub(super) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, answer: &[u8]) {
     let told = async {
         stream.write_all(answer).await?;
