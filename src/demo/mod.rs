@@ -1,9 +1,8 @@
 //! `ray-relay demo`: a small real Ray cluster with tasks that stop at breakpoints, and the relay
 //! in front of it.
 //!
-//! Called by the CLI; the end-to-end tests use [`venv`] and [`cluster`] too. Invariant: however
-//! [`run`] ends, no process and no file of it is left, except the virtual environment, which the
-//! next run uses again.
+//! Called by the CLI; the end-to-end tests use [`venv`] and [`cluster`] too. Invariant: however [`run`] ends, no
+//! process and no file of it remains, except the virtual environment, which the next run reuses.
 
 pub mod cluster;
 mod error;
@@ -30,7 +29,7 @@ use ray_relay_access::telemetry::progress::PreparationClock;
 use ray_relay_base::config::{self, Config};
 use ray_relay_ray::ray::jobs::Jobs;
 
-/// Sessions get this long to end; their tasks end with the cluster anyway.
+/// Time limit for sessions to end; their tasks end with the cluster anyway.
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// `ray-relay demo`
@@ -61,19 +60,19 @@ pub struct DemoArgs {
     pub listen: SocketAddr,
 }
 
-/// What has to be undone, filled as it comes to be.
+/// Everything to clean up, filled as it is created.
 #[derive(Default)]
 struct Started {
     relay: Option<Running>,
     cluster: Option<DemoCluster>,
-    /// Through which a job in another's cluster is stopped.
+    /// A job in a foreign cluster, with the client that stops it.
     job: Option<(Jobs, String)>,
     folder: Option<PathBuf>,
     ready: bool,
 }
 
-/// Runs the demo until its job ends or a signal comes, and cleans up. Must be the only user of
-/// child processes in this process: it ends all that are left.
+/// Runs the demo until its job ends or a signal comes, and cleans up. Must be the only user of child processes in this
+/// process: it ends all that remain.
 ///
 /// # Errors
 /// [`DemoError`].
@@ -140,7 +139,7 @@ async fn show(
                 started.ready = true;
                 return Err(app::Error::from(relay.fallen().await).into());
             }
-            // Through the relay's own port: it knows the way, and Ray's token.
+            // Through the relay's own port, because the relay has Ray's address and token.
             let jobs = Jobs::new(format!("http://{}", relay.local_addr()), None, false)?;
             let folder = cluster::make_short_dir()?;
             let job = write_job(&started.folder.insert(folder).join("project"), relay)?;
@@ -164,7 +163,7 @@ async fn own_cluster(
 ) -> Result<DemoCluster, DemoError> {
     let version = args.ray_version.as_str();
     let root = match &args.dir {
-        // Scripts in the environment hold its path.
+        // Absolute, because scripts in the environment contain its path.
         Some(dir) => std::path::absolute(dir).map_err(|source| DemoError::System {
             what: "find --dir",
             source,
@@ -173,7 +172,7 @@ async fn own_cluster(
     };
     let requirements = installation::requirements(version);
     let venv = venv::prepare(&root.join(version), version, &requirements, progress).await?;
-    // Up to 2.38 the debugger is pdb unless this is set; later any value means what is default.
+    // Up to 2.38 the debugger is pdb unless this is set. Later any value selects the default.
     let debugger = [("RAY_DEBUG", "1")];
     let plan = Plan {
         venv: &venv,
@@ -204,7 +203,7 @@ async fn start_relay(
         gcs_address: gcs,
         ..config::Cluster::default()
     }];
-    // Asked before, so that a second demo beside a first one needs no flag.
+    // Checked first, so that a second demo next to a first one needs no flag.
     let taken = std::net::TcpListener::bind(args.listen)
         .is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse);
     if taken {
@@ -227,7 +226,7 @@ fn write_job(folder: &Path, relay: &Running) -> Result<DemoJob, DemoError> {
     })
 }
 
-/// Undoes everything; the second signal shortens each step. Returns what would not die.
+/// Cleans up everything; the second signal shortens each step. Returns the processes that would not die.
 async fn clean_up(started: Started, stop: &StopListener, progress: &PreparationClock) -> Vec<i32> {
     let step = progress.step("cleaning up");
     if let Some((jobs, id)) = started.job {
@@ -248,7 +247,7 @@ async fn clean_up(started: Started, stop: &StopListener, progress: &PreparationC
     let hurry = stop.hurry();
     let ending = tokio::task::spawn_blocking(move || {
         let mut left = started.cluster.map_or(Vec::new(), |c| c.stop(&hurry));
-        // Whatever else descends from this process, such as an installation cut short.
+        // Any other descendants of this process, such as an installation that was cut short.
         left.extend(ProcessGroup::everything().end(Duration::from_secs(1), &hurry, || {}));
         left.sort_unstable();
         left.dedup();

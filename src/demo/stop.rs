@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks for an orderly end, the second for a quick one.
+//! Ctrl-C and SIGTERM: the first requests a graceful shutdown, the second a quick one.
 
 use std::io;
 
@@ -15,10 +15,10 @@ pub(super) struct StopListener {
 }
 
 impl StopListener {
-    /// Takes over SIGINT, SIGTERM and SIGHUP (the terminal was closed).
+    /// Handles SIGINT, SIGTERM and SIGHUP (the terminal was closed).
     ///
     /// # Errors
-    /// What the system says to a signal handler.
+    /// The system's error for a signal handler.
     pub(super) fn listen() -> io::Result<Self> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;

@@ -1,4 +1,4 @@
-//! The flags of `deploy`, and what comes of them: what everybody may see, and what is sealed.
+//! The flags of `deploy`, split into public arguments and sealed secrets.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -85,12 +85,12 @@ pub struct DeployArgs {
     pub timeout: Duration,
 }
 
-/// As it was written: the agents read it themselves.
+/// Validates the URL and keeps its text: the agents parse it themselves.
 fn relay_url(text: &str) -> Result<String, BadRelayUrl> {
     text.parse::<RelayUrl>().map(|_| text.to_owned())
 }
 
-/// As it was written, too.
+/// Validates the ports and keeps their text.
 fn reverse_ports(text: &str) -> Result<String, String> {
     ray_relay_node::reverse_ports(text).map(|_| text.to_owned())
 }
@@ -103,20 +103,20 @@ fn name(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// What is to be deployed.
+/// The requested deployment.
 pub(super) struct DeployTarget {
-    /// Arguments of the agents, but for those that the driver adds.
+    /// Arguments of the agents, except for those that the driver adds.
     node: Vec<String>,
-    /// Arguments of the relay, if there is to be one, and its port.
+    /// Arguments of the relay, if any, and its port.
     serve: Option<(Vec<String>, u16)>,
     node_ray_address: Option<String>,
     relay_urls: Vec<String>,
-    /// What is sealed.
+    /// Files to seal.
     pub(super) files: SecretFiles,
 }
 
 impl DeployArgs {
-    /// Reads the files.
+    /// Reads the files, and builds the deployment.
     pub(super) fn wanted(&self) -> Result<DeployTarget, DeployError> {
         let mut files = SecretFiles::default();
         let mut node: Vec<String> = Vec::new();
@@ -186,7 +186,7 @@ impl DeployArgs {
 }
 
 impl DeployTarget {
-    /// What the driver is started with: nothing that is secret.
+    /// Arguments for the driver, without secrets.
     pub(super) fn plan(&self) -> Value {
         json!({
             "machine": std::env::consts::ARCH,
@@ -197,7 +197,7 @@ impl DeployTarget {
         })
     }
 
-    /// Which relays the agents dial, for people.
+    /// The relays that the agents dial, for display.
     pub(super) fn relays(&self) -> String {
         match &self.serve {
             Some(_) => "beside the head".to_owned(),

@@ -1,8 +1,8 @@
-//! `ray-relay deploy`: agents on every node of a cluster, put there by Ray itself through its Jobs API.
+//! `ray-relay deploy`: agents on every node of a cluster, started by Ray itself through its Jobs API.
 //!
-//! The running program and `driver.py` are uploaded as a package, and a job is submitted whose driver keeps one actor on
-//! each node; an actor keeps one process. What is secret goes to the driver sealed for a key that the driver tells in its
-//! output, and from there to each process sealed for that process's own ([`sealed`], [`deployed`]).
+//! It uploads the running program and `driver.py` as a package, and submits a job. The driver keeps one actor on each
+//! node, and each actor keeps one process. Secrets go to the driver, sealed for a key that it prints, and from there to
+//! each process, sealed for that process's own key ([`sealed`], [`deployed`]).
 //!
 //! Called by the CLI.
 
@@ -33,21 +33,21 @@ use ray_relay_ray::ray::jobs::{JobState, Jobs};
 const DRIVER: &str = include_str!("driver.py");
 const DRIVER_FILE: &str = "ray_relay_driver.py";
 const PROGRAM_FILE: &str = "ray-relay";
-/// By which the metadata of a job names the deployment that it is of.
+/// Key of a job's metadata that names its deployment.
 const DEPLOYMENT: &str = "ray_relay_deployment";
 
-/// How often the cluster is asked how it goes.
+/// Poll interval of the cluster's state.
 const LOOK: Duration = Duration::from_millis(500);
-/// A process that has run for so long has begun well.
+/// A process that has run for this long counts as started.
 const BEGUN: Duration = Duration::from_secs(2);
-/// One that has not run for so long will not soon.
+/// A process that has failed for this long will not start soon.
 const HOPELESS: Duration = Duration::from_secs(8);
-/// The deadline for a job to end that was asked to.
+/// Time limit for a stopped job to end.
 const STOP_DEADLINE: Duration = Duration::from_secs(60);
-/// Seconds that Ray gives the driver to end the agents in good order, before it is killed.
+/// Seconds for the driver to end the agents gracefully, before Ray kills it.
 const STOP_WAIT: &str = "25";
 
-/// Deploys, or shows or removes what is deployed.
+/// Creates, shows or removes a deployment.
 ///
 /// # Errors
 /// [`DeployError`].
@@ -81,7 +81,7 @@ struct Deployment {
 }
 
 impl Deployment {
-    /// Whether nothing of this name runs: it may be another person's, and its sessions would end.
+    /// Fails if a deployment of this name runs: it may be another user's, and its sessions would end.
     async fn is_free(&self) -> Result<(), DeployError> {
         let jobs = self.mine().await?;
         match jobs.iter().find(|job| !job.ended()) {
@@ -96,13 +96,13 @@ impl Deployment {
         }
     }
 
-    /// Uploads the package and submits the job, in the place of one that is there; returns its submission id.
+    /// Uploads the package and submits the job, replacing a running one. Returns its submission id.
     ///
-    /// Each has an id of its own: Ray appends to the log of a job whose id was used before, and on 2.60 the monitor of the
-    /// old one marks the new one as failed.
+    /// Each job has a fresh id: Ray appends to the log of a job whose id was used before, and on 2.60 the old job's
+    /// monitor marks the new one as failed.
     async fn submit(&self, wanted: &DeployTarget) -> Result<String, DeployError> {
         let id = format!("ray-relay-{}-{:016x}", self.name, rand::random::<u64>());
-        // A person who may not change anything is told before megabytes are sent: there is no such job.
+        // Fails early without permission to make changes, before megabytes are sent: there is no such job.
         self.jobs.forget(&id).await?;
         let step = self.progress.step("packing this program");
         let package = match tokio::task::spawn_blocking(package).await {
@@ -114,7 +114,7 @@ impl Deployment {
         let uri = self.jobs.upload_package(package).await?;
         step.done(&uri);
         self.end_all().await?;
-        // The shell that Ray starts the job with ends a quotation at the next such sign.
+        // Ray starts the job through a shell, where a quote would end the argument.
         let plan = wanted.plan().to_string().replace('\'', "\\u0027");
         let request = json!({
             "submission_id": id,
@@ -132,7 +132,7 @@ impl Deployment {
         Ok(self.jobs.submit(&request).await?)
     }
 
-    /// Waits for the driver's key, and gives it what is secret, sealed.
+    /// Waits for the driver's key, and sends it the sealed secrets.
     async fn hand_over(
         &self,
         id: &str,
@@ -154,7 +154,7 @@ impl Deployment {
             sleep(LOOK).await;
         };
         let sealed = sealed::seal(&key, &wanted.files.text()?)?;
-        // The driver knows the name by its key.
+        // The driver derives the name from its key.
         let of_key = hex(digest(&SHA256, key.as_bytes()).as_ref());
         let name = format!("ray_relay_sealed_{}", &of_key[..32]);
         self.jobs.put_package(&name, sealed.into()).await?;
@@ -162,7 +162,7 @@ impl Deployment {
         Ok(())
     }
 
-    /// Waits until the agents of all nodes run, or nothing more is to be expected.
+    /// Waits until the agents of all nodes run, or no more are expected.
     async fn wait_running(&self, id: &str, deadline: Instant) -> Result<(), DeployError> {
         let mut step = self.progress.step("agents begin");
         let (mut told, mut last, mut since) = (0, Vec::new(), Instant::now());
@@ -193,7 +193,7 @@ impl Deployment {
         }
     }
 
-    /// Fails where the job has ended, or it is `deadline`.
+    /// Fails if the job has ended, or `deadline` has passed.
     async fn check_job(&self, id: &str, deadline: Instant) -> Result<(), DeployError> {
         let what = match self.jobs.job(id).await? {
             Some(job) if job.ended() => {
@@ -216,7 +216,7 @@ impl Deployment {
         })
     }
 
-    /// The jobs of this deployment: those that run first, then the last one.
+    /// The jobs of this deployment: running ones first, then the latest.
     async fn mine(&self) -> Result<Vec<JobState>, DeployError> {
         let mut jobs = self.jobs.list().await?;
         jobs.retain(|job| typed_at::<&str>(&job.metadata, DEPLOYMENT) == self.name);
@@ -224,7 +224,7 @@ impl Deployment {
         Ok(jobs)
     }
 
-    /// What the driver said so far. A job that begins has no output yet, for which Ray has an error.
+    /// The driver's report so far. Ray fails this request for a starting job, which has no output yet.
     async fn said(&self, id: &str) -> DriverReport {
         DriverReport::read(&self.jobs.output(id).await.unwrap_or_default())
     }
@@ -239,7 +239,7 @@ impl Deployment {
         Ok(DeploymentState::new(&self.name, job, &nodes, &said))
     }
 
-    /// Prints how it is; an error where an agent is missing.
+    /// Prints the state; an error if an agent is missing.
     async fn show(&self, json: bool) -> Result<(), DeployError> {
         let state = self.state().await?;
         let mut out = std::io::stdout().lock();
@@ -266,7 +266,7 @@ impl Deployment {
         Err(DeployError::Incomplete(what))
     }
 
-    /// Ends what is deployed, and says so.
+    /// Ends the deployment, and reports it.
     async fn remove(&self, json: bool) -> Result<(), DeployError> {
         let removed = self.end_all().await?;
         let name = &self.name;
@@ -281,7 +281,7 @@ impl Deployment {
         Ok(())
     }
 
-    /// Ends all jobs of this deployment; whether there were any.
+    /// Ends all jobs of this deployment. Returns whether there were any.
     async fn end_all(&self) -> Result<bool, DeployError> {
         let mut any = false;
         for job in self.mine().await?.iter().filter(|job| !job.ended()) {
@@ -294,7 +294,7 @@ impl Deployment {
         Ok(any)
     }
 
-    /// Ends a job, which ends its agents, and waits until no process of it is left.
+    /// Ends a job, which ends its agents, and waits until no process of it remains.
     async fn end(&self, id: &str, step: &mut ProgressStep<'_>) -> Result<(), DeployError> {
         let deadline = Instant::now() + STOP_DEADLINE;
         let late = |what: &str| {
@@ -314,7 +314,7 @@ impl Deployment {
             step.pulse(|| "agents take leave of their workers".to_owned());
             sleep(LOOK).await;
         };
-        // Of a job that ended before its driver began there are none.
+        // A job that ended before its driver started has no actors.
         if let Some(job_id) = job_id {
             let query = format!(
                 "actors?detail=1&limit=10000&filter_keys=job_id&filter_predicates=%3D&filter_values={job_id}"
@@ -343,12 +343,12 @@ impl Deployment {
     }
 }
 
-/// The running program and its driver.
+/// Packs the running program and its driver.
 fn package() -> Result<bytes::Bytes, DeployError> {
     if std::env::consts::OS != "linux" {
         return Err(DeployError::NotLinux);
     }
-    // The program itself, also where its file has been replaced since.
+    // The program itself, even if its file has been replaced since.
     let path = std::path::Path::new("/proc/self/exe");
     let unreadable = |cause| DeployError::File {
         file: path.to_owned(),

@@ -1,5 +1,5 @@
-//! What is asked of the Kubernetes API server: RayClusters, page by page; their changes, one by one; and Secrets. Every answer
-//! and every change is bounded, every wait has a deadline.
+//! Requests to the Kubernetes API server: pages of RayClusters, their changes, and Secrets. Every answer and every
+//! change is bounded, and every wait has a deadline.
 
 use std::fmt;
 use std::time::Duration;
@@ -25,33 +25,33 @@ use ray_relay_base::wire::text::percent_encoded;
 use ray_relay_kube::{ApiServer, KubeAnswer, Unread};
 use ray_relay_ray::ray::registry::TlsPems;
 
-/// Largest page of RayClusters, and largest change of one: etcd keeps no object of more than 1.5 MiB.
+/// Maximum size of a page of RayClusters, and of one change: etcd stores no object of more than 1.5 MiB.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
 
-/// Largest Secret, with what encodes it.
+/// Maximum size of a Secret, with its encoding.
 const MAX_SECRET: usize = 2 * 1024 * 1024;
 
-/// RayClusters on one page.
+/// RayClusters per page.
 const PAGE: u32 = 50;
 
-/// How much longer than asked for a watch may last.
+/// Extra time for the API server to end a watch.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// What is asked for, where it is not understood.
+/// Descriptions of the expected answers, for errors.
 const ASKABLE: &str = "what could be asked";
 const CHANGE: &str = "a change of a RayCluster";
 const SECRET: &str = "a Secret";
 
-/// Which RayClusters are meant.
+/// The namespaces of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Those of all namespaces.
+    /// All namespaces.
     All,
-    /// Those of one.
+    /// One namespace.
     Namespace(String),
 }
 
-/// Why there is no answer. `Display` is for the relay's log: nothing of an answer is in it but a number and a plain word.
+/// Why a request failed. `Display` is for the relay's log: of the answer, it contains only the status and a plain word.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ApiError {
     #[error(
@@ -61,7 +61,7 @@ pub(super) enum ApiError {
     #[error("the Kubernetes API server at {address} refuses with {why} to give {what}; {}", step(.why))]
     Refused {
         address: String,
-        /// What it was asked for.
+        /// The requested object.
         what: String,
         why: KubeAnswer,
     },
@@ -88,7 +88,7 @@ fn step(why: &KubeAnswer) -> &'static str {
     }
 }
 
-/// The API server. Cheap to clone.
+/// Client of the API server. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct RayClusterApi {
     server: ApiServer,
@@ -96,27 +96,27 @@ pub(super) struct RayClusterApi {
     patience: Duration,
 }
 
-/// Some of the RayClusters.
+/// A page of RayClusters.
 pub(super) struct RayClusterPage {
     pub(super) clusters: Vec<RayCluster>,
     /// Version of the list.
     pub(super) version: String,
-    /// What asks for the next page.
+    /// Token for the next page.
     pub(super) next: Option<String>,
 }
 
-/// What has changed.
+/// A change of a RayCluster.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RayClusterChange {
-    /// This one is as it is here.
+    /// Added or modified.
     Changed(RayCluster),
-    /// This one is not, or not with these labels.
+    /// Deleted, or its labels no longer match.
     Deleted(RayCluster),
-    /// Nothing, up to the version beside it.
+    /// No change; only the version advances.
     Bookmark,
 }
 
-/// A watch that is open.
+/// An open watch.
 pub(super) struct Watch {
     events: BoxStream<'static, Result<WatchEvent<RayClusterObject>, Unread>>,
     api: RayClusterApi,
@@ -129,7 +129,7 @@ struct SecretWire {
     data: Option<SecretData>,
 }
 
-/// Values in base64.
+/// Base64 values.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct SecretData {
@@ -143,7 +143,7 @@ struct SecretData {
 }
 
 impl RayClusterApi {
-    /// `patience` bounds every request; of a watch, until it is open.
+    /// `patience` bounds every request, and the time to open a watch.
     pub(super) fn new(server: ApiServer, patience: Duration) -> Self {
         let kind = GroupVersionKind::gvk("ray.io", "v1", "RayCluster");
         Self {
@@ -158,7 +158,8 @@ impl RayClusterApi {
         self.server.namespace()
     }
 
-    /// One page of the RayClusters of `scope`: the first, or that behind `after`. `singly`: of one.
+    /// Requests one page of the RayClusters of `scope`: the first, or that at the token `after`. `singly`: a page of
+    /// one.
     ///
     /// # Errors
     /// [`ApiError`].
@@ -189,10 +190,10 @@ impl RayClusterApi {
         })
     }
 
-    /// Opens a watch of the RayClusters of `scope`, for what has changed since `version`.
+    /// Opens a watch of the RayClusters of `scope`, for changes since `version`.
     ///
     /// # Errors
-    /// [`ApiError`]; 410 where that version is too old.
+    /// [`ApiError`]; 410 if that version is too old.
     pub(super) async fn watch(
         &self,
         scope: &Scope,
@@ -215,7 +216,7 @@ impl RayClusterApi {
         })
     }
 
-    /// Ray's token in the Secret `name`; `None`: there is none in it.
+    /// Reads Ray's token from the Secret `name`; `None`: it contains none.
     ///
     /// # Errors
     /// [`ApiError`].
@@ -232,7 +233,8 @@ impl RayClusterApi {
         Ok(Some(Zeroizing::new(token.trim().to_owned())))
     }
 
-    /// Authorities, certificate and key in the Secret `name`, as cert-manager writes them; `None`: one of them is not in it.
+    /// Reads authorities, certificate and key from the Secret `name`, as cert-manager writes them; `None`: one of them
+    /// is missing.
     ///
     /// # Errors
     /// [`ApiError`].
@@ -275,7 +277,7 @@ impl RayClusterApi {
         request::Request::new(path)
     }
 
-    /// The answer to `request`, which is to give `what` in at most `limit` bytes, and to be like what is `expected`.
+    /// Sends `request` for `what`, and parses an answer of at most `limit` bytes as `expected`.
     async fn read<T: DeserializeOwned>(
         &self,
         request: Result<Request<Vec<u8>>, request::Error>,
@@ -296,7 +298,7 @@ impl RayClusterApi {
             Unread::Refused(why) => ApiError::Refused {
                 address,
                 what: what.to_owned(),
-                // The status of HTTP says as much.
+                // The HTTP status says as much.
                 why: KubeAnswer {
                     word: String::new(),
                     ..why
@@ -318,14 +320,14 @@ impl RayClusterApi {
 }
 
 impl Watch {
-    /// The next change, and the version of everything after it. `None`: the watch is over.
+    /// Returns the next change, and the version after it. `None`: the watch has ended.
     ///
     /// # Errors
-    /// [`ApiError`]; 410 where the versions that it began with are too old by now.
+    /// [`ApiError`]; 410 if the version at which it began is too old by now.
     pub(super) async fn next(
         &mut self,
     ) -> Result<Option<(RayClusterChange, Option<String>)>, ApiError> {
-        // The API server ends a watch by itself, or says something by then.
+        // By then the API server ends the watch, or sends something.
         let Ok(next) = timeout(WATCH + GRACE, self.events.next()).await else {
             return Err(self.api.silent("a watch went silent"));
         };
@@ -359,7 +361,7 @@ impl Watch {
     }
 }
 
-/// What is asked for in `scope`.
+/// Description of the objects in `scope`.
 fn of(scope: &Scope) -> String {
     format!("the RayClusters of {scope}")
 }

@@ -1,5 +1,5 @@
-//! What clusters that were found take of their Secrets: Ray's token, and certificates for the GCS. Read when a cluster appears, and
-//! again when its head does not take what was read.
+//! Contents of the Secrets of discovered clusters: Ray's token, and certificates for the GCS. They are read when a
+//! cluster appears, and again when its head refuses them.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::discovery::pace::BACKOFF;
 use ray_relay_ray::ray::head::GivenToken;
 use ray_relay_ray::ray::registry::GivenTls;
 
-/// Between two looks at one Secret at least: a head that restarts refuses its new token too, for a while.
+/// Minimum interval between reads of one Secret: a head that restarts refuses its new token too, for a while.
 const SPACING: Duration = Duration::from_secs(2);
 
 /// Namespace and name of a Secret.
@@ -25,11 +25,11 @@ pub(super) struct Tokens {
     certificates: HashMap<String, Cached<GivenTls>>,
 }
 
-/// What is given from a Secret.
+/// Contents of a Secret.
 struct Cached<G> {
     secret: Option<Secret>,
     given: G,
-    /// Reads the Secret.
+    /// Task that reads the Secret.
     _reader: Option<AbortOnDropHandle<()>>,
 }
 
@@ -42,7 +42,7 @@ impl Tokens {
         }
     }
 
-    /// Forgets those of other clusters than `names`.
+    /// Drops the contents for clusters other than `names`.
     pub(super) fn keep<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
         let names: HashSet<&str> = names.collect();
         self.tokens.retain(|name, _| names.contains(&**name));
@@ -74,7 +74,7 @@ impl Tokens {
         given
     }
 
-    /// The certificates for the GCS of the cluster `name`, from `secret`; `None`: it speaks cleartext.
+    /// The certificates for the GCS of the cluster `name`, from `secret`; `None`: it uses plain text.
     pub(super) fn tls_of(&mut self, name: &str, secret: Option<Secret>) -> Option<GivenTls> {
         let Some(source) = secret.clone() else {
             self.certificates.remove(name);
@@ -102,10 +102,10 @@ fn reading(read: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle
     AbortOnDropHandle::new(reader)
 }
 
-/// Gives the token in `secret`, and looks again when the head refuses it, for ever.
+/// Publishes the token in `secret`, and rereads it whenever the head refuses it. Never returns.
 async fn token(api: RayClusterApi, (namespace, name): Secret, token: GivenToken) {
     loop {
-        // What was read before may still be right; at first, no caller waits longer.
+        // A token read before may still be right. At first, this keeps callers from waiting.
         let text = until_read(
             &namespace,
             &name,
@@ -124,7 +124,7 @@ async fn token(api: RayClusterApi, (namespace, name): Secret, token: GivenToken)
     }
 }
 
-/// Gives the certificates in `secret`, and looks again when a connection with them fails, for ever.
+/// Publishes the certificates in `secret`, and rereads them whenever a connection with them fails. Never returns.
 async fn certificates(api: RayClusterApi, (namespace, name): Secret, given: GivenTls) {
     loop {
         let pems = until_read(
@@ -146,7 +146,7 @@ async fn certificates(api: RayClusterApi, (namespace, name): Secret, given: Give
     }
 }
 
-/// What `read` reads of a Secret, however long the API server refuses it; `failed` is called for the first failure.
+/// Retries `read` until the API server permits it. Calls `failed` on the first failure.
 async fn until_read<T, F: Future<Output = Result<T, ApiError>>>(
     namespace: &str,
     name: &str,

@@ -1,4 +1,4 @@
-//! Why there is no cluster, for the person who asked for one.
+//! Why a cluster could not start.
 
 use std::io;
 
@@ -7,15 +7,15 @@ use ray_relay_base::wire::tcp::FREE_PORTS;
 use super::bounds::UP_DEADLINE;
 use ray_relay_ray::ray::head::HeadConfigError;
 
-/// Why there is no cluster. `Display` is a sentence with the next step.
+/// Why a cluster could not start. `Display` is a sentence with the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// A file or directory cannot be made or used.
+    /// A file or directory cannot be created or used.
     #[error("cannot {what}: {source}; is there room in {dir}, and may this user write there?")]
     Io {
-        /// What was tried.
+        /// The failed action.
         what: &'static str,
-        /// Where the cluster keeps its files.
+        /// The cluster's directory.
         dir: String,
         /// The operating system's error message.
         source: io::Error,
@@ -33,10 +33,10 @@ pub enum ClusterError {
         /// End of its log.
         said: String,
     },
-    /// The head cannot be asked.
+    /// The head's address is invalid.
     #[error(transparent)]
     Address(#[from] HeadConfigError),
-    /// Not all nodes came.
+    /// Not all nodes came up.
     #[error("only {alive} of {wanted} Ray nodes were alive after {} s; close what keeps this machine busy, or try --nodes 1. The head said:\n{said}", UP_DEADLINE.as_secs())]
     Late {
         /// Number of nodes that were alive.
@@ -49,7 +49,7 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// Ray itself gave up on a node that took more than 30 s (in its code, up to 2.60 without a setting).
+    /// Whether Ray itself gave up on a node that took more than 30 s (hard-coded, up to 2.60).
     pub(super) fn is_impatience(&self) -> bool {
         matches!(self, Self::Exited { said, .. } if said.contains("timed out during startup"))
     }

@@ -1,8 +1,8 @@
 //! A real Ray cluster of several nodes on this machine: one address of 127.0.0.0/8 for each.
 //!
-//! Called by the demo and by tests. Invariant: everything that it starts or writes is gone when it
-//! is stopped or dropped: processes are found by ancestry and mark ([`super::processes`]), never
-//! with `ray stop`, which would end other clusters too.
+//! Called by the demo and by tests. Invariant: everything that it starts or writes is gone when it is stopped or
+//! dropped. Processes are found by ancestry and mark ([`super::processes`]), never with `ray stop`, which would end
+//! other clusters too.
 
 mod allocation;
 mod bounds;
@@ -31,30 +31,30 @@ use ray_relay_access::telemetry::progress::{PreparationClock, ProgressStep};
 use ray_relay_base::wire::tcp::free_port;
 use ray_relay_ray::ray::jobs::Jobs;
 
-/// How often a cluster is begun, where Ray gives up on it.
+/// Number of attempts, if Ray gives up on a node.
 const ATTEMPTS: usize = 3;
-/// `ray start --block` would drain its node for 30 s after TERM. Nothing here is worth that.
+/// Grace period after TERM. `ray start --block` would drain its node for 30 s; nothing here is worth that.
 const GRACE: Duration = Duration::from_secs(2);
-/// The version of Ray from which on a worker has the `--temp-dir` that it is given. Older ones share the head's, where
-/// two that start together choose the same names for their sockets.
+/// First version of Ray in which a worker uses its own `--temp-dir`. Older workers share the head's, where two that
+/// start together choose the same names for their sockets.
 const OWN_TEMP_DIR: (u32, u32) = (2, 60);
 /// Marks the environment of every process of one cluster.
 const MARK: &str = "RAY_RELAY_DEMO_CLUSTER";
 
-/// The cluster that is to be started.
+/// Parameters of a cluster.
 #[derive(Debug, Clone)]
 pub struct Plan<'a> {
-    /// Where Ray is installed.
+    /// The environment with Ray.
     pub venv: &'a Venv,
     /// The version of Ray in that environment.
     pub ray: &'a str,
-    /// Nodes beside the head.
+    /// Number of nodes in addition to the head.
     pub workers: usize,
     /// Added to the environment of all nodes, e.g. `RAY_DEBUG_POST_MORTEM=1`.
     pub env: &'a [(&'a str, &'a str)],
 }
 
-/// A cluster that runs. Dropping it ends it, blocking for a few seconds at most.
+/// A running cluster. Dropping it ends it, blocking for a few seconds at most.
 pub struct DemoCluster {
     dir: PathBuf,
     nodes: Vec<DemoNode>,
@@ -67,8 +67,8 @@ pub struct DemoCluster {
 }
 
 impl DemoCluster {
-    /// Starts the head, then the workers, and waits until the head calls all alive; anew where Ray's own patience with a
-    /// busy machine ends first. Dropping the future ends what was started.
+    /// Starts the head, then the workers, and waits until the head lists all as alive. Retries if Ray itself gives up
+    /// on a busy machine. Dropping the future ends all processes.
     ///
     /// # Errors
     /// [`ClusterError`].
@@ -101,7 +101,7 @@ impl DemoCluster {
             worker_ips.len()
         ));
         let mut names: Vec<String> = (1..=plan.workers).map(|n| format!("w{n}")).collect();
-        // One node that stands for all takes their work too.
+        // If one node replaces all, it has their resources too.
         let on_head = names.split_off(worker_ips.len());
         let resources: Vec<&str> = std::iter::once("head")
             .chain(on_head.iter().map(String::as_str))
@@ -132,23 +132,23 @@ impl DemoCluster {
         self.gcs
     }
 
-    /// Where the cluster's token is, on versions of Ray that can ask for one.
+    /// Path of the cluster's token, for versions of Ray that support one.
     pub fn token_file(&self) -> Option<PathBuf> {
         self.token.as_ref().map(|_| self.dir.join("token"))
     }
 
-    /// Requests to the head.
+    /// Client for requests to the head.
     pub fn jobs(&self) -> Jobs {
         self.jobs.clone()
     }
 
-    /// A directory of the caller's, removed with the cluster.
+    /// Directory for the caller's files, removed with the cluster.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// A command in the cluster's environment, e.g. a driver: `RAY_ADDRESS` is set. Its process
-    /// and all that descends from it end with the cluster if [`DemoCluster::own`] is told of it.
+    /// Prepares a command in the cluster's environment, e.g. a driver: `RAY_ADDRESS` is set. Its process and all
+    /// descendants end with the cluster, if they are registered with [`DemoCluster::own`].
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         clean(&mut command);
@@ -158,13 +158,13 @@ impl DemoCluster {
         command
     }
 
-    /// Ends the process `pid` (a child of this one) with the cluster.
+    /// Registers the process `pid` (a child of this one), so that it ends with the cluster.
     pub fn own(&mut self, pid: u32) {
         self.family.add(pid);
     }
 
-    /// Ends everything and removes the files. With `hurry` cancelled, before or meanwhile, without
-    /// grace. Returns the pids of processes that would not die. Blocks for seven seconds at most.
+    /// Ends everything and removes the files. Skips the grace period if `hurry` is cancelled, before or meanwhile.
+    /// Returns the pids of processes that would not die. Blocks for seven seconds at most.
     pub fn stop(mut self, hurry: &CancellationToken) -> Vec<i32> {
         self.end(hurry)
     }
@@ -172,7 +172,7 @@ impl DemoCluster {
     fn end(&mut self, hurry: &CancellationToken) -> Vec<i32> {
         let nodes = &mut self.nodes;
         for node in nodes.iter() {
-            // Without /proc the groups are all there is to go by.
+            // Without /proc only the groups are known.
             if !cfg!(target_os = "linux") {
                 let group = Pid::from_child(&node.child);
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
@@ -196,15 +196,15 @@ impl DemoCluster {
             ("HOME".into(), dir.join("home").display().to_string()),
             ("PATH".into(), search_path(plan.venv)),
             ("RAY_USAGE_STATS_ENABLED".into(), "0".into()),
-            // Where a task stopped is then known without attaching (off by default since 2.56).
+            // Reveals where a task stopped without attaching (off by default since 2.56).
             ("RAY_DASHBOARD_ENABLE_PROFILING".into(), "1".into()),
             // debugpy would print four lines of advice about Python's own modules in each worker.
             ("PYDEVD_DISABLE_FILE_VALIDATION".into(), "1".into()),
             // The demo must not lose a task because the rest of the machine uses much memory.
             ("RAY_memory_monitor_refresh_ms".into(), "0".into()),
         ];
-        // Ray listens on all of the machine's addresses whatever it is told; a token keeps the
-        // neighbours out where Ray knows tokens.
+        // Ray listens on all addresses of the machine regardless of its settings. A token keeps others out, if this
+        // version supports one.
         let token = (major_minor(plan.ray) >= (2, 52)).then(random_token);
         if token.is_some() {
             let path = dir.join("token").display().to_string();

@@ -1,4 +1,4 @@
-//! Why there is no environment, for the person who asked for one.
+//! Why there is no environment.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,19 +11,19 @@ pub enum VenvError {
         "no python3 was found on PATH; install {wanted}, for example with `apt install python3 python3-venv` or `brew install python@3.12`"
     )]
     NoPython {
-        /// What would do, e.g. `Python 3.10 to 3.14`.
+        /// Suitable versions, e.g. `Python 3.10 to 3.14`.
         wanted: String,
     },
-    /// None of the interpreters that were found runs that version of Ray.
+    /// None of the interpreters found runs that version of Ray.
     #[error(
         "Ray {ray} does not run on {found}; install {wanted} and have it on PATH (it may stand beside the other one, as python3.X)"
     )]
     UnsupportedPython {
-        /// Ray version asked for.
+        /// Requested version of Ray.
         ray: String,
         /// Interpreters found, e.g. `Python 3.6`.
         found: String,
-        /// What would do, e.g. `Python 3.9 to 3.11`.
+        /// Suitable versions, e.g. `Python 3.9 to 3.11`.
         wanted: String,
     },
     /// The interpreter has no `venv` module, which Debian and Ubuntu leave out.
@@ -33,7 +33,7 @@ pub enum VenvError {
     NoVenvModule {
         /// The path of the interpreter.
         python: PathBuf,
-        /// The last lines that it printed.
+        /// The last lines of its output.
         said: String,
     },
     /// pip could not reach the package index.
@@ -41,7 +41,7 @@ pub enum VenvError {
         "pip cannot reach the package index; check the network, or set PIP_INDEX_URL to a mirror that can be reached. It said: {said}"
     )]
     NoNetwork {
-        /// The last lines that pip printed.
+        /// The last lines of pip's output.
         said: String,
     },
     /// The index has no such Ray for this Python and machine.
@@ -49,29 +49,29 @@ pub enum VenvError {
         "there is no Ray {ray} for Python {python} on this machine; choose another with --ray-version, or put another Python (3.10 to 3.12 fit most) first on PATH. pip said: {said}"
     )]
     NoRelease {
-        /// Ray version asked for.
+        /// Requested version of Ray.
         ray: String,
         /// Version of the interpreter.
         python: String,
-        /// The last lines that pip printed.
+        /// The last lines of pip's output.
         said: String,
     },
-    /// Anything else that pip or venv died of.
+    /// Any other failure of pip or venv.
     #[error(
         "`{command}` failed; mend what it complains about, or delete the directory and try again. It said: {said}"
     )]
     Command {
         /// The command that was run.
         command: String,
-        /// The last lines that it printed.
+        /// The last lines of its output.
         said: String,
     },
-    /// A file or directory cannot be made or used.
+    /// A file or directory cannot be created or used.
     #[error("cannot {what} {path}: {source}; choose another directory with --dir", path = .path.display())]
     Io {
-        /// What was tried.
+        /// The failed action.
         what: &'static str,
-        /// The path on which it was tried.
+        /// The path.
         path: PathBuf,
         /// The operating system's error message.
         source: io::Error,

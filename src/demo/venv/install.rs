@@ -1,4 +1,4 @@
-//! Runs `python -m venv` and pip, shows what they say, and reads their failures.
+//! Runs `python -m venv` and pip, shows their output, and interprets their failures.
 //!
 //! Called by [`super::prepare`]. Invariant: each command ends with the future that runs it.
 
@@ -14,11 +14,11 @@ use super::python::Python;
 use super::{Venv, VenvError};
 use ray_relay_access::telemetry::progress::{PreparationClock, ProgressStep};
 
-/// A download of some 100 MB over a slow line still fits.
+/// Fits a download of some 100 MB over a slow line.
 pub(super) const INSTALL_DEADLINE: Duration = Duration::from_secs(30 * 60);
 /// `python -m venv` copies pip; it takes seconds.
 const CREATE_DEADLINE: Duration = Duration::from_secs(120);
-/// Lines of a failed command that are shown.
+/// Number of output lines shown of a failed command.
 const KEPT_LINES: usize = 8;
 
 pub(super) async fn create(
@@ -39,7 +39,7 @@ pub(super) async fn create(
             Ok(())
         }
         Err(said) => {
-            // A directory without pip would be mistaken for a person's own next time.
+            // A directory without pip would be mistaken for the user's own next time.
             let _ = fs::remove_dir_all(&venv.dir);
             let lacking = said.contains("ensurepip") || said.contains("No module named venv");
             Err(if lacking {
@@ -73,7 +73,7 @@ pub(super) async fn install(
         .args(["-m", "pip", "install", "--disable-pip-version-check"])
         .args(["--no-input", "--progress-bar", "off"])
         .args(requirements);
-    // Of some fifty packages, those whose download takes time.
+    // Of some fifty packages, only the large downloads are shown.
     let telling = |line: &str| line.ends_with(" MB)") || line.starts_with("Installing");
     match run(command, INSTALL_DEADLINE, &mut step, telling).await {
         Ok(()) => {
@@ -88,8 +88,7 @@ pub(super) async fn install(
 }
 
 fn why_pip_failed(said: String, ray: &str, python: &Python) -> VenvError {
-    // An index that cannot be reached also ends in "No matching distribution", so look for the
-    // network first.
+    // An unreachable index also ends in "No matching distribution", so check for network errors first.
     let offline = [
         "Failed to establish a new connection",
         "Temporary failure in name resolution",
@@ -115,14 +114,14 @@ fn why_pip_failed(said: String, ray: &str, python: &Python) -> VenvError {
     }
 }
 
-/// Runs to the end, showing the lines that are `telling`. `Err` holds its last lines.
+/// Runs the command to its end, showing lines that are `telling`. `Err` holds its last lines.
 async fn run(
     mut command: Command,
     deadline: Duration,
     step: &mut ProgressStep<'_>,
     telling: impl Fn(&str) -> bool,
 ) -> Result<(), String> {
-    // A group of its own: Ctrl-C in the terminal is for this process, which then ends its children.
+    // In a group of its own: Ctrl-C in the terminal is for this process, which then ends its children.
     let mut child = command
         .env_remove("PYTHONHOME")
         .env_remove("PYTHONPATH")
@@ -161,7 +160,7 @@ async fn run(
         if telling(line) {
             step.note(line.chars().take(100).collect::<String>());
         }
-        // pip repeats one warning for each attempt; the last tells as much as all.
+        // pip repeats a warning on each attempt; keep only the last.
         let again = |line: &str| line.starts_with("WARNING: Retrying");
         if again(line) && kept.back().is_some_and(|last| again(last)) {
             kept.pop_back();
