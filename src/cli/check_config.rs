@@ -1,4 +1,4 @@
-//! `ray-relay check-config`: what a configuration comes to, or everything that is wrong with it.
+//! `ray-relay check-config`: prints the effective configuration, or every problem in it.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -72,8 +72,8 @@ pub(super) fn run(args: CheckConfigArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The configuration with the files that it names, and the name and content of its policy file, for which `policy`
-/// can stand in.
+/// Checks the configuration with the files that it names. Also returns the name and content of its policy file;
+/// `policy` overrides that.
 fn checked(
     resolved: Result<Resolved, Problems>,
     policy: Option<PathBuf>,
@@ -108,7 +108,7 @@ fn told(problems: Problems, as_json: bool) -> Result<(), Failure> {
     Err(Failure::told(Exit::Misconfigured as u8))
 }
 
-/// What the policy comes to, as comments.
+/// The rules of the policy, as comments.
 fn policy_summary(file: &str, policy: &Policy, doubts: &[String]) -> String {
     let mut text = match policy.len() {
         0 => format!("\n# The policy {file} is right, and has no rule: it permits nothing.\n"),

@@ -1,4 +1,4 @@
-//! `ray-relay config explain`: what a key of the configuration means.
+//! `ray-relay config explain`: explains a key of the configuration.
 
 use serde_json::json;
 

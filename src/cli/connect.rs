@@ -1,4 +1,4 @@
-//! `ray-relay connect`: a port of this machine that is the relay's, for one person.
+//! `ray-relay connect`: a local port that leads to the relay, for one user.
 
 mod accept;
 mod args;
@@ -49,10 +49,10 @@ HTTPS_PROXY, ALL_PROXY and NO_PROXY say which proxy is used; SSL_CERT_FILE or --
 
 Exit codes: 0 ended by Ctrl-C or SIGTERM; 1 the port cannot be listened on, or the server there is no relay; 77 the relay wants a token, or does not take it, or the API server does not permit it; 78 the kubeconfig cannot be used; with a command: its own, or 128 and its signal.";
 
-/// How long connections have to end in order.
+/// Time limit for connections to end in order.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// The relay, and the way to one in Kubernetes; an API server that is away is waited for.
+/// Locates the relay. An unreachable API server is retried.
 async fn found(
     args: &ConnectArgs,
     address: SocketAddr,
@@ -119,7 +119,7 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
             never = accept::run(&listener, &lines) => match never {},
             never = Box::pin(lines.run()) => match never {},
             failed = told.run() => Err(failed.into()),
-            // A command gets them, and its end is this one's.
+            // A command receives them, and its end ends this one.
             () = signals.next(), if !is_command => Ok(()),
             ended = command.ended() => ended,
         }

@@ -25,7 +25,7 @@ impl Fails for DemoError {
 }
 
 pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
-    // Its own lines tell what happens; the relay's only when something is wrong.
+    // Its own lines report progress; the relay logs only when something is wrong.
     logging::init(&Log {
         level: "warn".to_owned(),
         format: LogFormat::Text,

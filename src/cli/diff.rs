@@ -1,4 +1,4 @@
-//! `ray-relay diff`: what differs between the frames of paused tasks that run the same.
+//! `ray-relay diff`: differences between the frames of paused tasks that run the same code.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -58,7 +58,7 @@ pub struct DiffArgs {
     pub relay: RelayArgs,
 }
 
-/// What the relay sees of the tasks, by their ids.
+/// The relay's snapshots of the tasks, by their ids.
 #[derive(Default, Deserialize)]
 struct Answer {
     looks: HashMap<String, Look>,
@@ -106,7 +106,7 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
     }
     let done = match silent.into_values().next_back() {
         None => Ok(()),
-        // It has been said already.
+        // Already printed.
         Some(why) if stands.is_empty() => Err(Failure::told(Failure::from(why).code())),
         Some(_) => Err(Failure::told(Exit::Failed as u8)),
     };

@@ -54,10 +54,10 @@ JSON of --all: {\"members\": [{\"group\", \"number\", \"breakpoint\": {...}, \"e
 
 Exit codes: 0 done, 1 a command failed, --timeout was over, or the task ended in between, of several tasks not all have done all, 2 no command was given, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 no such task waits (any more).";
 
-/// What the relay is told, and shows as the holder.
+/// Client name for the relay, which shows it as the holder.
 const CLIENT: &str = "ray-relay exec";
 
-/// How long a goodbye behind a command that does not end may take.
+/// Time limit for disconnecting after a command that does not end.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
@@ -67,7 +67,7 @@ pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     }
     let deadline = Instant::now() + args.timeout;
     let mut lines = Lines::new(std::mem::take(&mut args.commands))?;
-    // Asked before a task is held.
+    // Read before a task is held.
     let first = lines.next().await?.ok_or_else(no_command)?;
     let which = match (args.target.take(), args.next) {
         (Some(name), false) if args.running => {
@@ -93,12 +93,12 @@ fn no_command() -> Failure {
     SessionError::Usage("no command was given: `ray-relay exec ID -- where`, or lines on standard input; `ray-relay debug ID` is for people").into()
 }
 
-/// What runs beside each other shares.
+/// Shared by concurrent runs.
 #[derive(Clone)]
 struct Shared {
-    /// What debuggers send is taken from here.
+    /// Memory account for debuggers' messages.
     account: Account,
-    /// As many sessions are opened at a time.
+    /// Limits the number of sessions opened at a time.
     opening: Arc<Semaphore>,
 }
 
@@ -119,7 +119,7 @@ async fn in_one(
     let stream = dial(&args.relay).await?;
     let (sender, mut pieces) = mpsc::channel(64);
     let mut relay = authorized_block(&args.relay, &which).await?;
-    // A task that could not stay is not attached.
+    // The relay refuses to attach if the task could not be parked later.
     put(&mut relay, "stay", !args.resume);
     let options = Options {
         client: CLIENT.to_owned(),
@@ -132,7 +132,7 @@ async fn in_one(
         account: shared.account,
     };
     let opening = timeout_at(deadline, Prompt::open(stream, &options, sender));
-    // What is printed on arrival is for people; which task was met, and how far a debugger is, for scripts too.
+    // Output on arrival is for users. Scripts only need which task was met, and the progress of a debugger.
     let mut arrival = match args.next || args.running {
         true => Screen::Notices,
         false => Screen::None,
@@ -159,14 +159,14 @@ async fn in_one(
         next = lines.next().await?;
         let last = next.is_none() && args.resume;
         let lets_go = last && matches!(line.trim(), "c" | "cont" | "continue");
-        // The last word of a script: nothing waits for what comes after it.
+        // As the last command, it does not wait for another stop.
         let line = if lets_go { "q" } else { line.as_str() };
         screen.begin();
         let done = timeout_at(deadline, printing(prompt.line(line), &mut pieces, screen)).await;
         let after = match done {
             Ok(after) => after?,
             Err(_) => {
-                // One that runs is not left standing wherever it comes to.
+                // With --continue, a running task must not stop at its next breakpoint and stay there.
                 let stays = !args.resume || prompt.standing().is_some();
                 let left = timeout(GOODBYE, leave(&mut prompt, stays, screen)).await;
                 left.unwrap_or(Ok(()))?;
@@ -194,7 +194,7 @@ async fn in_one(
     result(failed)
 }
 
-/// Lets the task run on, or, where it `stays`, leaves it where it is, and says so.
+/// Resumes the task, or parks it if it `stays`, and reports that.
 async fn leave<S: AsyncRead + AsyncWrite + Unpin>(
     prompt: &mut Prompt<S>,
     stays: bool,
@@ -226,7 +226,7 @@ fn result(failed: bool) -> Result<(), Failure> {
     }
 }
 
-/// Awaits `doing`, and prints what it writes.
+/// Awaits `doing`, and prints its output.
 async fn printing<T>(
     doing: impl Future<Output = T>,
     pieces: &mut mpsc::Receiver<Piece>,
@@ -237,7 +237,7 @@ async fn printing<T>(
     Ok(done)
 }
 
-/// Lines of commands, from arguments or from standard input.
+/// Command lines, from arguments or from standard input.
 enum Lines {
     Given(std::vec::IntoIter<String>),
     Typed(tokio::io::Lines<BufReader<tokio::io::Stdin>>),
@@ -245,7 +245,7 @@ enum Lines {
 
 impl Lines {
     /// # Errors
-    /// None is given, and standard input is a person's.
+    /// No command is given, and standard input is a terminal.
     fn new(given: Vec<String>) -> Result<Self, Failure> {
         match given.is_empty() {
             false => Ok(Self::Given(given.into_iter())),

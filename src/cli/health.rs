@@ -14,7 +14,7 @@ Exit codes: 0 it answers; 69 it does not.";
 
 pub(super) async fn run(relay: RelayArgs) -> Result<(), Failure> {
     match RelayClient::new(relay)?.time().await {
-        // A relay with TLS answers to plain HTTP by a refusal, and may be named otherwise from inside its container.
+        // A relay with TLS refuses plain HTTP, and may have another name inside its container.
         Ok(_)
         | Err(
             RelayError::Refused { .. }

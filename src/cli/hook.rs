@@ -1,4 +1,5 @@
-//! `ray-relay hook`: debug ports on loopback and a look at what runs, for a job that names it as its workers' setup hook.
+//! `ray-relay hook`: prints the workers' setup hook of a job, for debug ports on loopback and inspection of running
+//! tasks.
 
 use super::Failure;
 use super::terminal::say;

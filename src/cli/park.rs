@@ -1,4 +1,4 @@
-//! `ray-relay park`: leaves paused tasks where they are, for the caller to resume.
+//! `ray-relay park`: keeps paused tasks where they are, for the caller to resume.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ The relay limits the time: `[park] max`, or `park_max` of the policy. Without --
 
 Exit codes: 0 done, 1 not for all of several, or several jobs have such a task, 66 no such task waits, 69 the relay or the task's debugger cannot be reached, 77 refused (for so long, by the relay, or because another user has it).";
 
-/// The tasks of a name are of several jobs, and maybe of several people.
+/// The name belongs to tasks of several jobs, and maybe of several users.
 #[derive(Debug, thiserror::Error)]
 #[error("tasks called {name} are of several jobs, and none is parked: {jobs}")]
 struct SeveralJobs {
@@ -50,10 +50,10 @@ impl Fails for SeveralJobs {
     }
 }
 
-/// Jobs that are named where there are several.
+/// Maximum number of jobs in a message.
 const NAMED: usize = 8;
 
-/// Of `rows` of the list those that are meant.
+/// Selects the tasks from `rows` of the list.
 fn chosen(args: &ParkArgs, rows: &[Value]) -> Result<Vec<Value>, Failure> {
     let mut chosen = called(rows, &args.target)?;
     chosen.retain(|row| is_of(row, args.job.as_deref(), args.cluster.as_deref()));
@@ -131,7 +131,7 @@ pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     complete(unnamed, done)
 }
 
-/// What the relay answers for one task, or why it refuses.
+/// The relay's answer for one task.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ParkAnswer<'a> {
@@ -142,7 +142,7 @@ struct ParkAnswer<'a> {
     warning: Option<&'a str>,
 }
 
-/// What became of one task, as lines for people.
+/// Describes the result for one task.
 fn text(id: &str, told: &ParkAnswer<'_>) -> String {
     if let Some(why) = told.error {
         return format!("{id}  not parked: {}\n", replaced(why));

@@ -1,4 +1,4 @@
-//! `ray-relay reverse`: workers that dial out, taken to a debugger that listens on this machine.
+//! `ray-relay reverse`: forwards workers that dial out to a debugger that listens on this machine.
 
 mod args;
 mod link;
@@ -36,7 +36,7 @@ Exit codes: 0 ended by Ctrl-C; 1 refused (the name or the port is in use, no age
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(15);
 
-/// Why a rendezvous is over.
+/// Why a rendezvous ended.
 #[derive(Debug, thiserror::Error)]
 enum ReverseError {
     /// The relay refuses it, with this sentence.
@@ -58,7 +58,7 @@ pub(super) async fn run(args: ReverseArgs) -> Result<(), Failure> {
         loop {
             let was_ready = line.port.is_some();
             let lost = match Box::pin(line.run()).await {
-                // What has worked once is waited for.
+                // A link that has worked once is retried.
                 LinkBroken::Output(error) => return Err(error.into()),
                 LinkBroken::Refused(why) => return Err(ReverseError::Refused(why).into()),
                 LinkBroken::Relay(error) if !was_ready || error.is_not_permitted() => {

@@ -1,4 +1,4 @@
-//! `ray-relay tasks`: what runs, and what of it has been at one place for long.
+//! `ray-relay tasks`: running tasks, and those that seem hung.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use ray_relay_view::listing::row::Row;
 use ray_relay_view::listing::select::{Filter, ListSelection, Order};
 use ray_relay_view::listing::standing;
 
-/// Characters of a worker id that are enough for every command.
+/// Characters of a worker id that every command accepts.
 const WORKER: usize = 12;
 
 /// `tasks`
@@ -64,7 +64,7 @@ pub struct TasksArgs {
 }
 
 impl From<ListArgs> for TasksArgs {
-    /// What of `list --running` there is here.
+    /// Converts the options of `list --running`.
     fn from(args: ListArgs) -> Self {
         Self {
             name: None,
@@ -117,7 +117,7 @@ pub(super) async fn run(args: TasksArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is asked for, as members of a query or of a body.
+/// The selection, as members of a query or of a body.
 fn query(args: &TasksArgs) -> Map<String, Value> {
     let mut query = Map::new();
     let one = [("name", &args.name), ("job", &args.job)];
@@ -132,7 +132,7 @@ fn query(args: &TasksArgs) -> Map<String, Value> {
     query
 }
 
-/// Those that were at the same place in two looks, each with it.
+/// Fetches two snapshots, and returns the tasks at the same place in both, with that place.
 async fn hung(client: &RelayClient, args: &TasksArgs, age: Duration) -> Result<Value, Failure> {
     let mut wanted = Value::Object(query(args));
     wanted["older_than"] = age.as_secs_f64().into();
@@ -143,12 +143,12 @@ async fn hung(client: &RelayClient, args: &TasksArgs, age: Duration) -> Result<V
     Ok(both(&first, &second, age))
 }
 
-/// Of two answers of looks, apart from each other, what is at the same place in both.
+/// Compares two snapshot answers, and returns the tasks at the same place in both.
 fn both(first: &Value, second: &Value, age: Duration) -> Value {
     let before: BTreeMap<_, &Value> = looks(first).iter().map(|l| (process(l), l)).collect();
     let (mut tasks, mut unknown) = (Vec::new(), Vec::new());
     for look in looks(second) {
-        // One that was not there before is not at the same place.
+        // A process that is new cannot be at the same place.
         let Some(&before) = before.get(&process(look)) else {
             continue;
         };
@@ -180,7 +180,7 @@ fn both(first: &Value, second: &Value, age: Duration) -> Value {
     json!({ "tasks": tasks, "unknown": unknown, "clusters": of("clusters"), "left_out": of("left_out"), "idle": of("idle") })
 }
 
-/// Leaves those that are asked for, in their order: by job and group, where no other is asked for.
+/// Filters and sorts the tasks; by default by job and group.
 fn arrange(told: &mut Value, args: &TasksArgs) {
     let choice = ListSelection {
         order: args.sort,
@@ -209,7 +209,7 @@ fn read(row: &Value) -> Row {
     read_timed(row, "running_seconds")
 }
 
-/// As a row of the list of what waits, which orders and filters know; the time is that of `key`.
+/// Reads it like a row of the list of waiting tasks, for orders and filters; its time is taken from `key`.
 pub(super) fn read_timed(row: &Value, key: &str) -> Row {
     let mut row = row.clone();
     let time = take(&mut row, key);
@@ -260,7 +260,7 @@ fn text(told: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
     }
 }
 
-/// A column: its title, and what it says of a row.
+/// A column: its title, and the cell for a row.
 pub(super) type Column = (&'static str, fn(&Value, &Row) -> String);
 
 const CLUSTER: Column = ("CLUSTER", |_, row| row.cluster.clone());
@@ -316,7 +316,7 @@ fn table(tasks: &[Value], verbose: bool, width_of_terminal: Option<usize>) -> St
     lined_up(&rows, columns, width_of_terminal)
 }
 
-/// A table of `columns`, behind that of the cluster where there are several.
+/// Formats a table of `columns`, with a cluster column in front if there are several.
 pub(super) fn lined_up(
     rows: &[(&Value, Row)],
     mut columns: Vec<Column>,

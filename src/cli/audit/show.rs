@@ -70,10 +70,10 @@ fn time(text: &str) -> Result<std::time::SystemTime, String> {
         .ok_or_else(|| "write it as 1h (ago), 2026-11-21 or 2026-11-21T10:55, in UTC".to_owned())
 }
 
-/// How often a log is looked at with `--follow`.
+/// Poll interval of a log with `--follow`.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Bytes of a line that has no end yet, with `--follow`.
+/// Maximum size of an incomplete line, with `--follow`.
 const MAX_PARTIAL_LINE_BYTES: usize = 1 << 20;
 
 pub(super) async fn run(args: &ShowArgs) -> Result<(), Failure> {
@@ -102,7 +102,7 @@ pub(super) async fn run(args: &ShowArgs) -> Result<(), Failure> {
     }
 }
 
-/// What is shown, and how.
+/// Output state: filter and format.
 struct ShownPage {
     filter: LineFilter,
     json: bool,
@@ -112,7 +112,7 @@ struct ShownPage {
 }
 
 impl ShownPage {
-    /// Shows a line where it is wanted; false: the reader is gone.
+    /// Shows a line if it matches. Returns false once the reader is gone.
     fn line(
         &mut self,
         line: &[u8],
@@ -120,7 +120,7 @@ impl ShownPage {
         result: &mut io::Result<()>,
     ) -> bool {
         let Ok(Value::Object(members)) = serde_json::from_slice(line) else {
-            // Said on standard error, so that --json stays JSON.
+            // On standard error, so that --json stays JSON.
             let place = replaced(&place()).into_owned();
             _ = writeln!(io::stderr(), "! {place}: this is no audit line");
             return true;
@@ -141,7 +141,7 @@ impl ShownPage {
     }
 }
 
-/// Shows `live` to its end and whatever comes, also in the files that come after it.
+/// Shows `live` to its end and whatever is appended, including files that replace it.
 async fn follow(mut page: ShownPage, live: &Path) -> Result<(), Failure> {
     let unreadable = |cause| AuditError::Unreadable {
         path: live.to_owned(),
@@ -172,7 +172,7 @@ async fn follow(mut page: ShownPage, live: &Path) -> Result<(), Failure> {
         page.out.flush()?;
         page.columns = terminal::columns();
         tokio::time::sleep(LOOK_EVERY).await;
-        // Everything in the old file is shown before the new one is looked at.
+        // Finish the old file before opening the new one.
         let old = file.metadata().map_err(unreadable)?;
         let behind = old.len() > file.stream_position().map_err(unreadable)?;
         let exchanged = std::fs::metadata(live)
@@ -187,7 +187,7 @@ async fn follow(mut page: ShownPage, live: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Which lines are wanted.
+/// Selects lines.
 struct LineFilter {
     subject: Option<Pattern>,
     job: Option<Pattern>,
@@ -199,7 +199,7 @@ struct LineFilter {
 
 impl LineFilter {
     fn new(args: &ShowArgs) -> Self {
-        // In this form the order of texts is that of times.
+        // Timestamps in this form sort as text.
         let time = |time: Option<SystemTime>| time.map(rfc3339);
         Self {
             subject: args.subject.as_deref().map(Pattern::new),
@@ -220,7 +220,7 @@ impl LineFilter {
                 .is_none_or(|pattern| texts.any(|text| pattern.matches(text)))
         };
         let time = text("time").unwrap_or_default();
-        // Of a job that was submitted through the relay the line is about no breakpoint.
+        // The line of a job submitted through the relay has no breakpoint.
         let submitted = || line.get("details")?.get("submission_id")?.as_str();
         let is_submission = |job: &Pattern| submitted().is_some_and(|id| job.matches(id));
         fits(&self.subject, &["subject"])

@@ -1,13 +1,13 @@
-//! Audit lines as rows for people, one at a time: a log has no end to wait for.
+//! Audit lines as table rows, one at a time: a log has no end to wait for.
 //!
-//! Pure. On a terminal every line fits; in a pipe nothing is cut. Texts are cleaned here, once.
+//! Pure. On a terminal every line is cut to fit; in a pipe nothing is cut. Texts are sanitized here, once.
 
 use serde_json::{Map, Value};
 
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::text::{KeptEnd, beside, fit};
 
-/// Title, usual width, and what stands there.
+/// Title, usual width, and content of a column.
 type AuditColumn = (&'static str, usize, fn(&Map<String, Value>) -> String);
 
 const COLUMNS: [AuditColumn; 6] = [
@@ -31,7 +31,7 @@ const COLUMNS: [AuditColumn; 6] = [
     ("TASK", 18, |line| text(line, "name")),
 ];
 
-/// The line above the first row.
+/// The title row.
 pub(super) fn title(columns: Option<usize>) -> String {
     row(
         COLUMNS.map(|(title, room, _)| (title.to_owned(), room)),
@@ -40,7 +40,7 @@ pub(super) fn title(columns: Option<usize>) -> String {
     )
 }
 
-/// One audit line as a row of the table, cut to `columns` where that is given.
+/// Formats an audit line as a table row, cut to `columns` if given.
 pub(super) fn render(line: &Map<String, Value>, columns: Option<usize>) -> String {
     row(
         COLUMNS.map(|(_, room, cell)| (cell(line), room)),
@@ -67,7 +67,7 @@ fn text(line: &Map<String, Value>, key: &str) -> String {
     replaced(text).into_owned()
 }
 
-/// The members of `details` as words: `outcome=denied scope=debug`.
+/// Formats the members of `details` as words: `outcome=denied scope=debug`.
 fn details(line: &Map<String, Value>) -> String {
     let Some(Value::Object(details)) = line.get("details") else {
         return String::new();

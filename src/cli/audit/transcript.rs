@@ -1,6 +1,6 @@
-//! A recorded debug session in words: what was asked, and what came of it.
+//! A recorded debug session as a transcript of requests and answers.
 //!
-//! Pure. Every text is cleaned for a terminal and bounded; whatever is not understood is shown by its kind alone.
+//! Pure. Every text is sanitized for a terminal and bounded. An unknown message is shown by its kind alone.
 
 use std::collections::HashMap;
 
@@ -13,16 +13,16 @@ use ray_relay_base::wire::json::{self, typed_at};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::text::{KeptEnd, fit};
 
-/// Columns of a text from a message.
+/// Maximum width of a text from a message, in columns.
 const MAX_TEXT_COLUMNS: usize = 160;
 
-/// Requests whose answer has not come, at most.
+/// Maximum number of requests that wait for their answer.
 const OPEN: usize = 1024;
 
-/// Members of an answer's list that are shown.
+/// Maximum number of members shown of a list in an answer.
 const MAX_MEMBERS: usize = 20;
 
-/// Remembers what was asked, so that answers can be told.
+/// Remembers requests, to label their answers.
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
     /// `command` by direction and `seq`.
@@ -30,7 +30,7 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    /// One message, in one or more lines.
+    /// Formats one message as one or more lines.
     pub(super) fn lines(&mut self, direction: Direction, bytes: &[u8]) -> Vec<String> {
         let up = direction == Direction::Up;
         let mark = if up { ">" } else { "<" };
@@ -172,7 +172,7 @@ fn show(value: Option<&Value>) -> String {
     }
 }
 
-/// `text` on one line, without control characters, and cut where it is too long.
+/// `text` on one line, without control characters, and cut if it is too long.
 fn short(text: &str) -> String {
     let text = text.trim_end().replace('\n', "⏎");
     fit(&replaced(&text), MAX_TEXT_COLUMNS, KeptEnd::Start).into_owned()

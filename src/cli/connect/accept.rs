@@ -1,4 +1,4 @@
-//! Connections to the port: each goes to the relay over a line of its own.
+//! Connections to the local port: each goes to the relay over a link of its own.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,19 +17,19 @@ use crate::cli::editor_link::EditorLink;
 use ray_relay_base::wire::resumed::LinkedStream;
 use ray_relay_base::wire::tunnel::join::pass;
 
-/// The pause after an error of the system's, such as that there are no descriptors left.
+/// Pause after a system error, such as running out of descriptors.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Connections at a time; more wait in the kernel's queue.
+/// Maximum number of connections; more wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 512;
 
-/// How long a client may leave a connection open that the relay has ended.
+/// How long a client may keep a connection open after the relay has ended it.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// The beginning of every message of DAP.
+/// Start of every DAP message.
 const LENGTH: &[u8] = b"Content-Length:";
 
-/// Accepts until it is dropped, which ends the connections.
+/// Accepts connections. Dropping it ends them.
 pub(super) async fn run(listener: &TcpListener, lines: &Arc<Lines>) -> Infallible {
     let mut connections = JoinSet::new();
     loop {
@@ -52,11 +52,12 @@ async fn serve(lines: Arc<Lines>, client: TcpStream) {
         return;
     };
     let _counted = lines.told().connection();
-    // Either end is told by the relay.
+    // The relay reports either end.
     let _ = passed(client, stream, lines.notices()).await;
 }
 
-/// Passes what both say. A client that ends its half is answered as long as the relay goes on; a relay that ends its half is gone.
+/// Relays both directions. If the client closes its half, the relay may still answer; if the relay closes its half, the
+/// connection is over.
 async fn passed(
     mut client: TcpStream,
     mut relay: LinkedStream,
@@ -72,7 +73,7 @@ async fn passed(
                 return Box::pin(link.run(|_| {}, notices.lines())).await;
             }
         }
-        // It greets clients that wait for that.
+        // The relay greets clients that wait for that.
         read = relay.read(&mut early) => client.write_all(&early[..read?]).await?,
     }
     let (from_client, to_client) = client.into_split();

@@ -1,16 +1,17 @@
-//! Notices that the machine has slept: the steady clock stands still meanwhile, and the wall clock does not.
+//! Detects that the machine has slept: the monotonic clock stops meanwhile, and the wall clock does not.
 
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep};
 
-/// How often both are compared.
+/// Interval of comparing the clocks.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How much further the wall clock has to be: more than what setting it right makes.
+/// Minimum difference between the clocks, above usual clock adjustments.
 const SLEPT: Duration = Duration::from_secs(8);
 
-/// Resolves once the machine has slept: for how long. Where the wall clock is set, too, which does no harm.
+/// Resolves once the machine has slept, and returns for how long. Setting the wall clock triggers it too, which is
+/// harmless.
 pub(super) async fn slept() -> Duration {
     let mut steady = Instant::now();
     let mut wall = SystemTime::now();

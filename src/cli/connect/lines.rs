@@ -1,4 +1,4 @@
-//! The lines to a relay: one that waits for a client to connect, and one for each connection.
+//! The links to a relay: a spare one for the next client, and one for each connection.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,41 +24,41 @@ use ray_relay_base::wire::resumed::{LinkedStream, Phase};
 use ray_relay_base::wire::tunnel::messages::Replica;
 use ray_relay_base::wire::tunnel::text::Hex;
 
-/// How long a client that connects waits for the relay.
+/// How long a new client waits for the relay.
 const WAIT: Duration = Duration::from_secs(20);
 
-/// How long before its end a token is replaced, and how often it is looked for one that replaces it.
+/// How long before its expiry a token is replaced, and the interval of checking for a new one.
 const BEFORE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(10);
 
-/// All lines to one relay.
+/// All links to one relay.
 pub(super) struct Lines {
     args: RelayArgs,
     opener: Opener,
     told: Arc<ConnectPrinter>,
     home: Mutex<Home>,
-    /// Opened ahead of time, for who connects next.
+    /// Opened in advance, for the next client.
     spare: Mutex<Option<(Arc<RelayLink>, LinkedStream)>>,
     taken: Notify,
-    /// Every line is to be carried anew.
+    /// Makes every link reconnect.
     cut: watch::Sender<()>,
-    /// The relay was reached just now.
+    /// Notifies that the relay was just reached.
     renewed: watch::Sender<()>,
-    /// Where editors are told that the network is lost, and back.
+    /// Notifies editors of a lost and restored network.
     notices: EditorNotices,
     tasks: TaskTracker,
 }
 
-/// Which of several relays behind one name has the lines: a session and those that it opens are at one.
+/// The replica that holds the links, of several behind one name: a session and those that it opens need the same one.
 #[derive(Default)]
 struct Home {
     replica: Option<Replica>,
-    /// Answers of others since it answered last.
+    /// Number of answers from others since it last answered.
     others: u32,
 }
 
 impl Home {
-    /// Whether a line at `replica` is wanted: it is the one, or that one answers no more.
+    /// Whether to use a link at `replica`: it is the current one, or that one no longer answers.
     fn takes(&mut self, replica: Replica) -> bool {
         let is_it = *self.replica.get_or_insert(replica) == replica;
         if !is_it && self.others < ELSEWHERE {
@@ -74,7 +74,7 @@ impl Home {
 }
 
 impl Lines {
-    /// Lines to the relay of `args`, for who connects to `address`.
+    /// Creates the links to the relay of `args`, for clients of `address`.
     pub(super) fn new(args: RelayArgs, address: SocketAddr, told: Arc<ConnectPrinter>) -> Self {
         Self {
             args,
@@ -98,7 +98,7 @@ impl Lines {
         &self.notices
     }
 
-    /// The relay is not reached, for this reason, and was last heard `since` then.
+    /// Reports that the relay is unreachable because of `why`, and was last heard at `since`.
     fn away(&self, why: &str, since: SystemTime) {
         if self.told.away(why, since) {
             let text = "network lost; your tasks stay paused; reconnecting";
@@ -106,7 +106,7 @@ impl Lines {
         }
     }
 
-    /// The relay is reached.
+    /// Reports that the relay is reached.
     fn reached(&self, since: Option<SystemTime>) {
         if let Some(away) = self.told.reached(since) {
             let text = format!("connected again after {}", span(away));
@@ -114,10 +114,10 @@ impl Lines {
         }
     }
 
-    /// The first line. A relay that is away is waited for.
+    /// Opens the first link, retrying while the relay is unreachable.
     ///
     /// # Errors
-    /// [`RelayError`]: what a person has to do something about.
+    /// [`RelayError`]: an error that the user has to resolve.
     pub(super) async fn first(self: &Arc<Self>) -> Result<(), RelayError> {
         let mut backoff = AGAIN;
         loop {
@@ -135,7 +135,7 @@ impl Lines {
         }
     }
 
-    /// Keeps a line ready, and all of them in time, until it is dropped.
+    /// Keeps a spare link ready, and all links authenticated. Runs until dropped.
     pub(super) async fn run(self: &Arc<Self>) -> Infallible {
         tokio::select! {
             never = self.keep_spare() => never,
@@ -144,14 +144,14 @@ impl Lines {
         }
     }
 
-    /// Has the lines end in order; those that are not carried by anything are left.
+    /// Ends the links in order, except those without a transport.
     pub(super) async fn end(&self) {
         drop(self.spare.lock().take());
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// A line's stream for a client that has connected; `None`: the relay is not reached, and was told of.
+    /// Returns the stream of a link for a new client; `None`: the relay is unreachable, which was reported.
     pub(super) async fn take(self: &Arc<Self>) -> Option<LinkedStream> {
         let spare = self.spare.lock().take();
         self.taken.notify_one();
@@ -174,10 +174,10 @@ impl Lines {
         Some(stream)
     }
 
-    /// A new line at the relay that has the others, which is carried from now on.
+    /// Opens a link at the replica that holds the others, and keeps it carried from now on.
     async fn open(self: &Arc<Self>) -> Result<(Arc<RelayLink>, LinkedStream), RelayError> {
         loop {
-            // At another one it is dropped, and so ends in order.
+            // A link at another replica is dropped, and so ends in order.
             let opened = Box::pin(self.open_anywhere()).await?;
             if self.home.lock().takes(opened.0.replica) {
                 return Ok(opened);
@@ -191,7 +191,7 @@ impl Lines {
         self.renewed.send_replace(());
         let line = Arc::new(line);
         let (lines, kept) = (Arc::clone(self), Arc::clone(&line));
-        // Ends with its line: when its stream is dropped and the relay knows, or is not reached for too long.
+        // Ends with its link: when its stream is dropped and the relay knows, or the relay is unreachable for too long.
         self.tasks.spawn(async move {
             let (cut, reached) = (lines.cut.subscribe(), lines.renewed.subscribe());
             let watcher: &dyn Watcher = &*lines;
@@ -228,7 +228,7 @@ impl Lines {
         }
     }
 
-    /// Resolves when the spare line was taken, or is over. Shows its round trip meanwhile.
+    /// Resolves when the spare link was used, or has ended. Shows its round trip meanwhile.
     async fn watched(&self, line: &RelayLink) {
         let mut phase = line.link.phase();
         let over = phase.wait_for(|phase| *phase != Phase::Attached);
@@ -243,11 +243,11 @@ impl Lines {
         }
     }
 
-    /// Shows the relay another token before the last one expires.
+    /// Renews the token before it expires.
     async fn renew(self: &Arc<Self>) -> Infallible {
         let left = |at: SystemTime| at.duration_since(SystemTime::now()).unwrap_or_default();
         let mut shown = self.shown(None).await;
-        // Of a token that lasts shorter, its last third.
+        // For a short-lived token: its last third.
         let ends = |shown: &Option<Dated>| shown.as_ref().and_then(|dated| dated.expires);
         let mut before = ends(&shown).map_or(BEFORE, |at| BEFORE.min(left(at) / 3));
         loop {
@@ -271,7 +271,7 @@ impl Lines {
         }
     }
 
-    /// The token that would be shown now; `shown`, where there is none to be had.
+    /// The current token; `shown` if it cannot be obtained.
     async fn shown(&self, shown: Option<Dated>) -> Option<Dated> {
         match self.args.dated().await {
             Ok(dated) => dated,
@@ -282,7 +282,7 @@ impl Lines {
         }
     }
 
-    /// Has everything carried anew where the machine has slept: whatever was there is gone.
+    /// Reconnects everything after the machine has slept: the old connections are gone.
     async fn wake(&self) -> Infallible {
         loop {
             let slept = clock::slept().await;
@@ -308,7 +308,7 @@ impl Watcher for Lines {
     }
 }
 
-/// Which command this is: the next one that listens at `address` on this machine, for this user, follows it.
+/// Identifies this command: the next one of this user that listens at `address` on this machine supersedes it.
 fn opener(address: SocketAddr) -> Opener {
     let machine = std::fs::read("/etc/machine-id");
     let machine = machine.unwrap_or_else(|_| rustix::system::uname().nodename().to_bytes().into());

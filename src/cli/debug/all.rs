@@ -23,7 +23,7 @@ use ray_relay_view::group::KEPT;
 use ray_relay_view::group::live::open_all;
 use ray_relay_view::group::prompt::PromptGroup;
 
-/// What the relay is told, and shows as the holder.
+/// Client name for the relay, which shows it as the holder.
 const CLIENT: &str = "ray-relay debug";
 
 type Group<'a> = PromptGroup<'a, Stream>;
@@ -32,7 +32,7 @@ type Group<'a> = PromptGroup<'a, Stream>;
 enum Heard {
     Typed(Typed),
     Tab(Completion),
-    /// One at the prompt is no longer there.
+    /// A session at the prompt ended.
     Ended(usize, PromptEnd),
 }
 
@@ -65,7 +65,7 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
     };
     let opened = tokio::select! {
         opened = open_all(&members, room, dialled) => opened,
-        // Before the first stop, a client that leaves lets the task wait on.
+        // Before the first stop, a client that disconnects leaves the task waiting.
         _ = terminal.interrupted.recv() => return Ok(()),
     };
     let (mut group, arrived) = Group::gathered(&mut members, opened, room);
@@ -85,7 +85,7 @@ fn say(terminal: &mut Terminal, text: &str) -> io::Result<()> {
     }
 }
 
-/// Reads lines and writes what all answer, until none is left.
+/// Reads lines and writes all answers, until no task remains.
 async fn converse(
     group: &mut Group<'_>,
     terminal: &mut Terminal,
@@ -100,12 +100,12 @@ async fn converse(
             }
             Heard::Typed(Typed::End) => {
                 terminal.input.say("\n")?;
-                // All of them are left, whatever the focus is on.
+                // Detaches from all, regardless of the focus.
                 group.focus_all();
                 "q".to_owned()
             }
             Heard::Tab(tab) => {
-                // No task waits for it any more where Tab took too long.
+                // If Tab timed out, nothing waits for the answer any more.
                 let _ = tab.answer.send(group.complete(&tab.line, tab.at).await);
                 continue;
             }
@@ -133,7 +133,7 @@ async fn converse(
     }
 }
 
-/// Waits for a line, or for what happens while none is typed.
+/// Waits for a line, or for an event before one is typed.
 async fn heard(group: &mut Group<'_>, terminal: &mut Terminal) -> Heard {
     tokio::select! {
         typed = terminal.input.next_or_completion() => match typed {
@@ -141,12 +141,12 @@ async fn heard(group: &mut Group<'_>, terminal: &mut Terminal) -> Heard {
             Err(tab) => Heard::Tab(tab),
         },
         (at, end) = group.idle() => Heard::Ended(at, end),
-        // In a pipe; on a terminal it is a key.
+        // From a pipe; on a terminal it is a key.
         _ = terminal.interrupted.recv() => Heard::Typed(Typed::Interrupt),
     }
 }
 
-/// Writes what those in the focus answer to `line`, and gives how sessions ended with it.
+/// Runs `line` on the focused tasks and writes their answers. Returns how sessions ended by it.
 async fn ask(
     group: &mut Group<'_>,
     terminal: &mut Terminal,

@@ -1,6 +1,6 @@
-//! The lines typed earlier: `ray-relay/history` in the user's state directory, readable by no other user.
+//! Command history: `ray-relay/history` in the user's state directory, readable by no other user.
 //!
-//! What cannot be read or written is done without: a prompt works in a read-only home too.
+//! Errors are ignored: a prompt works in a read-only home too.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 pub(super) const MAX_LINES: usize = 1000;
-/// A larger file is cut when it is read.
+/// A larger file is truncated when it is read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 fn path() -> Option<PathBuf> {
@@ -23,7 +23,7 @@ fn path() -> Option<PathBuf> {
     Some(state.join("ray-relay/history"))
 }
 
-/// The remembered lines, oldest first; none where the file cannot be read.
+/// The stored lines, oldest first; none if the file cannot be read.
 pub(super) fn load() -> Vec<String> {
     let Some(path) = path() else {
         return Vec::new();

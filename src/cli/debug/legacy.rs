@@ -1,8 +1,8 @@
 //! A breakpoint of Ray's legacy debugger: its own prompt, through the relay's terminal.
 //!
-//! Plain lines on the one port: `enter ID` first, a token where one is asked for, then the prompt itself. The relay
-//! follows the session into other tasks. Where this connection is lost, it keeps the task at the prompt for a while; who
-//! leaves says `c`.
+//! Plain lines on the one port: first `enter ID`, a token if requested, then the prompt itself. The relay follows the
+//! session into other tasks. If this connection is lost, it keeps the task at the prompt for a while. A client that
+//! quits sends `c`.
 
 use std::io;
 use std::sync::LazyLock;
@@ -16,14 +16,14 @@ use ray_relay_base::wire::text::escaped;
 use ray_relay_debugger::pdb::{COMMANDS_PROMPT, PROMPT};
 use ray_relay_http::lineproto::{Enter, TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
 
-/// What the relay and pdb end a question with.
+/// Endings of questions of the relay and of pdb.
 const QUESTIONS: [&str; 4] = [PROMPT, COMMANDS_PROMPT, TOKEN, ">>> "];
 
-/// How a relay that wants a token answers `enter ID`: it asks before it has read that line, and after it.
+/// Answer to `enter ID` of a relay that wants a token: it asks before it has read that line, and again after it.
 static WANTED: LazyLock<Vec<u8>> =
     LazyLock::new(|| [TOKEN_NEEDED, TOKEN, TOKEN].concat().into_bytes());
 
-/// One session from the first line to the end of the connection.
+/// Runs one session, from the first line until the connection ends.
 pub(super) async fn enter(
     args: &DebugArgs,
     terminal: &mut Terminal,
@@ -51,7 +51,7 @@ pub(super) async fn enter(
             terminal.input.say(&shown)?;
             if let Some(question) = question {
                 asked = question;
-                // A token is not for the history.
+                // A token must not enter the history.
                 terminal.input.ask(question, question != TOKEN);
             }
             bytes.clear();
@@ -64,13 +64,13 @@ pub(super) async fn enter(
             }
             typed = terminal.input.next(), if !closed => match typed {
                 Typed::Line(line) => sent = send(&mut to_relay, &format!("{line}\n")).await,
-                // The relay clears nothing: what was typed was never sent.
+                // Nothing to clear: the line was never sent.
                 Typed::Interrupt => terminal.input.ask(PROMPT, true),
                 Typed::End => {
                     terminal.input.say("\n")?;
                     closed = true;
                     if asked == PROMPT {
-                        // Without a word it would be taken for lost.
+                        // Without it the relay would treat the client as lost.
                         let _ = send(&mut to_relay, "c\n").await;
                     }
                     let _ = to_relay.shutdown().await;
@@ -87,8 +87,8 @@ pub(super) async fn enter(
     Ok(())
 }
 
-/// Says what it is here for, and `token` where the relay wants one: that is its very first word, so no worker can
-/// ask for it. What else was heard; of a question that nothing here answers, that question.
+/// Sends `enter`, and `token` if the relay wants one. The relay asks for it in its very first bytes, so no worker can.
+/// Returns the other bytes received; if there is no token to answer with, that includes the question.
 async fn introduce<R, W>(
     from: &mut R,
     to: &mut W,
@@ -128,15 +128,15 @@ async fn say<W: AsyncWriteExt + Unpin>(to: &mut W, line: &str) -> io::Result<()>
     to.flush().await
 }
 
-/// What comes, in whole characters and lines.
+/// Splits output into whole characters and lines.
 #[derive(Debug, Default)]
 struct Text {
-    /// What has not been shown.
+    /// Bytes not shown yet.
     held: Vec<u8>,
 }
 
 impl Text {
-    /// What can be shown now, and the question that waits for an answer.
+    /// Returns the text to show now, and the question that waits for an answer.
     fn take(&mut self, bytes: &[u8]) -> (String, Option<&'static str>) {
         self.held.extend_from_slice(bytes);
         let rest = self
@@ -149,7 +149,7 @@ impl Text {
         if let Some(question) = QUESTIONS.into_iter().find(|question| last == *question) {
             return (text[..line].to_owned(), Some(question));
         }
-        // Half a question becomes one with what comes next.
+        // A partial question may become complete with the next bytes.
         if !last.is_empty() && QUESTIONS.iter().any(|question| question.starts_with(last)) {
             self.held.splice(0..0, last.bytes());
             return (text[..line].to_owned(), None);
@@ -162,8 +162,7 @@ impl Text {
     }
 }
 
-/// How many bytes at the end may mean something else with those that follow: a part of a character, or a carriage
-/// return.
+/// Number of bytes at the end that depend on the following ones: an incomplete character, or a carriage return.
 fn unfinished(bytes: &[u8]) -> usize {
     let last = bytes
         .utf8_chunks()

@@ -1,4 +1,4 @@
-//! The way to the relay: its address, name, port and certificate, and its clock.
+//! Checks the path to the relay: its address, name, port and certificate, and its clock.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -25,11 +25,11 @@ use ray_relay_base::wire::relay_url::{RelayUrl, is_this_machine};
 use ray_relay_base::wire::text::shortened;
 use ray_relay_view::doctor::{ChainLink, Fault, Finding, Severity, said_and_next};
 
-/// What the other commands would say of `error`.
+/// The finding for `error`, with the message of other commands.
 pub(super) fn refused(error: &RelayError) -> Finding {
     let (link, fault) = match error {
         RelayError::Unreachable { .. } => (ChainLink::Connection, Fault::Unreachable),
-        // What the proxy does not reach either is behind it.
+        // A server that the proxy cannot reach is behind it.
         RelayError::Proxy { why, .. } if why.is_behind() => {
             (ChainLink::Connection, Fault::Unreachable)
         }
@@ -67,23 +67,23 @@ pub(super) fn refused(error: &RelayError) -> Finding {
     }
 }
 
-/// The deadline of the look-up of a name, and of the connection to each address.
+/// Time limit for resolving a name, and for connecting to each address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A certificate with less time left is worth a word.
+/// A certificate that expires sooner gets a warning.
 const SOON: Duration = Duration::from_secs(14 * 86_400);
 
-/// How far clocks may be apart: `auth.leeway`, unless it was changed.
+/// Maximum clock difference: the default of `auth.leeway`.
 const LEEWAY: Duration = Duration::from_secs(30);
 
-/// Longest name that is shown, in characters.
+/// Maximum length of a displayed name, in characters.
 const MAX_NAME_CHARS: usize = 200;
 
-/// Where a relay is found that is nowhere else.
+/// Next step if no relay is found.
 const FIND_IT: &str = "where it runs in Kubernetes, `kubectl port-forward svc/ray-relay 5678` brings it here; name another \
                        address with --relay URL, or start one with `ray-relay serve --ray-address http://HEAD:8265`";
 
-/// Which relay is meant, and who says so.
+/// The relay's address, and its source.
 pub(super) fn address(args: &RelayArgs) -> Finding {
     let relay = &args.relay;
     if args.reached.is_some() {
@@ -102,7 +102,7 @@ pub(super) fn address(args: &RelayArgs) -> Finding {
     )
 }
 
-/// Finds a relay in Kubernetes, where that is where it is; whether it can be looked at.
+/// Locates a relay in Kubernetes, if needed. Returns whether checks can continue.
 pub(super) async fn find(args: &mut RelayArgs, report: &mut Report) -> io::Result<bool> {
     report.about("looking for the relay's Service");
     match args.reach().await {
@@ -114,7 +114,7 @@ pub(super) async fn find(args: &mut RelayArgs, report: &mut Report) -> io::Resul
     }
 }
 
-/// Has the API server connect to the relay of a Service.
+/// Makes the API server connect to the relay of a Service.
 async fn forwarded(args: &RelayArgs, reached: &KubeRelay, report: &mut Report) -> io::Result<bool> {
     report.about("having the API server connect");
     let began = Instant::now();
@@ -135,8 +135,8 @@ async fn forwarded(args: &RelayArgs, reached: &KubeRelay, report: &mut Report) -
     secured(args, stream, report).await
 }
 
-/// Looks the name up, connects, by a proxy where that is the way, and speaks TLS where that is wanted. Whether the relay can
-/// be asked.
+/// Resolves the name, connects, through a proxy if there is one, and negotiates TLS if needed. Returns whether checks
+/// can continue.
 pub(super) async fn examine(args: &RelayArgs, report: &mut Report) -> io::Result<bool> {
     let relay = &args.relay;
     if let Some(reached) = &args.reached {
@@ -178,14 +178,14 @@ pub(super) async fn examine(args: &RelayArgs, report: &mut Report) -> io::Result
     secured(args, stream, report).await
 }
 
-/// Connects by the proxy on the way to the relay; `None`: there is none.
+/// Connects through the proxy on the way to the relay; `None`: there is none.
 async fn by_proxy(
     args: &RelayArgs,
     report: &mut Report,
 ) -> io::Result<Option<Result<Prefixed<TcpStream>, RelayError>>> {
     let relay = &args.relay;
     let proxies = Proxies::from_env();
-    // To the proxy there is no TLS, and what is wrong with that comes up behind it.
+    // The connection to the proxy has no TLS. Problems with TLS are reported later.
     let (Some(to), Ok(tls)) = (relay.uri("/"), trusting(Roots::None)) else {
         return Ok(None);
     };
@@ -238,7 +238,7 @@ async fn secured(
     Ok(goes_on)
 }
 
-/// The addresses of the relay's host, with what is to be said of its name, or what is wrong with it.
+/// Resolves the relay's host. Returns the addresses with a finding about its name, or the problem.
 async fn resolve(relay: &RelayUrl) -> Result<(Vec<SocketAddr>, Option<Finding>), Finding> {
     let host = relay.host();
     if let Ok(ip) = host.parse::<IpAddr>() {
@@ -274,7 +274,7 @@ async fn resolve(relay: &RelayUrl) -> Result<(Vec<SocketAddr>, Option<Finding>),
     }
 }
 
-/// Whether anything listens at one of `addresses`.
+/// Connects to the first of `addresses` that accepts.
 #[expect(clippy::disallowed_methods, reason = "the address is the user's own")]
 async fn connect(
     relay: &RelayUrl,
@@ -309,7 +309,7 @@ async fn connect(
     Err(Finding::error(ChainLink::Connection, Fault::Unreachable, says).next(next))
 }
 
-/// What is to be said of a relay that is asked without TLS.
+/// The finding for a relay without TLS.
 fn without_tls(relay: &RelayUrl) -> Finding {
     match is_this_machine(relay.host()) {
         true => Finding::ok(
@@ -324,7 +324,7 @@ fn without_tls(relay: &RelayUrl) -> Finding {
     }
 }
 
-/// Speaks TLS on `stream` as the other commands do, and says what came of it.
+/// Negotiates TLS on `stream` as the other commands do, and returns the result.
 async fn handshake(args: &RelayArgs, stream: impl AsyncRead + AsyncWrite + Unpin) -> Finding {
     let relay = &args.relay;
     let config = match args.tls.config(relay) {
@@ -354,7 +354,7 @@ async fn handshake(args: &RelayArgs, stream: impl AsyncRead + AsyncWrite + Unpin
     }
 }
 
-/// A certificate that is trusted.
+/// The finding for a trusted certificate.
 fn presented(certificate: &CertificateDer<'_>, now: SystemTime) -> Finding {
     let Ok((_, read)) = X509Certificate::from_der(certificate) else {
         return Finding::ok(ChainLink::Tls, "the relay's certificate is trusted");
@@ -375,14 +375,14 @@ fn presented(certificate: &CertificateDer<'_>, now: SystemTime) -> Finding {
     }
 }
 
-/// Why no TLS came about.
+/// Why the TLS handshake failed.
 fn not_trusted(args: &RelayArgs, error: &io::Error) -> Finding {
     let relay = &args.relay;
     let wrong = |says: String| Finding::error(ChainLink::Tls, Fault::Misconfigured, says);
     let cause = shortened(&error.to_string(), MAX_NAME_CHARS);
     let found = match tls_error(error) {
         Some(TlsError::InvalidCertificate(why)) => return invalid(args, why),
-        // The second is a relay's own word where it has no certificate.
+        // The second is the answer of a relay without a certificate.
         Some(
             TlsError::InvalidMessage(_)
             | TlsError::AlertReceived(AlertDescription::HandshakeFailure),
@@ -401,7 +401,7 @@ fn not_trusted(args: &RelayArgs, error: &io::Error) -> Finding {
     refused(&found.unwrap_or_else(unreachable))
 }
 
-/// What is wrong with the relay's certificate.
+/// The finding for an invalid certificate of the relay.
 fn invalid(args: &RelayArgs, why: &CertificateError) -> Finding {
     let wrong = |says: String| Finding::error(ChainLink::Tls, Fault::Misconfigured, says);
     let given = args.reached.as_ref().and_then(|reached| reached.name());
@@ -448,7 +448,7 @@ fn invalid(args: &RelayArgs, why: &CertificateError) -> Finding {
     }
 }
 
-/// The relay's clock beside this one.
+/// Compares the relay's clock with this machine's.
 pub(super) fn clock(theirs: SystemTime, now: SystemTime) -> Finding {
     let (apart, word) = match theirs.duration_since(now) {
         Ok(ahead) => (ahead, "ahead of"),

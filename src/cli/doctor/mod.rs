@@ -1,7 +1,7 @@
-//! `ray-relay doctor`: the chain from here to the workers' debuggers, link by link.
+//! `ray-relay doctor`: checks the chain from here to the workers' debuggers, link by link.
 //!
-//! Each link is looked at as the other commands use it, in the order in which they meet it; what cannot be known behind a
-//! broken one is not guessed. Nothing is changed anywhere, and no debug port is dialled.
+//! Each link is checked the way the other commands use it, and in their order. Links behind a broken one are not
+//! guessed. It changes nothing, and dials no debug port.
 
 mod connection;
 mod folder;
@@ -43,7 +43,7 @@ pub(super) async fn run(mut args: DoctorArgs) -> Result<(), Failure> {
     }
 }
 
-/// Every link, until one is broken.
+/// Checks every link, until one is broken.
 async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
     report.add(connection::address(args))?;
     if !connection::examine(args, report).await? {
@@ -100,17 +100,17 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Which workers have the hook, as far as the token shows what runs.
+/// Findings about which workers have the hook, as far as the token shows running tasks.
 async fn hooks(client: &RelayClient, nodes: Option<&Value>) -> Vec<Finding> {
     let wanted = Map::from_iter([("hook".to_owned(), Value::from(true))]);
     match client.tasks(&wanted).await {
         Ok(told) => hooks::findings(&told, nodes),
-        // What a relay of another version does not know, and what the token does not show, is no fault of the chain.
+        // An older relay without this feature, or a token without this permission, is no fault of the chain.
         Err(_) => Vec::new(),
     }
 }
 
-/// What there is behind the relay: its own findings where it gives them, or what its lists tell.
+/// Findings about the chain behind the relay: its own if it provides them, or those from its lists.
 fn behind(
     own: Result<Option<Value>, RelayError>,
     list: &Value,
@@ -142,7 +142,7 @@ fn behind(
     all
 }
 
-/// The relay's version beside this program's, from its list of `nodes`.
+/// Compares the relay's version, from its list of `nodes`, with this program's.
 fn version(nodes: Option<&Value>) -> Finding {
     const OWN: &str = env!("CARGO_PKG_VERSION");
     let theirs = nodes.and_then(|nodes| typed_at::<Option<&str>>(nodes, "version"));

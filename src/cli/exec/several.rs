@@ -1,4 +1,4 @@
-//! The same commands in many paused tasks at once, and their answers as one.
+//! Runs the same commands in many paused tasks at once, and combines their answers.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -25,22 +25,22 @@ use ray_relay_view::group::members::{MeantTasks, ready};
 use ray_relay_view::group::{KEPT, OPENING};
 use ray_relay_view::listing::fold::told;
 
-/// Tasks in which commands run at once: what stops together may wait for each other when it runs.
+/// Maximum number of tasks run at once. Tasks that stopped together may wait for each other while they run.
 const AT_ONCE: usize = 256;
 
-/// Memory for what debuggers send at a time, in bytes.
+/// Memory for messages of debuggers at a time, in bytes.
 pub(in crate::cli) const MESSAGES: usize = 512 << 20;
 
-/// What became of the commands in one task.
+/// Result of the commands in one task.
 struct Done {
     kept: KeptOutput,
-    /// Why it has not done all of them.
+    /// Why not all commands were done.
     error: Option<String>,
-    /// The exit code, where it failed.
+    /// The exit code, if it failed.
     code: Option<u8>,
 }
 
-/// Runs the commands in each task that is meant, and shows what they answer.
+/// Runs the commands in each selected task, and shows their answers.
 pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     let mut given = Lines::new(std::mem::take(&mut args.commands))?;
     let mut lines = Vec::new();
@@ -89,7 +89,7 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     complete(members.unnamed, ended(&done))
 }
 
-/// The commands in what `row` of the list is about.
+/// Runs the commands in the task of the list's `row`.
 async fn in_member(
     args: &ExecArgs,
     group: &str,
@@ -137,11 +137,11 @@ async fn in_member(
     }
 }
 
-/// What all have answered to command `at`.
+/// Answers of all tasks to the command at index `at`.
 fn answers(at: usize, done: &[Done]) -> Vec<(usize, Answered)> {
     let answered = done.iter().enumerate().filter_map(|(member, done)| {
         let printed = done.kept.commands.get(at)?;
-        // Of one that ended in the middle of it, what says that it failed is all that counts.
+        // If the session ended during the command, only its error counts.
         let is_last = at + 1 == done.kept.commands.len();
         let is_whole = done.error.is_none() || !is_last || printed.answer.starts_with("***");
         is_whole.then(|| (member, Answered::to(printed)))
@@ -194,7 +194,7 @@ fn as_json(members: &MeantTasks, lines: &[String], done: &[Done]) -> Value {
     json!({"members": all.collect::<Vec<_>>(), "commands": commands.collect::<Vec<_>>()})
 }
 
-/// How it went: with a code of its own where it is the same for all.
+/// The result for all: with a specific exit code if it is the same for all.
 fn ended(done: &[Done]) -> Result<(), Failure> {
     let codes: Vec<u8> = done.iter().filter_map(|done| done.code).collect();
     match codes.first() {

@@ -1,4 +1,4 @@
-//! `ray-relay list --failed`: tasks that raised an exception, of which agents keep the stacks.
+//! `ray-relay list --failed`: tasks that raised an exception and whose stacks agents keep.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! `ray-relay list`: what waits at a breakpoint, once or as it changes.
+//! `ray-relay list`: the tasks that wait at a breakpoint, once or continuously.
 
 mod failed;
 mod nodes;

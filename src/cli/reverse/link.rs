@@ -1,4 +1,4 @@
-//! The link of `ray-relay reverse` with a relay, and its streams, each to a debugger of its own connection.
+//! The link of `ray-relay reverse` with a relay, and its streams, each with a connection to a debugger of its own.
 
 use std::io;
 use std::sync::Arc;
@@ -24,27 +24,27 @@ use ray_relay_base::wire::tunnel::reverse::{
 };
 use ray_relay_base::wire::tunnel::{ByteStream, handshake, link_config, stream_config};
 
-/// The deadline for the debugger to be reached.
+/// Time limit for connecting to the debugger.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Messages that a relay may send at once, and in a second all the time: every worker of a large job may dial at the same
+/// Rate limit for a relay's messages, as a burst and per second: every worker of a large job may dial at the same
 /// moment.
 const BURST: u32 = 16 * 1024;
 const PER_SECOND: u32 = 1024;
 
 const MAX_WORKERS: usize = 64;
 
-/// Why a link is over.
+/// Why a link ended.
 pub(super) enum LinkBroken {
-    /// There is none, or no answer of a relay's.
+    /// The relay cannot be reached, or does not answer like one.
     Relay(RelayError),
-    /// For good.
+    /// Refused permanently.
     Refused(String),
-    /// For now.
+    /// Refused for now.
     Later(String),
-    /// It is gone.
+    /// The connection is lost.
     Lost(String),
-    /// The reader of what is printed is gone.
+    /// The output cannot be written.
     Output(io::Error),
 }
 
@@ -65,13 +65,13 @@ impl From<LinkError> for LinkBroken {
     }
 }
 
-/// The link, again and again.
+/// A link that is opened repeatedly.
 pub(super) struct ReverseLink {
     args: ReverseArgs,
     told: Arc<ReversePrinter>,
-    /// The port, once there was one: to be the same when it is asked for anew.
+    /// The last port, requested again for the next link.
     pub(super) port: Option<u16>,
-    /// The last link was there.
+    /// Whether the last link was established.
     pub(super) linked: bool,
 }
 
@@ -85,7 +85,7 @@ impl ReverseLink {
         }
     }
 
-    /// Runs one link to its end; its streams end with it.
+    /// Runs one link until it ends; its streams end with it.
     pub(super) async fn run(&mut self) -> LinkBroken {
         match self.served().await {
             Ok(never) => match never {},
@@ -128,7 +128,7 @@ impl ReverseLink {
                     }
                     None => {}
                 },
-                // The task has a sender of its own.
+                // `failing` is a sender of this task's own, so the channel never closes.
                 Some(why) = failed.recv() => link.say(&why).await?,
                 Some(_) = streams.join_next() => {}
             }
@@ -155,7 +155,7 @@ fn heard(told: &ReversePrinter, message: ToPerson) -> Result<(), LinkBroken> {
     Ok(())
 }
 
-/// Takes a worker to the debugger at `to`; where that is not reached, the relay is told, and nothing is opened.
+/// Forwards a worker to the debugger at `to`. If that cannot be reached, notifies the relay and opens nothing.
 async fn passed_on(
     relay: RelayArgs,
     path: String,
@@ -185,7 +185,7 @@ async fn passed_on(
     .await;
     match opened {
         Ok(socket) => {
-            // Either end is told by the relay.
+            // The relay reports either end.
             let _ = join(debugger, ByteStream::new(socket), &ByteCount::default()).await;
         }
         Err(refused) => drop(failing.send(failed(refused.error.to_string())).await),

@@ -1,4 +1,4 @@
-//! What `ray-relay reverse` prints: sentences for a person, or one object a line.
+//! Output of `ray-relay reverse`: sentences for users, or one object per line.
 
 use std::collections::HashMap;
 use std::io::{self, Write as _};
@@ -13,7 +13,7 @@ use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_base::wire::tunnel::reverse::ReverseArrival;
 
-/// Prints.
+/// Prints events.
 pub(super) struct ReversePrinter {
     json: bool,
     to: DebuggerAddress,
@@ -23,7 +23,7 @@ pub(super) struct ReversePrinter {
 #[derive(Default)]
 struct ReverseDisplay {
     port: u16,
-    /// What to put into the code was printed, for that port.
+    /// Port for which the code to insert was printed.
     shown: Option<u16>,
     nodes: Option<(u32, Option<String>)>,
     sessions: HashMap<u64, (String, Instant)>,
@@ -38,7 +38,7 @@ impl ReversePrinter {
         }
     }
 
-    /// The port is known; what agents say of it follows.
+    /// Sets the port; reports of agents follow.
     pub(super) fn ready(&self, port: u16) {
         let mut state = self.state.lock();
         state.port = port;
@@ -137,7 +137,7 @@ impl ReversePrinter {
     }
 }
 
-/// What to put into the code of a task.
+/// The code to insert into a task.
 fn in_code(port: u16, to: &DebuggerAddress) -> String {
     format!(
         "Put one of these into a task; its connection is forwarded to {to}:\n    \

@@ -1,5 +1,4 @@
-//! `ray-relay snapshot`: where paused tasks are and what their variables hold, without letting them go; and the same of what
-//! runs ([`running`]).
+//! `ray-relay snapshot`: stacks and variables of paused tasks, which stay paused, and of running ones ([`running`]).
 
 pub(super) mod running;
 mod saved;
@@ -25,10 +24,10 @@ use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::SnapshotLimits;
 use ray_relay_view::listing::row::Row;
 
-/// Tasks that are looked at at a time: as many as a relay lets one person.
+/// Number of tasks inspected at a time: the relay's limit for one user.
 const AT_ONCE: usize = 4;
 
-/// How long it is tried anew where the same person looks at as many elsewhere, and how often.
+/// How long and how often to retry while the same user inspects as many tasks elsewhere.
 const RETRY_PERIOD: Duration = Duration::from_secs(60);
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
@@ -89,7 +88,7 @@ pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
     };
     let mut shots = Vec::new();
     let mut refused = Vec::new();
-    // One that is held or silent keeps no other waiting; told in the list's order.
+    // A held or silent task delays no other; results are printed in the list's order.
     let mut early = BTreeMap::new();
     let tasks = stream::iter(chosen.into_iter().enumerate()).map(looked);
     let mut taken = pin!(tasks.buffer_unordered(AT_ONCE));
@@ -123,7 +122,7 @@ pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
     }
 }
 
-/// What is left of the failed task that is called `name`, the latest of that name.
+/// Shows the kept stack of the failed task called `name`, the latest of that name.
 async fn failed(client: &RelayClient, args: &SnapshotArgs, name: &str) -> Result<(), Failure> {
     let told = client.failed_tasks().await?;
     let rows = json::list(&told, "tasks");
@@ -142,14 +141,13 @@ async fn failed(client: &RelayClient, args: &SnapshotArgs, name: &str) -> Result
     running::show(&answer, args)
 }
 
-/// The threads of the task that `row` of the list is about.
+/// Returns the threads of the task in `row` of the list.
 async fn look(client: &RelayClient, args: &SnapshotArgs, row: &Value) -> Result<Value, RelayError> {
     let seen = seen(client, row.get("id"), !args.no_locals, args.limit).await;
     seen.map(|mut seen| threads(take(&mut seen, "threads")))
 }
 
-/// What the relay shows of the paused task of this `id`: with values of so many characters, or without any, and maybe what else
-/// may differ between its process and others.
+/// Fetches the snapshot of the paused task `id`, with values of at most `limit` characters, or without `locals`.
 async fn seen(
     client: &RelayClient,
     id: Option<&Value>,
@@ -166,7 +164,7 @@ async fn seen(
     patiently(async || client.snapshot(&wanted).await).await
 }
 
-/// What `ask` comes to, which is asked again for a while where others ask for as much as there may be.
+/// Calls `ask`, and retries for a while if too many requests are in progress.
 pub(in crate::cli) async fn patiently(
     ask: impl AsyncFn() -> Result<Value, RelayError>,
 ) -> Result<Value, RelayError> {
@@ -183,7 +181,7 @@ pub(in crate::cli) async fn patiently(
     }
 }
 
-/// `threads` as the relay tells them, with the variables of each frame by their names, and without lines of source.
+/// Converts the relay's `threads`: the variables of each frame by name, and without lines of source.
 fn threads(mut threads: Value) -> Value {
     for thread in threads.as_array_mut().into_iter().flatten() {
         for key in ["frames", "raised"] {
@@ -209,7 +207,7 @@ fn threads(mut threads: Value) -> Value {
     threads
 }
 
-/// The snapshot of one task as text for people.
+/// Formats the snapshot of one task.
 fn text(shot: &Value) -> String {
     let row = Row::of(&typed_at(shot, "breakpoint"));
     let waiting = span(row.waiting);
@@ -236,7 +234,7 @@ fn frames(text: &mut String, frames: &[Value]) {
     for frame in frames {
         let (file, function) = (word(frame.get("file")), word(frame.get("function")));
         *text += &match typed_at(frame, "line") {
-            // It stands for those that are left out.
+            // Line 0 stands for frames that were left out.
             0 => format!("    {function} {file}\n"),
             line => format!("    {file}({line}){function}()\n"),
         };

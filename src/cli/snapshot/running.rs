@@ -1,4 +1,4 @@
-//! `ray-relay snapshot --running`: where all of many tasks are, folded into one.
+//! `ray-relay snapshot --running`: stacks of many running tasks, folded into one tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
@@ -23,7 +23,7 @@ use ray_relay_view::listing::fold::waits;
 use ray_relay_view::listing::received::{RowAnswer, troubles};
 use ray_relay_view::listing::row::Row;
 
-/// Tasks at breakpoints that are named one by one.
+/// Maximum number of tasks at breakpoints to name.
 const NAMED: usize = 8;
 
 pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(), Failure> {
@@ -57,7 +57,7 @@ pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(),
     }
 }
 
-/// Shows `answer` of the relay, or what was kept of one.
+/// Shows an `answer` of the relay, or a saved one.
 pub(super) fn show(answer: &Value, args: &SnapshotArgs) -> Result<(), Failure> {
     told(answer, args, "")?;
     let looks = looks(answer);
@@ -71,7 +71,7 @@ pub(super) fn show(answer: &Value, args: &SnapshotArgs) -> Result<(), Failure> {
             Err(SessionError::NotFound(none.to_owned()).into())
         }
         ([], _) => Ok(()),
-        // It has been said already.
+        // Already printed.
         _ => Err(Failure::told(Exit::Failed as u8)),
     }
 }
@@ -108,7 +108,7 @@ pub(in crate::cli) fn looks(answer: &Value) -> &[Value] {
     json::list(answer, "looks")
 }
 
-/// The first task of the process of `look`.
+/// The first task of the process in `look`.
 fn first_task(look: &Value) -> &Value {
     json::list(look, "tasks").first().unwrap_or(&Value::Null)
 }
@@ -120,7 +120,7 @@ fn members(answer: &Value) -> Vec<Member> {
     looks(answer).iter().map(read).collect()
 }
 
-/// How many were looked at, when, and what is in the way.
+/// Heading: number of processes, time, and troubles.
 fn head(answer: &Value) -> String {
     let looks = looks(answer);
     let is_seen = |look: &&Value| typed_at::<Option<&str>>(look, "error").is_none();
@@ -141,7 +141,7 @@ fn head(answer: &Value) -> String {
     }
 }
 
-/// Which of `looks` wait at a breakpoint, by the ids that other commands take.
+/// Names the tasks that wait at a breakpoint, by the ids for other commands.
 fn waiting(looks: &[Value]) -> String {
     let tasks = looks.iter().flat_map(|look| typed_list(look, "tasks"));
     let waiting = tasks.filter_map(|task: RowAnswer<'_>| Some((task.breakpoint?, task)));
@@ -164,7 +164,7 @@ fn waiting(looks: &[Value]) -> String {
     }
 }
 
-/// Which task has failed, when and where.
+/// Heading for a failed task: name, time and location.
 fn failed_head(task: &RowAnswer<'_>, when: &str) -> String {
     let row = Row::of(task);
     let after = task.running_seconds;
@@ -182,19 +182,19 @@ fn moment(answer: &Value) -> Option<String> {
     Some(when.format("%Y-%m-%d %H:%M:%S UTC").to_string())
 }
 
-/// What tells the process of `look` from others.
+/// Key of the process in `look`.
 pub(in crate::cli) fn process(look: &Value) -> (Option<&str>, Option<&str>) {
     let task: RowAnswer<'_> = typed(first_task(look));
     (task.cluster, task.worker_id)
 }
 
-/// The processes of `answer`, by what tells them from others.
+/// The processes of `answer`, by their keys.
 fn keyed(answer: &Value) -> BTreeMap<(Option<&str>, Option<&str>), Member> {
     let keys = looks(answer).iter().map(process);
     keys.zip(members(answer)).collect()
 }
 
-/// What is another in `now` than it was `before`.
+/// Describes the changes from `before` to `now`.
 fn moved(before: &Value, now: &Value) -> String {
     let (earlier, later) = (keyed(before), keyed(now));
     let gone = earlier

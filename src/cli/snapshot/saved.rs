@@ -1,4 +1,4 @@
-//! A black box: what was seen of running tasks, in a file.
+//! Saved snapshots of running and failed tasks in a file.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use crate::cli::cert::write_new;
 use crate::cli::failure::{Exit, Fails};
 
-/// How such a file begins, with its version.
+/// First key of such a file, and its version.
 const KEY: &str = "ray_relay_snapshot";
 const VERSION: u64 = 1;
 
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// What is looked at to tell such a file from others, in bytes.
+/// Number of bytes read to recognize such a file.
 const BEGINNING: usize = 64;
 
 /// What is wrong with a file. `Display` is a sentence.
@@ -48,7 +48,7 @@ impl Fails for SavedError {
     }
 }
 
-/// Keeps `answer` of the relay in a new file at `path`, which only this user can read.
+/// Saves `answer` of the relay to a new file at `path`, which only this user can read.
 pub(super) fn write(path: &Path, answer: &Value) -> Result<(), SavedError> {
     let mut kept = json!({ KEY: VERSION });
     for key in ["taken", "looks", "left_out", "clusters"] {
@@ -63,16 +63,16 @@ pub(super) fn write(path: &Path, answer: &Value) -> Result<(), SavedError> {
     })
 }
 
-/// Whether `name` is a file's.
+/// Whether `name` is a file.
 pub(super) fn is_file(name: &str) -> bool {
     Path::new(name).is_file()
 }
 
-/// What is kept in the file `name`; `None` where there is no such file, or it says by its beginning that it is another one.
+/// Reads the saved file `name`; `None` if there is none, or it is another kind of file.
 pub(super) fn find(name: &str) -> Option<Result<Value, SavedError>> {
     let path = Path::new(name);
     let mut file = File::open(path).ok()?;
-    // A pipe may have no beginning.
+    // Reading a pipe could block.
     file.metadata().ok().filter(std::fs::Metadata::is_file)?;
     let mut text = Vec::new();
     let read = file.by_ref().take(BEGINNING as u64).read_to_end(&mut text);

@@ -1,4 +1,4 @@
-//! `ray-relay token inspect`: what a token says, and whether a relay would take it.
+//! `ray-relay token inspect`: shows a token's claims, and whether a relay would accept it.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub struct InspectArgs {
     pub json: bool,
 }
 
-/// `auth.leeway` unless it was changed.
+/// Default of `auth.leeway`.
 const LEEWAY: Duration = Duration::from_secs(30);
 
 /// Longer than any relay reads.
