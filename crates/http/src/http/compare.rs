@@ -19,16 +19,19 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::{self, Body};
-use super::exchange::Post;
+use super::exchange::{Exchange, Post};
 use super::refusal::HttpRefusal;
 use super::running::held;
 use super::snapshot::{self, MAX_VALUE_CHARS, NoSnapshot};
 use super::{audit, body};
+use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
+use ray_relay_base::memory::{Account, Taken};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::json::put;
 use ray_relay_debugger::pdb::{ComparisonKey, SnapshotLimits};
 use ray_relay_ray::ray::registry::BreakpointId;
+use ray_relay_session::session::shares::QuotaPermit;
 use ray_relay_session::session::visible;
 use ray_relay_view::group::members::MeantTasks;
 use ray_relay_view::listing::fold::compared::Compared;
@@ -66,108 +69,163 @@ impl CompareRequest {
         let limit = self.limit.unwrap_or(1);
         (1..=MAX_TASKS).contains(&self.ids.len()) && (1..=MAX_VALUE_CHARS).contains(&limit)
     }
+
+    /// The limits of each snapshot, with memory charged to `account`.
+    fn limits(&self, account: Account) -> SnapshotLimits {
+        let usual = SnapshotLimits::default();
+        SnapshotLimits {
+            value: self.limit.unwrap_or(usual.value),
+            locals: self.locals,
+            process: self.process,
+            account,
+            ..usual
+        }
+    }
 }
 
 /// Compares the tasks that the body names.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
-    let wanted: Option<CompareRequest> = body::json(post.body, MAX_BODY_BYTES).await;
-    let wanted = wanted.filter(CompareRequest::is_bounded);
-    let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let request: Option<CompareRequest> = body::json(post.body, MAX_BODY_BYTES).await;
+    let request = request.filter(CompareRequest::is_bounded);
+    let request = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
     let share = Arc::new(share);
-    let usual = SnapshotLimits::default();
-    let limits = SnapshotLimits {
-        value: wanted.limit.unwrap_or(usual.value),
-        locals: wanted.locals,
-        process: wanted.process,
-        account: ctx.account(principal),
-        ..usual
-    };
-    let seen = visible(principal, &ctx.registry.snapshot());
-    let (mut rows, mut unknown) = (Vec::new(), Vec::new());
-    // With a shared key, one job's tasks could guess values of another job's.
-    let mut keys: HashMap<String, ComparisonKey> = HashMap::new();
-    let mut key_of: HashMap<String, ComparisonKey> = HashMap::new();
-    for id in wanted.ids.iter().collect::<BTreeSet<_>>() {
-        let known: Option<BreakpointId> = id.parse().ok();
-        match known.and_then(|id| seen.find(id)) {
-            Some(one) => {
-                let job = format!(
-                    "{} {}",
-                    one.cluster,
-                    one.names.job_id.as_deref().unwrap_or(id)
-                );
-                let key = keys.entry(job).or_insert_with(ComparisonKey::draw);
-                key_of.insert(id.clone(), *key);
-                rows.push(json!(JsonRow::new(one, Timestamp::now())));
-            }
-            None => {
-                audit::deny_on(exchange, principal, Scope::View, known).await;
-                unknown.push(id.clone());
-            }
-        }
-    }
-    let members = MeantTasks::numbered(rows, None);
-    let until = Instant::now() + ALL;
-    let looks = members.ids().into_iter().enumerate().map(|(at, id)| {
-        let mut limits = limits.clone();
-        limits.rendering.key = key_of.get(id).copied();
-        let look = snapshot::look(exchange, principal, id, limits, Arc::clone(&share));
-        let look = timeout_at(until, look);
-        async move { (at, look.await) }.boxed()
-    });
-    let looks: Vec<_> = looks.collect();
-    let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
-    let (mut looked, mut memory) = (BTreeMap::new(), Vec::new());
-    while let Some((at, look)) = looks.next().await {
-        let look = match look {
-            Ok(Ok((threads, taken))) => {
-                memory.push(taken);
-                Ok(threads)
-            }
-            Ok(Err(why)) => Err((why.status(), why.to_string())),
-            Err(_) => Err((
-                StatusCode::GATEWAY_TIMEOUT,
-                "there was no time left for it".to_owned(),
-            )),
-        };
-        looked.insert(at, look);
-    }
-    drop(looks);
+    let limits = request.limits(ctx.account(principal));
+    let tasks = ComparedTasks::find(exchange, principal, &request.ids).await;
+    let snapshots = TaskSnapshots::take(exchange, principal, &tasks, &limits, &share).await;
     // A principal that was revoked meanwhile gets no snapshot taken before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
-    if wanted.looks {
+    let ComparedTasks {
+        members, unknown, ..
+    } = tasks;
+    if request.looks {
         let ids = members.ids().into_iter().map(str::to_owned);
-        let all: Map<String, Value> = ids.zip(looked.into_values().map(snapshot_of)).collect();
-        let told = json!({"looks": all, "unknown": unknown});
-        return Ok(held(exchange, principal, &told));
+        let all = snapshots.by_member.into_values().map(snapshot_of);
+        let all: Map<String, Value> = ids.zip(all).collect();
+        let answer = json!({"looks": all, "unknown": unknown});
+        return Ok(held(exchange, principal, &answer));
     }
-    let (mut stands, mut errors) = (BTreeMap::new(), BTreeMap::new());
-    for (at, look) in looked {
-        let stand = look.map(|threads| Stands::read(&threads));
-        match stand {
-            Ok(Some(stand)) => drop(stands.insert(at, stand)),
-            Ok(None) => drop(errors.insert(at, NO_THREAD.to_owned())),
-            Err((_, why)) => drop(errors.insert(at, why)),
+    Ok(match snapshots.compared(members).await {
+        Some(mut answer) => {
+            put(&mut answer, "unknown", unknown);
+            held(exchange, principal, &answer)
         }
-    }
-    // The time to compare grows with the size of the values.
-    let compared = tokio::task::spawn_blocking(move || {
-        // Holds the memory reservation of the input until the comparison is done.
-        let _held = memory;
-        members.compared(&Compared::new(members.names(), &stands), &errors)
-    });
-    Ok(match compared.await {
-        Ok(mut told) => {
-            put(&mut told, "unknown", unknown);
-            held(exchange, principal, &told)
-        }
-        Err(_) => answer::error(NoSnapshot::Ending.status(), NoSnapshot::Ending),
+        None => answer::error(NoSnapshot::Ending.status(), NoSnapshot::Ending),
     })
+}
+
+/// The tasks of a request.
+struct ComparedTasks {
+    members: MeantTasks,
+    /// The key of each task's checksums, by its id. With a shared key, one job's tasks could guess values of another
+    /// job's.
+    keys: HashMap<String, ComparisonKey>,
+    /// Ids that are unknown, or hidden from the caller.
+    unknown: Vec<String>,
+}
+
+impl ComparedTasks {
+    /// Finds the tasks with these `ids` that `principal` may see, and audits the denial of all others.
+    async fn find(exchange: &Exchange<'_>, principal: &Principal, ids: &[String]) -> Self {
+        let seen = visible(principal, &exchange.ctx.registry.snapshot());
+        let (mut rows, mut unknown) = (Vec::new(), Vec::new());
+        let mut job_keys: HashMap<String, ComparisonKey> = HashMap::new();
+        let mut keys: HashMap<String, ComparisonKey> = HashMap::new();
+        for id in ids.iter().collect::<BTreeSet<_>>() {
+            let parsed: Option<BreakpointId> = id.parse().ok();
+            match parsed.and_then(|id| seen.find(id)) {
+                Some(one) => {
+                    let job = format!(
+                        "{} {}",
+                        one.cluster,
+                        one.names.job_id.as_deref().unwrap_or(id)
+                    );
+                    let key = job_keys.entry(job).or_insert_with(ComparisonKey::draw);
+                    keys.insert(id.clone(), *key);
+                    rows.push(json!(JsonRow::new(one, Timestamp::now())));
+                }
+                None => {
+                    audit::deny_on(exchange, principal, Scope::View, parsed).await;
+                    unknown.push(id.clone());
+                }
+            }
+        }
+        Self {
+            members: MeantTasks::numbered(rows, None),
+            keys,
+            unknown,
+        }
+    }
+}
+
+/// The snapshots of a request's tasks.
+struct TaskSnapshots {
+    by_member: BTreeMap<usize, Result<Value, (StatusCode, String)>>,
+    /// Their memory reservations.
+    memory: Vec<Taken>,
+}
+
+impl TaskSnapshots {
+    /// Takes a snapshot of each of `tasks`, some at a time. Each holds `share` until it is done.
+    async fn take(
+        exchange: &Exchange<'_>,
+        principal: &Principal,
+        tasks: &ComparedTasks,
+        limits: &SnapshotLimits,
+        share: &Arc<QuotaPermit>,
+    ) -> Self {
+        let deadline = Instant::now() + ALL;
+        let looks = tasks.members.ids().into_iter().enumerate().map(|(at, id)| {
+            let mut limits = limits.clone();
+            limits.rendering.key = tasks.keys.get(id).copied();
+            let look = snapshot::look(exchange, principal, id, limits, Arc::clone(share));
+            let look = timeout_at(deadline, look);
+            async move { (at, look.await) }.boxed()
+        });
+        let looks: Vec<_> = looks.collect();
+        let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
+        let (mut by_member, mut memory) = (BTreeMap::new(), Vec::new());
+        while let Some((at, look)) = looks.next().await {
+            let look = match look {
+                Ok(Ok((threads, taken))) => {
+                    memory.push(taken);
+                    Ok(threads)
+                }
+                Ok(Err(why)) => Err((why.status(), why.to_string())),
+                Err(_) => Err((
+                    StatusCode::GATEWAY_TIMEOUT,
+                    "there was no time left for it".to_owned(),
+                )),
+            };
+            by_member.insert(at, look);
+        }
+        Self { by_member, memory }
+    }
+
+    /// Compares the snapshots of `members`. `None`: the relay is shutting down.
+    async fn compared(self, members: MeantTasks) -> Option<Value> {
+        let (mut stands, mut errors) = (BTreeMap::new(), BTreeMap::new());
+        for (at, look) in self.by_member {
+            let stand = look.map(|threads| Stands::read(&threads));
+            match stand {
+                Ok(Some(stand)) => drop(stands.insert(at, stand)),
+                Ok(None) => drop(errors.insert(at, NO_THREAD.to_owned())),
+                Err((_, why)) => drop(errors.insert(at, why)),
+            }
+        }
+        let memory = self.memory;
+        // The time to compare grows with the size of the values.
+        let compared = tokio::task::spawn_blocking(move || {
+            // Holds the memory reservation of the input until the comparison is done.
+            let _held = memory;
+            members.compared(&Compared::new(members.names(), &stands), &errors)
+        });
+        compared.await.ok()
+    }
 }
 
 /// JSON of one task's snapshot, or of the error.
