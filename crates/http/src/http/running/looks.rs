@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use hyper::Response;
+use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -48,7 +49,7 @@ const ALL: Duration = Duration::from_secs(30);
 const ROOM: usize = 24 << 20;
 
 #[derive(Debug, Deserialize)]
-struct Wanted {
+struct LooksRequest {
     #[serde(flatten)]
     choice: Written,
     /// Id of a failed task.
@@ -71,6 +72,20 @@ const KEYS: [&str; 8] = [
     "failed",
 ];
 
+impl LooksRequest {
+    /// Parses the body of a request. `None`: it is malformed, or combines `failed` with a selection.
+    async fn read(body: Incoming) -> Option<Self> {
+        let body: Option<Value> = body::json(body, MAX_BODY_BYTES).await;
+        let body = body.filter(is_of_keys)?;
+        let selects = body.as_object().is_some_and(|body| {
+            body.keys()
+                .any(|key| !["failed", "locals"].contains(&key.as_str()))
+        });
+        let request: Self = serde_json::from_value(body).ok()?;
+        (request.failed.is_none() || !selects).then_some(request)
+    }
+}
+
 /// A selected process, with the tasks that run in it.
 struct LookedProcess<'a> {
     running: Vec<&'a Running>,
@@ -82,22 +97,13 @@ struct LookedProcess<'a> {
 pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
-    let malformed = || HttpRefusal::Malformed(WANTED.into());
-    let body: Option<Value> = body::json(post.body, MAX_BODY_BYTES).await;
-    let body = body.filter(is_of_keys).ok_or_else(malformed)?;
-    let alone = !body.as_object().is_some_and(|body| {
-        body.keys()
-            .any(|key| !["failed", "locals"].contains(&key.as_str()))
-    });
-    let Wanted {
+    let request = LooksRequest::read(post.body).await;
+    let LooksRequest {
         choice,
         failed,
         locals,
         objects: asks_objects,
-    } = serde_json::from_value(body).map_err(|_| malformed())?;
-    if failed.is_some() && !alone {
-        return Err(malformed());
-    }
+    } = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let choice = choice
         .read()
         .map_err(|why| HttpRefusal::Malformed(why.into()))?;
