@@ -54,6 +54,18 @@ pub(super) async fn show_missed(entered: &mut LegacySession, out: &Out, shown: &
     }
 }
 
+/// State of relaying a prompt.
+#[derive(Default)]
+struct LegacyRelay {
+    last_command: String,
+    /// Whether the client was warned that `q` makes the task fail.
+    warned: bool,
+    /// When to detach. Set once the client's input has ended.
+    detach_at: Option<Instant>,
+    /// Whether the task was resumed because the client's input has ended.
+    resumed: bool,
+}
+
 /// Relays until one side closes. Cancel safe: the task resumes when `entered` is dropped.
 pub(super) async fn relay<R: AsyncRead + Unpin>(
     entered: &mut LegacySession,
@@ -63,19 +75,15 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
     log: &Log<'_>,
 ) -> LegacyOutcome {
     let mut bytes = BytesMut::with_capacity(4096);
-    let mut last = String::new();
-    let mut warned = false;
-    // Set once the client's input has ended.
-    let mut leave_at: Option<Instant> = None;
-    let mut lets_run = false;
+    let mut state = LegacyRelay::default();
     loop {
-        let leaving = leave_at.is_some();
+        let detaching = state.detach_at.is_some();
         // Input already typed is answered first.
-        if leaving && !lets_run && entered.stands() {
+        if detaching && !state.resumed && entered.stands() {
             return LegacyOutcome::Lost;
         }
-        let until = leave_at.unwrap_or_else(Instant::now);
-        let listening = !leaving && entered.pending() < PENDING;
+        let until = state.detach_at.unwrap_or_else(Instant::now);
+        let listening = !detaching && entered.pending() < PENDING;
         bytes.clear();
         let typed = tokio::select! {
             read = entered.hear(&mut bytes) => match read {
@@ -84,7 +92,7 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
                     continue;
                 }
                 end => {
-                    return match (leaving, &*last) {
+                    return match (detaching, &*state.last_command) {
                         (false, "remote" | "get") => LegacyOutcome::Continues,
                         (false, _) if end.is_err() => LegacyOutcome::Broken,
                         (false, _) => LegacyOutcome::Closed,
@@ -93,10 +101,24 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
                 }
             },
             typed = input.next(), if listening => typed,
-            () = out.closed(), if !leaving => Typed::End,
+            () = out.closed(), if !detaching => Typed::End,
             () = sleep(QUIET) => continue,
-            () = sleep_until(until), if leaving => return LegacyOutcome::Left,
+            () = sleep_until(until), if detaching => return LegacyOutcome::Left,
         };
+        state.typed(typed, entered, out, shown, log).await;
+    }
+}
+
+impl LegacyRelay {
+    /// Handles input of the client.
+    async fn typed(
+        &mut self,
+        typed: Typed,
+        entered: &mut LegacySession,
+        out: &Out,
+        shown: &mut WorkerOutput,
+        log: &Log<'_>,
+    ) {
         match typed {
             // The connection broke in the middle of a line: ignore the fragment.
             Typed::Line(line) if !line.ends_with(b"\n") => {}
@@ -104,19 +126,19 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
                 let text = Typed::text(&line);
                 let command = text.trim();
                 let leaves = matches!(command, "q" | "quit" | "exit" | "EOF");
-                if leaves && !std::mem::replace(&mut warned, true) {
+                if leaves && !std::mem::replace(&mut self.warned, true) {
                     out.notice(FAILS).await;
                     shown.raw(entered.question()).await;
-                    continue;
+                    return;
                 }
-                warned = leaves;
+                self.warned = leaves;
                 if let Err(why) = log.command(&text).await {
                     out.notice(&why.to_string()).await;
                     shown.raw(entered.question()).await;
-                    continue;
+                    return;
                 }
                 if !command.is_empty() {
-                    command.clone_into(&mut last);
+                    command.clone_into(&mut self.last_command);
                 }
                 entered.say(&line);
             }
@@ -131,11 +153,11 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
             }
             Typed::End => {
                 // The last command resumed the task, and the client closed its input: detach.
-                if !entered.asks() && resumes(&last) {
+                if !entered.asks() && resumes(&self.last_command) {
                     entered.say(b"c\n");
-                    lets_run = true;
+                    self.resumed = true;
                 }
-                leave_at = Some(Instant::now() + HALF_CLOSED_PERIOD);
+                self.detach_at = Some(Instant::now() + HALF_CLOSED_PERIOD);
             }
         }
     }
