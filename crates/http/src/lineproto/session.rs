@@ -68,6 +68,15 @@ enum NextPrompt {
     Lost,
 }
 
+/// What follows a line typed at the list.
+enum ListStep {
+    /// Another question.
+    Ask,
+    /// The list, then another question.
+    Show,
+    End(Outcome),
+}
+
 /// How a client's connection ended.
 pub(super) enum ClientEnding<'a> {
     Over(Outcome),
@@ -157,52 +166,58 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                 Typed::TooLong | Typed::Interrupt => continue,
                 Typed::End => return Outcome::Client,
             };
-            match &*line {
-                "" => show = true,
-                "q" | "quit" | "exit" => return Outcome::Client,
-                line => {
-                    if let Some(words) = words_of_all(line) {
-                        match Box::pin(self.all(words, &browse.choice)).await {
-                            Ok(()) => show = true,
-                            Err(outcome) => return outcome,
-                        }
-                        self.out.text("\n").await;
-                        continue;
-                    }
-                    if let Some(errand) = Errand::read(line) {
-                        return self.only(&errand).await;
-                    }
-                    match browse.hear(line, &menu) {
-                        BrowseStep::Changed => {
-                            show = true;
-                            continue;
-                        }
-                        BrowseStep::Refused(sentence) => {
-                            let sentence = replaced(&sentence);
-                            self.out.text(&format!("*** {sentence}\n")).await;
-                            continue;
-                        }
-                        BrowseStep::Other => {}
-                    }
-                    let picked = menu.pick(line);
-                    match picked.as_deref().map(str::parse) {
-                        Ok(Ok(id)) => {
-                            match self.enter(id, false).await {
-                                NextPrompt::Ended(outcome) => return outcome,
-                                NextPrompt::Lost => return Outcome::Client,
-                                NextPrompt::List | NextPrompt::Follow(_) => {}
-                            }
-                            self.out.text("\n").await;
-                            show = true;
-                        }
-                        // Unreachable: the id of every row parses.
-                        Ok(Err(BadBreakpointId)) => show = true,
-                        Err(sentence) => {
-                            let sentence = replaced(sentence);
-                            self.out.text(&format!("*** {sentence}\n")).await;
-                        }
-                    }
+            match self.picked(&line, &mut browse, &menu).await {
+                ListStep::Ask => {}
+                ListStep::Show => show = true,
+                ListStep::End(outcome) => return outcome,
+            }
+        }
+    }
+
+    /// Runs what `line`, typed at the list, picks.
+    async fn picked(&mut self, line: &str, browse: &mut Browse, menu: &Menu) -> ListStep {
+        match line {
+            "" => return ListStep::Show,
+            "q" | "quit" | "exit" => return ListStep::End(Outcome::Client),
+            _ => {}
+        }
+        if let Some(words) = words_of_all(line) {
+            return match Box::pin(self.all(words, &browse.choice)).await {
+                Ok(()) => {
+                    self.out.text("\n").await;
+                    ListStep::Show
                 }
+                Err(outcome) => ListStep::End(outcome),
+            };
+        }
+        if let Some(errand) = Errand::read(line) {
+            return ListStep::End(self.only(&errand).await);
+        }
+        match browse.hear(line, menu) {
+            BrowseStep::Changed => return ListStep::Show,
+            BrowseStep::Refused(sentence) => {
+                let sentence = replaced(&sentence);
+                self.out.text(&format!("*** {sentence}\n")).await;
+                return ListStep::Ask;
+            }
+            BrowseStep::Other => {}
+        }
+        match menu.pick(line).as_deref().map(str::parse) {
+            Ok(Ok(id)) => {
+                match self.enter(id, false).await {
+                    NextPrompt::Ended(outcome) => return ListStep::End(outcome),
+                    NextPrompt::Lost => return ListStep::End(Outcome::Client),
+                    NextPrompt::List | NextPrompt::Follow(_) => {}
+                }
+                self.out.text("\n").await;
+                ListStep::Show
+            }
+            // Unreachable: the id of every row parses.
+            Ok(Err(BadBreakpointId)) => ListStep::Show,
+            Err(sentence) => {
+                let sentence = replaced(sentence);
+                self.out.text(&format!("*** {sentence}\n")).await;
+                ListStep::Ask
             }
         }
     }
