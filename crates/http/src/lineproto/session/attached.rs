@@ -61,21 +61,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         resumed: Option<Resumed>,
     ) -> NextPrompt {
         let session = self.session;
-        let mut details: Map<String, Value> = Map::new();
-        details.insert("protocol".into(), "terminal".into());
-        details.insert("client".into(), "terminal".into());
-        details.insert("scope".into(), Scope::Terminal.word().into());
-        if let Some(resumed) = &resumed {
-            resumed.tell(&mut details);
-        }
-        let (services, protocol) = (self.context.services(), Protocol::Terminal);
-        let begun = Begun::begin(services, session, permit, protocol, "terminal", details);
-        let mut begun = match begun.await {
-            Ok(begun) => begun,
-            Err(refusal) => {
-                self.refuse(&refusal).await;
-                return NextPrompt::List;
-            }
+        let Some(mut begun) = self.begin(permit, resumed.as_ref()).await else {
+            return NextPrompt::List;
         };
         session.set_state(SessionProtocol::Terminal, SessionState::Attached);
         let keeps = park::keeps(self.context, &begun.permit, None);
@@ -139,6 +126,33 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         next
     }
 
+    /// Begins the audited session. `None`: it is refused, and the client was notified.
+    async fn begin(&self, permit: Permit, resumed: Option<&Resumed>) -> Option<Begun<'a>> {
+        let mut details: Map<String, Value> = Map::new();
+        details.insert("protocol".into(), "terminal".into());
+        details.insert("client".into(), "terminal".into());
+        details.insert("scope".into(), Scope::Terminal.word().into());
+        if let Some(resumed) = resumed {
+            resumed.tell(&mut details);
+        }
+        let (services, protocol) = (self.context.services(), Protocol::Terminal);
+        let begun = Begun::begin(
+            services,
+            self.session,
+            permit,
+            protocol,
+            "terminal",
+            details,
+        );
+        match begun.await {
+            Ok(begun) => Some(begun),
+            Err(refusal) => {
+                self.refuse(&refusal).await;
+                None
+            }
+        }
+    }
+
     async fn not_reached(&mut self, permit: &mut Permit, why: &upstream::ConnectError) {
         self.context.metrics.refused(RefusalKind::Upstream);
         let sentence = match permit.ask_why_died(DEATH_CAUSE_TIMEOUT).await {
@@ -163,58 +177,14 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
         tools: &mut Tools<'_>,
     ) -> Result<WorkerOutcome, SessionEnd> {
-        let Tools {
-            out,
-            shown,
-            log,
-            active,
-        } = tools;
-        let may_kill = self.context.may_end_worker(live.worker.rights().scopes);
         if let SessionDebugger::Opening(_) = line
             && let SessionDebugger::Opening(opening) =
                 std::mem::replace(line, SessionDebugger::Gone)
+            && let Some(over) = self
+                .attach(opening, live, line, (stay, memory), tools)
+                .await?
         {
-            // If a paused session is being resumed, a disconnect at this moment must not resume the task.
-            let may_leave = matches!(opening, Opening::New(_));
-            let account = self.context.account(live.worker.principal());
-            let attach = async {
-                tokio::select! {
-                    attached = prompt::attach(opening, shown, (may_kill, account)) => Some(attached),
-                    () = out.closed(), if may_leave => None,
-                }
-            };
-            let mut attach = pin!(attach);
-            let attached = match watched(live, active, out, &mut attach).await {
-                // A half-attached session cannot be parked. Once attached, `watched` checks this end again.
-                Err(SessionEnd::Quiet | SessionEnd::Aborted) if stay.is_some() => attach.await,
-                attached => attached?,
-            };
-            let (attached, over) = match attached {
-                None => return Ok(WorkerOutcome::Gone),
-                Some(Err(why)) => return Ok(WorkerOutcome::Prompt(Err(why))),
-                Some(Ok(opened)) => opened,
-            };
-            let before = memory.take();
-            let resumes = before.is_some();
-            let capabilities = match before {
-                Some(before) => serde_json::from_str(&before.capabilities).unwrap_or_default(),
-                None => attached.prompt.capabilities().clone(),
-            };
-            // A prompt has no `attach` arguments of an editor to compare.
-            let new = |stay| ResumeState::new(stay, &capabilities, 0);
-            let keep = match stay {
-                Some(stay) => memory.insert(new(stay)).keep(live, None),
-                // Retained for this session only.
-                None if resumes => new(Duration::ZERO.into()).keep(live, Some(Duration::ZERO)),
-                None => None,
-            };
-            *line = SessionDebugger::Prompt(attached);
-            if let (Some(keep), Some(worker)) = (keep, line.worker()) {
-                Box::pin(worker.keep_by(&keep)).await;
-            }
-            if let Some(end) = over {
-                return Ok(WorkerOutcome::Prompt(Ok(end)));
-            }
+            return Ok(over);
         }
         if let SessionDebugger::Legacy(entered) = line {
             let before = memory.take().map(|_| Duration::ZERO.into());
@@ -227,6 +197,12 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 *memory = Some(own);
             }
         }
+        let Tools {
+            out,
+            shown,
+            log,
+            active,
+        } = tools;
         let task = live.worker.task_end();
         let input = &mut *self.input;
         let work = async {
@@ -248,6 +224,58 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             }
         };
         watched(live, active, out, work).await
+    }
+
+    /// Attaches to debugpy as `opening` tells, and opens its prompt. `Some`: the work has ended by that.
+    async fn attach(
+        &self,
+        opening: Opening,
+        live: &mut Live<'_>,
+        line: &mut SessionDebugger,
+        (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
+        tools: &mut Tools<'_>,
+    ) -> Result<Option<WorkerOutcome>, SessionEnd> {
+        let (out, shown, active) = (&tools.out, &mut tools.shown, &tools.active);
+        let may_kill = self.context.may_end_worker(live.worker.rights().scopes);
+        // If a paused session is being resumed, a disconnect at this moment must not resume the task.
+        let may_leave = matches!(opening, Opening::New(_));
+        let account = self.context.account(live.worker.principal());
+        let attach = async {
+            tokio::select! {
+                attached = prompt::attach(opening, shown, (may_kill, account)) => Some(attached),
+                () = out.closed(), if may_leave => None,
+            }
+        };
+        let mut attach = pin!(attach);
+        let attached = match watched(live, active, out, &mut attach).await {
+            // A half-attached session cannot be parked. Once attached, `watched` checks this end again.
+            Err(SessionEnd::Quiet | SessionEnd::Aborted) if stay.is_some() => attach.await,
+            attached => attached?,
+        };
+        let (attached, over) = match attached {
+            None => return Ok(Some(WorkerOutcome::Gone)),
+            Some(Err(why)) => return Ok(Some(WorkerOutcome::Prompt(Err(why)))),
+            Some(Ok(opened)) => opened,
+        };
+        let before = memory.take();
+        let resumes = before.is_some();
+        let capabilities = match before {
+            Some(before) => serde_json::from_str(&before.capabilities).unwrap_or_default(),
+            None => attached.prompt.capabilities().clone(),
+        };
+        // A prompt has no `attach` arguments of an editor to compare.
+        let new = |stay| ResumeState::new(stay, &capabilities, 0);
+        let keep = match stay {
+            Some(stay) => memory.insert(new(stay)).keep(live, None),
+            // Retained for this session only.
+            None if resumes => new(Duration::ZERO.into()).keep(live, Some(Duration::ZERO)),
+            None => None,
+        };
+        *line = SessionDebugger::Prompt(attached);
+        if let (Some(keep), Some(worker)) = (keep, line.worker()) {
+            Box::pin(worker.keep_by(&keep)).await;
+        }
+        Ok(over.map(|end| WorkerOutcome::Prompt(Ok(end))))
     }
 
     async fn run(
