@@ -22,6 +22,7 @@ use super::worker_session::{
     OPENS_DEBUGGER, Which, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
 use ray_relay_base::config::units::format_duration;
+use ray_relay_base::dial::Stream;
 use ray_relay_base::memory::Account;
 use ray_relay_base::wire::json::put;
 use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd};
@@ -111,37 +112,7 @@ async fn in_one(
     shared: Shared,
 ) -> Result<(), Failure> {
     let mut next = Some(first);
-    let late = |what: &str| {
-        SessionError::Failed(format!("{what} within {}", format_duration(args.timeout)))
-    };
-    let turn = timeout_at(deadline, shared.opening.acquire()).await;
-    let turn = turn.map_err(|_| late("no session came about"))?;
-    let stream = dial(&args.relay).await?;
-    let (sender, mut pieces) = mpsc::channel(64);
-    let mut relay = authorized_block(&args.relay, &which).await?;
-    // The relay refuses to attach if the task could not be parked later.
-    put(&mut relay, "stay", !args.resume);
-    let options = Options {
-        client: CLIENT.to_owned(),
-        relay,
-        may_kill: true,
-        limit: args.limit as usize,
-        patience: matches!(which, Which::Named(_) | Which::Member(..))
-            .then_some(Duration::from_secs(30)),
-        local_sources: true,
-        account: shared.account,
-    };
-    let opening = timeout_at(deadline, Prompt::open(stream, &options, sender));
-    // Output on arrival is for users. Scripts only need which task was met, and the progress of a debugger.
-    let mut arrival = match args.next || args.running {
-        true => Screen::Notices,
-        false => Screen::None,
-    };
-    let (mut prompt, _) = printing(opening, &mut pieces, &mut arrival)
-        .await?
-        .map_err(|_| late("no task stopped"))?
-        .map_err(SessionError::from)?;
-    drop(turn);
+    let (mut prompt, mut pieces) = open(args, &which, deadline, shared).await?;
     prompt.set_digests(matches!(screen, Screen::Kept(_)));
     if screen.asks_rank() {
         let rank = timeout_at(deadline, prompt.rank()).await;
@@ -170,7 +141,7 @@ async fn in_one(
                 let stays = !args.resume || prompt.standing().is_some();
                 let left = timeout(GOODBYE, leave(&mut prompt, stays, screen)).await;
                 left.unwrap_or(Ok(()))?;
-                return Err(late(&format!("`{line}` did not end")).into());
+                return Err(late(args, &format!("`{line}` did not end")).into());
             }
         };
         failed |= prompt.failed();
@@ -192,6 +163,48 @@ async fn in_one(
     }
     leave(&mut prompt, !args.resume, screen).await?;
     result(failed)
+}
+
+/// Opens a session of `which` task, and waits until that is paused.
+async fn open(
+    args: &ExecArgs,
+    which: &Which,
+    deadline: Instant,
+    shared: Shared,
+) -> Result<(Prompt<Stream>, mpsc::Receiver<Piece>), Failure> {
+    let turn = timeout_at(deadline, shared.opening.acquire()).await;
+    let turn = turn.map_err(|_| late(args, "no session came about"))?;
+    let stream = dial(&args.relay).await?;
+    let (sender, mut pieces) = mpsc::channel(64);
+    let mut relay = authorized_block(&args.relay, which).await?;
+    // The relay refuses to attach if the task could not be parked later.
+    put(&mut relay, "stay", !args.resume);
+    let options = Options {
+        client: CLIENT.to_owned(),
+        relay,
+        may_kill: true,
+        limit: args.limit as usize,
+        patience: matches!(which, Which::Named(_) | Which::Member(..))
+            .then_some(Duration::from_secs(30)),
+        local_sources: true,
+        account: shared.account,
+    };
+    let opening = timeout_at(deadline, Prompt::open(stream, &options, sender));
+    // Output on arrival is for users. Scripts only need which task was met, and the progress of a debugger.
+    let mut arrival = match args.next || args.running {
+        true => Screen::Notices,
+        false => Screen::None,
+    };
+    let (prompt, _) = printing(opening, &mut pieces, &mut arrival)
+        .await?
+        .map_err(|_| late(args, "no task stopped"))?
+        .map_err(SessionError::from)?;
+    drop(turn);
+    Ok((prompt, pieces))
+}
+
+fn late(args: &ExecArgs, what: &str) -> SessionError {
+    SessionError::Failed(format!("{what} within {}", format_duration(args.timeout)))
 }
 
 /// Resumes the task, or parks it if it `stays`, and reports that.
