@@ -39,7 +39,7 @@ pub(super) fn run(args: CheckConfigArgs) -> Result<(), Failure> {
     let resolved = validate::resolve(&Sources::from_process(args.config));
     let (resolved, policy) = match checked(resolved, args.policy) {
         Ok(checked) => checked,
-        Err(problems) => return told(problems, args.json),
+        Err(problems) => return report_problems(problems, args.json),
     };
     let mut out = io::stdout().lock();
     let clusters = resolved.config.clusters.iter();
@@ -56,8 +56,8 @@ pub(super) fn run(args: CheckConfigArgs) -> Result<(), Failure> {
             json!({ "file": file, "rules": policy.to_json(), "doubts": doubts })
         });
         let memory = resolved.config.memory().sentence();
-        let told = json!({ "settings": settings, "memory": memory, "policy": policy });
-        writeln!(out, "{told:#}")?;
+        let output = json!({ "settings": settings, "memory": memory, "policy": policy });
+        writeln!(out, "{output:#}")?;
         return Ok(());
     }
     write!(out, "{}", summary(&resolved))?;
@@ -100,12 +100,12 @@ fn checked(
     Ok((resolved, policy))
 }
 
-fn told(problems: Problems, as_json: bool) -> Result<(), Failure> {
+fn report_problems(problems: Problems, as_json: bool) -> Result<(), Failure> {
     if !as_json {
         return Err(problems.into());
     }
     writeln!(io::stdout().lock(), "{:#}", json!(problems))?;
-    Err(Failure::told(Exit::Misconfigured as u8))
+    Err(Failure::reported(Exit::Misconfigured as u8))
 }
 
 /// The rules of the policy, as comments.

@@ -129,9 +129,9 @@ fn candidates(list: &Value, begun: &str) -> Vec<CompletionCandidate> {
         if !is_plain(id) {
             return None;
         }
-        let said = replaced(name).into_owned();
+        let help = replaced(name).into_owned();
         if id.starts_with(begun) {
-            return Some(CompletionCandidate::new(id).help(Some(said.into())));
+            return Some(CompletionCandidate::new(id).help(Some(help.into())));
         }
         let is_begun = !name.is_empty() && name.starts_with(begun) && is_plain(name);
         is_begun.then(|| CompletionCandidate::new(name).help(Some(id.to_owned().into())))
@@ -147,9 +147,9 @@ fn numbers(answer: &Value, begun: &str) -> Vec<CompletionCandidate> {
         .filter(|session: &SessionAnswer<'_>| session.replica == replica);
     let number = |session: SessionAnswer<'_>| {
         let id = session.id?.to_string();
-        let said = replaced(session.name.unwrap_or_default()).into_owned();
+        let help = replaced(session.name.unwrap_or_default()).into_owned();
         id.starts_with(begun)
-            .then(|| CompletionCandidate::new(id).help(Some(said.into())))
+            .then(|| CompletionCandidate::new(id).help(Some(help.into())))
     };
     here.filter_map(number).take(MAX_COMPLETIONS).collect()
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::failure::{Exit, Fails, Failure};
-use super::terminal::say;
+use super::terminal::print;
 use ray_relay_base::config::explain::{Explained, UnknownKey, explain, explained};
 use ray_relay_view::listing::text;
 
@@ -51,7 +51,7 @@ pub(super) fn run(command: &ConfigCommand) -> Result<(), Failure> {
         }
         (false, None) => table(&found),
     };
-    Ok(say(&text)?)
+    Ok(print(&text)?)
 }
 
 fn in_full(one: &Explained) -> String {

@@ -64,16 +64,16 @@ async fn found(
             false => Ok((url, None)),
         };
     }
-    let mut told = String::new();
+    let mut reported = String::new();
     let mut backoff = line::AGAIN;
     loop {
         match KubeRelay::of(&args.kube).await {
             Ok((url, reached)) => return Ok((url, Some(reached))),
             Err(RelayError::Kube(why)) if why.is_passing() => {
                 let why = why.to_string();
-                if told != why {
+                if reported != why {
                     eprintln!("ray-relay: {why}; trying again.");
-                    told = why;
+                    reported = why;
                 }
             }
             Err(error) => return Err(error.into()),
@@ -97,7 +97,7 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
         found = Box::pin(found(&args, address)) => found?,
         () = signals.next() => return Ok(()),
     };
-    let told = Arc::new(ConnectPrinter::new(&args, &found.0, address));
+    let printer = Arc::new(ConnectPrinter::new(&args, &found.0, address));
     let relay = RelayArgs {
         relay: found.0,
         tls: args.tls.clone(),
@@ -105,8 +105,8 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
         kube: args.kube.clone(),
         reached: found.1.map(Arc::new),
     };
-    let lines = Arc::new(Lines::new(relay, address, Arc::clone(&told)));
-    told.listening()?;
+    let lines = Arc::new(Lines::new(relay, address, Arc::clone(&printer)));
+    printer.listening()?;
     let ended = {
         let connected = Box::pin(lines.first());
         tokio::select! {
@@ -118,7 +118,7 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
         tokio::select! {
             never = accept::run(&listener, &lines) => match never {},
             never = Box::pin(lines.run()) => match never {},
-            failed = told.run() => Err(failed.into()),
+            failed = printer.run() => Err(failed.into()),
             // A command receives them, and its end ends this one.
             () = signals.next(), if !is_command => Ok(()),
             ended = command.ended() => ended,
@@ -126,6 +126,6 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
     };
     drop(listener);
     let _ = timeout(FAREWELL, lines.end()).await;
-    told.end()?;
+    printer.end()?;
     ended
 }

@@ -13,7 +13,7 @@ use super::members::{MembersArgs, complete};
 use super::relay_args::RelayArgs;
 use super::relay_client::RelayClient;
 use super::snapshot::patiently;
-use super::terminal::say;
+use super::terminal::print;
 use super::worker_session::WorkerSessionError as SessionError;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::group::members::MeantTasks;
@@ -101,14 +101,14 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
         .map(|(at, why)| (*at, replaced(&why.to_string()).into_owned()))
         .collect();
     match args.json {
-        true => say(&format!("{:#}\n", members.compared(&compared, &errors)))?,
-        false => say(&text(&members, &compared, &errors))?,
+        true => print(&format!("{:#}\n", members.compared(&compared, &errors)))?,
+        false => print(&text(&members, &compared, &errors))?,
     }
     let done = match silent.into_values().next_back() {
         None => Ok(()),
         // Already printed.
-        Some(why) if stands.is_empty() => Err(Failure::told(Failure::from(why).code())),
-        Some(_) => Err(Failure::told(Exit::Failed as u8)),
+        Some(why) if stands.is_empty() => Err(Failure::reported(Failure::from(why).code())),
+        Some(_) => Err(Failure::reported(Exit::Failed as u8)),
     };
     complete(members.unnamed, done)
 }

@@ -234,7 +234,7 @@ async fn leave<S: AsyncRead + AsyncWrite + Unpin>(
 
 fn result(failed: bool) -> Result<(), Failure> {
     match failed {
-        true => Err(Failure::told(Exit::Failed as u8)),
+        true => Err(Failure::reported(Exit::Failed as u8)),
         false => Ok(()),
     }
 }

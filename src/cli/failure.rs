@@ -56,7 +56,7 @@ pub(super) struct Failure {
 
 impl Failure {
     /// Creates a failure whose message was already printed.
-    pub(super) fn told(code: u8) -> Self {
+    pub(super) fn reported(code: u8) -> Self {
         Self {
             sentence: None,
             hint: None,
@@ -102,11 +102,11 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         // The reader of a pipe has closed it: it has all it wanted (`ray-relay list | head -1`).
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self::told(0);
+            return Self::reported(0);
         }
         Self {
             sentence: Some(format!("cannot write to standard output: {error}")),
-            ..Self::told(Exit::Failed as u8)
+            ..Self::reported(Exit::Failed as u8)
         }
     }
 }

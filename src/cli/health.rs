@@ -1,7 +1,7 @@
 //! `ray-relay health`: whether a relay answers, for a container's health check.
 
 use super::relay_client::{RelayClient, RelayError};
-use super::terminal::say;
+use super::terminal::print;
 use super::{Failure, RelayArgs};
 
 pub(super) const AFTER_HELP: &str = "\
@@ -20,7 +20,7 @@ pub(super) async fn run(relay: RelayArgs) -> Result<(), Failure> {
             RelayError::Refused { .. }
             | RelayError::Untrusted { .. }
             | RelayError::Unrecognised { .. },
-        ) => Ok(say("The relay answers.\n")?),
+        ) => Ok(print("The relay answers.\n")?),
         Err(why) => Err(why.into()),
     }
 }

@@ -4,7 +4,7 @@ use clap::{Args, Command};
 
 use super::failure::{Exit, Fails, Failure};
 use super::program;
-use super::terminal::say;
+use super::terminal::print;
 use ray_relay_view::listing::text;
 use ray_relay_view::manual;
 
@@ -54,7 +54,7 @@ pub(super) fn run(args: &HelpArgs) -> Result<(), Failure> {
         (_, Some(page)) => page.at_terminal(),
         (words, None) => of_command(program::command(), words).ok_or(UnknownTopic { topic })?,
     };
-    Ok(say(&text)?)
+    Ok(print(&text)?)
 }
 
 /// The pages and the commands, one line each.

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::failure::{Exit, Fails};
 use super::relay_client::RelayClient;
-use super::terminal::say;
+use super::terminal::print;
 use super::{Editor, Failure, LaunchConfigArgs, RelayArgs};
 use ray_relay_base::wire::relay_url::RelayUrl;
 use ray_relay_http::http::page::VSCODE_CONFIGURATION;
@@ -102,7 +102,7 @@ pub(super) async fn run(args: &LaunchConfigArgs) -> Result<(), Failure> {
     };
     if args.write {
         let file = written(Path::new(""), args.editor, &text)?;
-        return Ok(say(&format!("{file} is made.\n"))?);
+        return Ok(print(&format!("{file} is made.\n"))?);
     }
     io::stdout().write_all(text.as_bytes())?;
     Ok(())

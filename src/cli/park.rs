@@ -11,7 +11,7 @@ use super::failure::Fails;
 use super::members::{complete, once_named, rows_of};
 use super::relay_client::RelayClient;
 use super::release::{called, is_of};
-use super::terminal::say;
+use super::terminal::print;
 use super::worker_session::WorkerSessionError as SessionError;
 use super::{Failure, ParkArgs};
 use ray_relay_base::config::units::format_duration;
@@ -105,23 +105,23 @@ pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
         if let Some(time) = args.time {
             wanted["for"] = format_duration(time).into();
         }
-        let told = match client.park(&wanted).await {
-            Ok(told) => told,
+        let result = match client.park(&wanted).await {
+            Ok(result) => result,
             Err(why) => {
                 let why = SessionError::of_refusal(why)?;
-                let told = json!({"id": id, "error": why.to_string()});
+                let result = json!({"id": id, "error": why.to_string()});
                 refused.push(why);
-                told
+                result
             }
         };
-        let answer: ParkAnswer<'_> = typed(&told);
+        let answer: ParkAnswer<'_> = typed(&result);
         if !args.json && (answer.error.is_none() || chosen.len() > 1) {
-            say(&text(&id, &answer))?;
+            print(&text(&id, &answer))?;
         }
-        parked.push(told);
+        parked.push(result);
     }
     if args.json {
-        say(&format!("{:#}\n", json!({ "parked": parked })))?;
+        print(&format!("{:#}\n", json!({ "parked": parked })))?;
     }
     let done = match refused.pop() {
         None => Ok(()),
@@ -143,26 +143,26 @@ struct ParkAnswer<'a> {
 }
 
 /// Describes the result for one task.
-fn text(id: &str, told: &ParkAnswer<'_>) -> String {
-    if let Some(why) = told.error {
+fn text(id: &str, answer: &ParkAnswer<'_>) -> String {
+    if let Some(why) = answer.error {
         return format!("{id}  not parked: {}\n", replaced(why));
     }
     let moment = |seconds: Option<f64>| {
         let after = Duration::try_from_secs_f64(seconds?.max(0.0)).ok()?;
         Some(utc(UNIX_EPOCH.checked_add(after)?).format("%Y-%m-%d %H:%M UTC"))
     };
-    let left = told.seconds.max(0.0).round();
+    let left = answer.seconds.max(0.0).round();
     let left = Duration::try_from_secs_f64(left).unwrap_or_default();
-    let mut text = match moment(told.parked_until) {
+    let mut text = match moment(answer.parked_until) {
         Some(until) => format!("{id}  parked until {until}, for {}\n", span(left)),
         None => format!("{id}  parked, and resumed already\n"),
     };
-    if let Some(expires) = moment(told.credential_expires) {
+    if let Some(expires) = moment(answer.credential_expires) {
         text += &format!(
             "    your credential expires before that, at {expires}, and the task runs on then\n"
         );
     }
-    if let Some(warning) = told.warning {
+    if let Some(warning) = answer.warning {
         text += &format!("    {}\n", replaced(warning));
     }
     text
@@ -226,19 +226,19 @@ mod tests {
 
     #[test]
     fn until_when_is_said_and_what_ends_it_before() {
-        let told = json!({"parked_until": 43_200.4, "seconds": 43_199.9});
+        let answer = json!({"parked_until": 43_200.4, "seconds": 43_199.9});
         assert_eq!(
-            text("3kfz0q8m", &typed(&told)),
+            text("3kfz0q8m", &typed(&answer)),
             "3kfz0q8m  parked until 1970-01-01 12:00 UTC, for 12h 00m\n"
         );
-        let told = json!({"parked_until": 43_200, "seconds": 43_200, "credential_expires": 3600});
-        let said = text("3kfz0q8m", &typed(&told));
+        let answer = json!({"parked_until": 43_200, "seconds": 43_200, "credential_expires": 3600});
+        let said = text("3kfz0q8m", &typed(&answer));
         assert!(
             said.contains("expires before that, at 1970-01-01 01:00 UTC"),
             "{said}"
         );
-        let told = json!({"error": "it is \u{1b}[1m gone"});
-        let said = text("3kfz0q8m", &typed(&told));
+        let answer = json!({"error": "it is \u{1b}[1m gone"});
+        let said = text("3kfz0q8m", &typed(&answer));
         assert!(said.starts_with("3kfz0q8m  not parked: it is ") && !said.contains('\u{1b}'));
     }
 }

@@ -167,7 +167,7 @@ impl RelayClient {
     pub(super) async fn end_session(&self, wanted: &Value) -> Result<(), RelayError> {
         let path = "/relay/v1/sessions/end";
         let response = self.post(path, wanted, SOON).await?;
-        self.told(response, |_| true).await.map(drop)
+        self.accepted_answer(response, |_| true).await.map(drop)
     }
 
     /// Fetches the caller's name, null without authentication; `None` if the relay does not tell.
@@ -175,8 +175,8 @@ impl RelayClient {
         let response = self.get("/relay/v1/whoami").await?;
         let status = response.status();
         let body = self.body(response).await?;
-        let mut told = serde_json::from_slice::<Value>(&body).unwrap_or_default();
-        let subject = told.get_mut("subject").map(Value::take);
+        let mut answer = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+        let subject = answer.get_mut("subject").map(Value::take);
         Ok(subject.filter(|_| status.is_success()))
     }
 
@@ -193,13 +193,15 @@ impl RelayClient {
     /// Fetches the relay's time, to the second; `None` if it does not tell. Needs no authentication.
     pub(super) async fn time(&self) -> Result<Option<SystemTime>, RelayError> {
         let response = self.get("/relay/healthz").await?;
-        let told = response
+        let date = response
             .headers()
             .get(DATE)
             .and_then(|date| date.to_str().ok());
-        let time = told.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
-        self.told(response, |told| typed_at::<&str>(told, "status") == "ok")
-            .await?;
+        let time = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
+        self.accepted_answer(response, |answer| {
+            typed_at::<&str>(answer, "status") == "ok"
+        })
+        .await?;
         Ok(time.map(SystemTime::from))
     }
 
@@ -222,20 +224,21 @@ impl RelayClient {
 
     /// Reads an answer that is an object with an array called `list`.
     async fn answer(&self, response: Response<Incoming>, list: &str) -> Result<Value, RelayError> {
-        self.told(response, |told| told[list].is_array()).await
+        self.accepted_answer(response, |answer| answer[list].is_array())
+            .await
     }
 
     /// Reads an answer whose form `is_it` accepts.
-    async fn told(
+    async fn accepted_answer(
         &self,
         response: Response<Incoming>,
         is_it: impl Fn(&Value) -> bool,
     ) -> Result<Value, RelayError> {
         let status = response.status();
         let body = self.body(response).await?;
-        let told: Value = serde_json::from_slice(&body).unwrap_or_default();
-        match status.is_success() && is_it(&told) {
-            true => Ok(told),
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        match status.is_success() && is_it(&answer) {
+            true => Ok(answer),
             false => Err(self.not_the_list(status, &body).await),
         }
     }
@@ -301,9 +304,12 @@ impl RelayClient {
         let wanted = json!({"ids": ids, "client": client});
         let path = "/relay/v1/group";
         let response = self.post(path, &wanted, SOON).await?;
-        let group = |told: &Value| typed_at::<Option<String>>(told, "group");
-        match self.told(response, |told| group(told).is_some()).await {
-            Ok(told) => Ok(group(&told).unwrap_or_default()),
+        let group = |answer: &Value| typed_at::<Option<String>>(answer, "group");
+        match self
+            .accepted_answer(response, |answer| group(answer).is_some())
+            .await
+        {
+            Ok(answer) => Ok(group(&answer).unwrap_or_default()),
             // The answer of a relay without that path.
             Err(RelayError::Refused { relay, message, .. }) if message.contains(path) => {
                 Err(RelayError::Older { relay })
@@ -315,7 +321,7 @@ impl RelayClient {
     /// Parks the task that `wanted` names, and returns the answer.
     pub(super) async fn park(&self, wanted: &Value) -> Result<Value, RelayError> {
         let response = self.post("/relay/v1/park", wanted, PARK_DEADLINE).await?;
-        self.told(response, Value::is_object).await
+        self.accepted_answer(response, Value::is_object).await
     }
 
     /// Fetches a snapshot of the task that `wanted` names.
@@ -329,8 +335,8 @@ impl RelayClient {
     pub(super) async fn compare(&self, wanted: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/compare";
         let response = self.post(path, wanted, SNAPSHOT_DEADLINE).await?;
-        let is_whole = |told: &Value| told.get("looks").is_some_and(Value::is_object);
-        self.told(response, is_whole).await
+        let is_whole = |answer: &Value| answer.get("looks").is_some_and(Value::is_object);
+        self.accepted_answer(response, is_whole).await
     }
 
     /// Sends a request; again if the token of a command is refused.

@@ -9,7 +9,7 @@ use super::ReleaseArgs;
 use super::failure::{Exit, Failure};
 use super::members::{complete, once_named, rows_of};
 use super::relay_client::RelayClient;
-use super::terminal::say;
+use super::terminal::print;
 use super::worker_session::WorkerSessionError as SessionError;
 use ray_relay_access::policy::Pattern;
 use ray_relay_base::wire::human_time::span;
@@ -78,7 +78,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
             complete(unnamed, Ok(()))?;
             return Err(SessionError::Unknown(replaced(target).into_owned()).into());
         }
-        say("No waiting task matches.\n")?;
+        print("No waiting task matches.\n")?;
         return Ok(());
     }
     if chosen.len() > 1 && !args.yes && !agreed(&chosen, args.force)? {
@@ -91,7 +91,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     };
     let mut failed = false;
     if args.force {
-        say("Ending the worker through Ray takes some seconds …\n")?;
+        print("Ending the worker through Ray takes some seconds …\n")?;
     }
     // A relay that does not know `force` refuses it.
     let wanted = |ids: &[&str]| match args.force {
@@ -105,18 +105,18 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
             let id = replaced(result.id.unwrap_or_default());
             let text = |why: Option<&str>| replaced(why.unwrap_or("no reason given")).into_owned();
             if result.released {
-                say(&format!("{id}  released\n"))?;
+                print(&format!("{id}  released\n"))?;
             } else if result.ended {
-                say(&format!("{id}  worker ended: {}\n", text(result.why)))?;
+                print(&format!("{id}  worker ended: {}\n", text(result.why)))?;
             } else {
                 failed = true;
                 let what = if args.force { "ended" } else { "released" };
-                say(&format!("{id}  not {what}: {}\n", text(result.error)))?;
+                print(&format!("{id}  not {what}: {}\n", text(result.error)))?;
             }
         }
     }
     let done = match failed {
-        true => Err(Failure::told(Exit::Failed as u8)),
+        true => Err(Failure::reported(Exit::Failed as u8)),
         false => Ok(()),
     };
     complete(unnamed, done)
@@ -251,19 +251,19 @@ fn is_fitted(row: &Value, name: &str) -> bool {
 fn agreed(chosen: &[Value], force: bool) -> io::Result<bool> {
     for row in chosen.iter().map(Row::read) {
         let waiting = span(row.waiting);
-        say(&format!(
+        print(&format!(
             "{}  {waiting}  {}  {}\n",
             row.id, row.task, row.location
         ))?;
     }
     if !io::stdin().is_terminal() {
-        say(match force {
+        print(match force {
             true => "These are several: say --yes to end all of their workers.\n",
             false => "These are several: say --yes to let all of them run on.\n",
         })?;
         return Ok(false);
     }
-    say(&match force {
+    print(&match force {
         true => format!("End these {} workers? [y/N] ", chosen.len()),
         false => format!("Let these {} tasks run on? [y/N] ", chosen.len()),
     })?;

@@ -51,8 +51,8 @@ impl Fails for ReverseError {}
 
 pub(super) async fn run(args: ReverseArgs) -> Result<(), Failure> {
     let mut signals = Signals::new().map_err(ReverseError::Signal)?;
-    let told = Arc::new(ReversePrinter::new(args.json, args.to.clone()));
-    let mut line = ReverseLink::new(args, Arc::clone(&told));
+    let printer = Arc::new(ReversePrinter::new(args.json, args.to.clone()));
+    let mut line = ReverseLink::new(args, Arc::clone(&printer));
     let kept = async {
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         loop {
@@ -73,7 +73,7 @@ pub(super) async fn run(args: ReverseArgs) -> Result<(), Failure> {
             if std::mem::take(&mut line.linked) {
                 backoff.reset();
             }
-            told.lost(&lost)?;
+            printer.lost(&lost)?;
             sleep(backoff.pause()).await;
         }
     };

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 /// Writes `text` to standard output, and flushes.
-pub(super) fn say(text: &str) -> io::Result<()> {
+pub(super) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()

@@ -170,7 +170,7 @@ impl ProcessGroup {
         mut reap: impl FnMut(),
     ) -> Vec<i32> {
         let began = Instant::now();
-        let mut told = HashSet::new();
+        let mut signalled = HashSet::new();
         loop {
             reap();
             let living = self.look();
@@ -182,7 +182,7 @@ impl ProcessGroup {
             for pid in living.into_iter().filter_map(Pid::from_raw) {
                 if kill {
                     let _ = rustix::process::kill_process(pid, Signal::KILL);
-                } else if told.insert(pid) {
+                } else if signalled.insert(pid) {
                     let _ = rustix::process::kill_process(pid, Signal::TERM);
                 }
             }

@@ -79,7 +79,7 @@ impl Submitted {
     ) -> Result<(), DemoError> {
         let mut step = progress.step("the sample job runs until its breakpoints");
         let mut snapshots = relay.registry().watch();
-        let mut told = 0;
+        let mut reported = 0;
         let mut complete = None;
         loop {
             let job = self.jobs.job(&self.id).await;
@@ -88,8 +88,8 @@ impl Submitted {
             }
             self.look(&snapshots.borrow_and_update());
             let (count, named) = self.count();
-            if count > told {
-                told = count;
+            if count > reported {
+                reported = count;
                 step.note(format_args!("{count} of {BREAKPOINTS} listed"));
             }
             if count >= BREAKPOINTS {

@@ -141,11 +141,11 @@ impl Deployment {
     ) -> Result<(), DeployError> {
         let mut step = self.progress.step(format_args!("the job {id} begins"));
         let key = loop {
-            let said = self.said(id).await;
-            if let Some(fatal) = said.fatal {
+            let report = self.driver_report(id).await;
+            if let Some(fatal) = report.fatal {
                 return Err(DeployError::Incomplete(fatal));
             }
-            if let Some(key) = said.key {
+            if let Some(key) = report.key {
                 break key;
             }
             self.check_job(id, deadline).await?;
@@ -165,12 +165,12 @@ impl Deployment {
     /// Waits until the agents of all nodes run, or no more are expected.
     async fn wait_running(&self, id: &str, deadline: Instant) -> Result<(), DeployError> {
         let mut step = self.progress.step("agents begin");
-        let (mut told, mut last, mut since) = (0, Vec::new(), Instant::now());
+        let (mut reported, mut last, mut since) = (0, Vec::new(), Instant::now());
         loop {
             let state = self.state().await?;
             let (running, nodes) = state.running();
-            if running > told {
-                told = running;
+            if running > reported {
+                reported = running;
                 step.note(format_args!("{running} of {nodes} nodes have an agent"));
             }
             let now = state.processes();
@@ -225,18 +225,18 @@ impl Deployment {
     }
 
     /// The driver's report so far. Ray fails this request for a starting job, which has no output yet.
-    async fn said(&self, id: &str) -> DriverReport {
+    async fn driver_report(&self, id: &str) -> DriverReport {
         DriverReport::read(&self.jobs.output(id).await.unwrap_or_default())
     }
 
     async fn state(&self) -> Result<DeploymentState, DeployError> {
         let job = self.mine().await?.into_iter().next();
-        let said = match &job {
-            Some(job) => self.said(&job.submission_id).await,
+        let report = match &job {
+            Some(job) => self.driver_report(&job.submission_id).await,
             None => DriverReport::default(),
         };
         let nodes = self.jobs.nodes_alive().await?;
-        Ok(DeploymentState::new(&self.name, job, &nodes, &said))
+        Ok(DeploymentState::new(&self.name, job, &nodes, &report))
     }
 
     /// Prints the state; an error if an agent is missing.
@@ -333,7 +333,7 @@ impl Deployment {
                 }
             }
         }
-        match self.said(id).await.left {
+        match self.driver_report(id).await.left {
             Some(nodes) if !nodes.is_empty() => Err(DeployError::Incomplete(format!(
                 "it has ended, but on these nodes the end of the agent is not confirmed: {}",
                 replaced(&nodes.join(", "))

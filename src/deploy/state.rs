@@ -67,23 +67,23 @@ enum StateLine {
 impl DriverReport {
     /// Parses the driver's output. The last report on each process counts.
     pub(super) fn read(output: &str) -> Self {
-        let mut said = Self::default();
+        let mut report = Self::default();
         // An incomplete line is skipped.
         let whole = output.rfind('\n').map_or("", |end| &output[..end]);
         for line in whole.lines().filter_map(|line| line.strip_prefix(MARK)) {
             match serde_json::from_str(line) {
-                Ok(StateLine::Key { key }) => said.key = Some(key),
-                Ok(StateLine::Fatal { fatal }) => said.fatal = Some(one_line(&fatal)),
-                Ok(StateLine::Ended { left }) => said.left = Some(left),
+                Ok(StateLine::Key { key }) => report.key = Some(key),
+                Ok(StateLine::Fatal { fatal }) => report.fatal = Some(one_line(&fatal)),
+                Ok(StateLine::Ended { left }) => report.left = Some(left),
                 Ok(StateLine::Process(process)) => {
                     let of = (process.role, process.node.clone());
-                    said.processes.insert(of, process);
+                    report.processes.insert(of, process);
                 }
                 // From a driver newer than this program.
                 Err(_) => {}
             }
         }
-        said
+        report
     }
 }
 
@@ -111,13 +111,13 @@ impl DeploymentState {
         name: &str,
         job: Option<JobState>,
         rows: &[Value],
-        said: &DriverReport,
+        report: &DriverReport,
     ) -> Self {
         let runs = job.as_ref().is_some_and(|job| !job.ended());
         let nodes = rows.iter().map(|row| {
             let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
             let of = |role| {
-                let process = said.processes.get(&(role, text("node_id")));
+                let process = report.processes.get(&(role, text("node_id")));
                 process.filter(|_| runs).cloned()
             };
             let agent = of(Role::Agent);
@@ -273,8 +273,8 @@ mod tests {
 
     #[test]
     fn the_last_word_on_each_process_counts_for_the_nodes_that_are_there() {
-        let said = DriverReport::read(OUTPUT);
-        assert_eq!((said.key.as_deref(), said.left), (Some("AAAA"), None));
+        let report = DriverReport::read(OUTPUT);
+        assert_eq!((report.key.as_deref(), report.left), (Some("AAAA"), None));
         let state = state_of("RUNNING");
         assert_eq!(state.running(), (1, 3));
         assert!(!state.is_complete());

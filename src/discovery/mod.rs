@@ -154,24 +154,24 @@ impl Discovery {
         tokio::select! {
             () = shutdown.cancelled() => {}
             _ = watches => {}
-            () = self.tell(&registry) => {}
+            () = self.report(&registry) => {}
         }
     }
 
     /// Reports every change to `registry`. Never returns.
-    async fn tell(&self, registry: &Registry) {
+    async fn report(&self, registry: &Registry) {
         let mut tokens = Tokens::new(self.api.clone());
-        let mut said = LeftOutLog::default();
+        let mut log = LeftOutLog::default();
         registry.set_search(self.search(&BTreeSet::new()));
         loop {
             tokio::select! {
                 () = self.known.news.notified() => {}
-                () = said.due() => {}
+                () = log.due() => {}
             }
             let held = registry.snapshot();
             let in_use: HashSet<&str> = held.held().map(|held| &*held.cluster).collect();
             let chosen = self.chosen(|name| in_use.contains(name));
-            said.say(&chosen.left_out);
+            log.update(&chosen.left_out);
             tokens.keep(chosen.clusters.iter().map(|cluster| &*cluster.name));
             let found = chosen.clusters.iter().map(|cluster| FoundCluster {
                 name: Arc::clone(&cluster.name),
@@ -258,7 +258,7 @@ impl LeftOutLog {
     }
 
     /// Logs new entries of `left_out`, now or later.
-    fn say(&mut self, left_out: &BTreeSet<LeftOut>) {
+    fn update(&mut self, left_out: &BTreeSet<LeftOut>) {
         let news = || {
             let all = left_out.iter();
             all.filter(|one| !self.names.contains(&one.name))

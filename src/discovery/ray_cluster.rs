@@ -208,15 +208,15 @@ impl RayClusterObject {
 }
 
 fn state(metadata: &Metadata, spec: &Spec, status: &Status) -> ClusterPhase {
-    let said = status.state.as_deref().unwrap_or_default();
-    if metadata.deletion_timestamp.is_some() || spec.suspend == Some(true) || said == "suspended" {
+    let state = status.state.as_deref().unwrap_or_default();
+    if metadata.deletion_timestamp.is_some() || spec.suspend == Some(true) || state == "suspended" {
         return ClusterPhase::Over;
     }
     let mut conditions = status.conditions.iter().flatten();
     let is_ready = match conditions.find(|condition| condition.kind == "HeadPodReady") {
         Some(condition) => condition.status == "True",
         // KubeRay has conditions since 1.2; before, it had only the state.
-        None => said == "ready",
+        None => state == "ready",
     };
     match is_ready {
         true => ClusterPhase::Ready,

@@ -230,7 +230,7 @@ async fn recognise(
             }
             let replayed = Prefixed::new(clear.first.bytes.freeze(), clear.wire);
             let (summary, speaks) = (&connection.summary, clear.speaks);
-            refusal::tell(context, replayed, summary, speaks, &refused, deadline).await;
+            refusal::send(context, replayed, summary, speaks, &refused, deadline).await;
             None
         }
     }
@@ -247,7 +247,7 @@ async fn answer_silence(
     match mode {
         TlsMode::Required => {
             let (summary, refused) = (&connection.summary, &HandshakeRefusal::Plaintext);
-            refusal::tell(context, stream, summary, Speaks::Text, refused, deadline).await;
+            refusal::send(context, stream, summary, Speaks::Text, refused, deadline).await;
         }
         TlsMode::Off | TlsMode::Optional => refusal::close(stream, SILENT_ANSWER).await,
     }

@@ -94,7 +94,7 @@ impl HandshakeRefusal {
 }
 
 /// Sends the refusal in the peer's own protocol, and closes.
-pub(super) async fn tell<S>(
+pub(super) async fn send<S>(
     context: &Context,
     stream: S,
     summary: &Summary,
@@ -160,12 +160,12 @@ where
 
 /// Sends `answer`, then closes so that it arrives: for a moment, it reads and discards what the peer still sends.
 pub(super) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, answer: &[u8]) {
-    let told = async {
+    let sent = async {
         stream.write_all(answer).await?;
         stream.shutdown().await?;
         let mut sink = [0; 1024];
         while stream.read(&mut sink).await? > 0 {}
         io::Result::Ok(())
     };
-    let _ = timeout_at(Instant::now() + REFUSAL_LINGER, told).await;
+    let _ = timeout_at(Instant::now() + REFUSAL_LINGER, sent).await;
 }

@@ -83,9 +83,9 @@ impl Transcript {
                 lines
             }
             "event" => {
-                let said = event(text("event"), body);
+                let details = event(text("event"), body);
                 vec![
-                    format!("{mark} * {} {said}", short(text("event")))
+                    format!("{mark} * {} {details}", short(text("event")))
                         .trim_end()
                         .to_owned(),
                 ]

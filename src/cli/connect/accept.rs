@@ -51,7 +51,7 @@ async fn serve(lines: Arc<Lines>, client: TcpStream) {
     let Some(stream) = lines.take().await else {
         return;
     };
-    let _counted = lines.told().connection();
+    let _counted = lines.printer().connection();
     // The relay reports either end.
     let _ = passed(client, stream, lines.notices()).await;
 }

@@ -75,7 +75,7 @@ impl ChildCommand {
         let signal = || 128 + status.signal().unwrap_or_default();
         match status.code().unwrap_or_else(signal) {
             0 => Ok(()),
-            code => Err(Failure::told(u8::try_from(code).unwrap_or(1))),
+            code => Err(Failure::reported(u8::try_from(code).unwrap_or(1))),
         }
     }
 }

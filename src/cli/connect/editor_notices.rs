@@ -17,7 +17,7 @@ pub(super) struct EditorNotices(Mutex<Vec<mpsc::Sender<Arc<[u8]>>>>);
 
 impl EditorNotices {
     /// Notifies the editor of each connection.
-    pub(super) fn tell(&self, text: &str) {
+    pub(super) fn notify(&self, text: &str) {
         let line: Arc<[u8]> = frame(&notice(text, false)).into();
         // An editor that reads nothing is dropped.
         self.0

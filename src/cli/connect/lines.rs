@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_secs(10);
 pub(super) struct Lines {
     args: RelayArgs,
     opener: Opener,
-    told: Arc<ConnectPrinter>,
+    printer: Arc<ConnectPrinter>,
     home: Mutex<Home>,
     /// Opened in advance, for the next client.
     spare: Mutex<Option<(Arc<RelayLink>, LinkedStream)>>,
@@ -75,11 +75,11 @@ impl Home {
 
 impl Lines {
     /// Creates the links to the relay of `args`, for clients of `address`.
-    pub(super) fn new(args: RelayArgs, address: SocketAddr, told: Arc<ConnectPrinter>) -> Self {
+    pub(super) fn new(args: RelayArgs, address: SocketAddr, printer: Arc<ConnectPrinter>) -> Self {
         Self {
             args,
             opener: opener(address),
-            told,
+            printer,
             home: Mutex::default(),
             spare: Mutex::new(None),
             taken: Notify::new(),
@@ -90,8 +90,8 @@ impl Lines {
         }
     }
 
-    pub(super) fn told(&self) -> &ConnectPrinter {
-        &self.told
+    pub(super) fn printer(&self) -> &ConnectPrinter {
+        &self.printer
     }
 
     pub(super) fn notices(&self) -> &EditorNotices {
@@ -100,17 +100,17 @@ impl Lines {
 
     /// Reports that the relay is unreachable because of `why`, and was last heard at `since`.
     fn away(&self, why: &str, since: SystemTime) {
-        if self.told.away(why, since) {
+        if self.printer.away(why, since) {
             let text = "network lost; your tasks stay paused; reconnecting";
-            self.notices.tell(text);
+            self.notices.notify(text);
         }
     }
 
     /// Reports that the relay is reached.
     fn reached(&self, since: Option<SystemTime>) {
-        if let Some(away) = self.told.reached(since) {
+        if let Some(away) = self.printer.reached(since) {
             let text = format!("connected again after {}", span(away));
-            self.notices.tell(&text);
+            self.notices.notify(&text);
         }
     }
 
@@ -238,7 +238,7 @@ impl Lines {
             tokio::select! {
                 _ = &mut over => return,
                 () = self.taken.notified() => return,
-                () = sleep(look) => self.told.round_trip(line.link.round_trip()),
+                () = sleep(look) => self.printer.round_trip(line.link.round_trip()),
             }
         }
     }
@@ -286,7 +286,7 @@ impl Lines {
     async fn wake(&self) -> Infallible {
         loop {
             let slept = clock::slept().await;
-            self.told.slept(slept);
+            self.printer.slept(slept);
             self.cut.send_replace(());
             self.renewed.send_replace(());
         }
@@ -304,7 +304,7 @@ impl Watcher for Lines {
     }
 
     fn gone(&self, why: &str) {
-        self.told.gone(why);
+        self.printer.gone(why);
     }
 }
 

@@ -142,12 +142,12 @@ impl ConnectPrinter {
     pub(super) fn away(&self, why: &str, since: SystemTime) -> bool {
         let mut state = self.state.lock();
         let is_new = state.was_reached && state.away.is_none();
-        let (at, said) = state.away.get_or_insert_with(|| (since, Vec::new()));
+        let (at, reasons) = state.away.get_or_insert_with(|| (since, Vec::new()));
         *at = since.min(*at);
-        if said.len() == MAX_REASONS || said.iter().any(|known| known == why) {
+        if reasons.len() == MAX_REASONS || reasons.iter().any(|known| known == why) {
             return is_new;
         }
-        said.push(why.to_owned());
+        reasons.push(why.to_owned());
         let why = replaced(why);
         let text = format!("{why}; trying again.");
         self.event(&mut state, &text, &json!({"event": "away", "why": why}));
@@ -254,7 +254,7 @@ impl ConnectPrinter {
 
     fn print(&self, text: &str) -> io::Result<()> {
         if !self.beside {
-            return crate::cli::terminal::say(text);
+            return crate::cli::terminal::print(text);
         }
         let mut out = io::stderr().lock();
         out.write_all(text.as_bytes())?;

@@ -29,7 +29,7 @@ const CLIENT: &str = "ray-relay debug";
 type Group<'a> = PromptGroup<'a, Stream>;
 
 /// What ended the wait for a line.
-enum Heard {
+enum PromptEvent {
     Typed(Typed),
     Tab(Completion),
     /// A session at the prompt ended.
@@ -41,7 +41,7 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let target = args.target.as_deref();
     let mut members = args.members.of(&client, target).await?;
-    terminal.input.say(&members.legend())?;
+    terminal.input.print(&members.legend())?;
     let unnamed = members.unnamed;
     let group = announced(&members, &client, CLIENT).await?;
     let account = Memory::new(MESSAGES).account(None);
@@ -69,7 +69,7 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
         _ = terminal.interrupted.recv() => return Ok(()),
     };
     let (mut group, arrived) = Group::gathered(&mut members, opened, room);
-    say(terminal, &arrived)?;
+    print(terminal, &arrived)?;
     if group.is_over() {
         let why = "none of them can be debugged now";
         return Err(SessionError::Failed(why.to_owned()).into());
@@ -78,10 +78,10 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
     complete(unnamed, done.map_err(Failure::from))
 }
 
-fn say(terminal: &mut Terminal, text: &str) -> io::Result<()> {
+fn print(terminal: &mut Terminal, text: &str) -> io::Result<()> {
     match text.is_empty() {
         true => Ok(()),
-        false => terminal.input.say(text),
+        false => terminal.input.print(text),
     }
 }
 
@@ -92,26 +92,26 @@ async fn converse(
 ) -> io::Result<Result<(), SessionError>> {
     loop {
         terminal.input.ask(&group.prompt(), true);
-        let line = match heard(group, terminal).await {
-            Heard::Typed(Typed::Line(line)) => line,
-            Heard::Typed(Typed::Interrupt) => {
+        let line = match next_event(group, terminal).await {
+            PromptEvent::Typed(Typed::Line(line)) => line,
+            PromptEvent::Typed(Typed::Interrupt) => {
                 group.abort_definitions();
                 continue;
             }
-            Heard::Typed(Typed::End) => {
-                terminal.input.say("\n")?;
+            PromptEvent::Typed(Typed::End) => {
+                terminal.input.print("\n")?;
                 // Detaches from all, regardless of the focus.
                 group.focus_all();
                 "q".to_owned()
             }
-            Heard::Tab(tab) => {
+            PromptEvent::Tab(tab) => {
                 // If Tab timed out, nothing waits for the answer any more.
                 let _ = tab.answer.send(group.complete(&tab.line, tab.at).await);
                 continue;
             }
-            Heard::Ended(at, end) => {
+            PromptEvent::Ended(at, end) => {
                 let lost = group.lost(at, &end);
-                say(terminal, &lost)?;
+                print(terminal, &lost)?;
                 if group.is_over() {
                     terminal.over().await?;
                     return Ok(unexpected(end));
@@ -134,15 +134,15 @@ async fn converse(
 }
 
 /// Waits for a line, or for an event before one is typed.
-async fn heard(group: &mut Group<'_>, terminal: &mut Terminal) -> Heard {
+async fn next_event(group: &mut Group<'_>, terminal: &mut Terminal) -> PromptEvent {
     tokio::select! {
         typed = terminal.input.next_or_completion() => match typed {
-            Ok(typed) => Heard::Typed(typed),
-            Err(tab) => Heard::Tab(tab),
+            Ok(typed) => PromptEvent::Typed(typed),
+            Err(tab) => PromptEvent::Tab(tab),
         },
-        (at, end) = group.idle() => Heard::Ended(at, end),
+        (at, end) = group.idle() => PromptEvent::Ended(at, end),
         // From a pipe; on a terminal it is a key.
-        _ = terminal.interrupted.recv() => Heard::Typed(Typed::Interrupt),
+        _ = terminal.interrupted.recv() => PromptEvent::Typed(Typed::Interrupt),
     }
 }
 
@@ -161,15 +161,15 @@ async fn ask(
             _ = terminal.interrupted.recv() => asking.interrupt(),
             () = &mut hint, if !hinted => {
                 hinted = true;
-                terminal.input.say(&asking.hint("Ctrl-C"))?;
+                terminal.input.print(&asking.hint("Ctrl-C"))?;
             }
             goes_on = asking.next() => if !goes_on {
                 break;
             },
         }
     }
-    let (said, _) = asking.over();
-    let (text, ends) = group.heard(said);
-    say(terminal, &text)?;
+    let (answers, _) = asking.over();
+    let (text, ends) = group.heard(answers);
+    print(terminal, &text)?;
     Ok(ends)
 }

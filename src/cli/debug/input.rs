@@ -132,7 +132,7 @@ impl Input {
     }
 
     /// Writes above the line being typed, and redraws that. (rustyline's own printer loses keys that arrive together.)
-    pub(super) fn say(&mut self, text: &str) -> io::Result<()> {
+    pub(super) fn print(&mut self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         match &self.edited {
             Some(line) if self.asked => {

@@ -38,7 +38,7 @@ pub(super) async fn enter(
     let (mut from_relay, mut to_relay) = tokio::io::split(stream);
     let introduced = tokio::select! {
         introduced = introduce(&mut from_relay, &mut to_relay, &enter, token.as_ref().map(|token| &***token)) => introduced,
-        _ = terminal.interrupted.recv() => return Ok(terminal.input.say("\n")?),
+        _ = terminal.interrupted.recv() => return Ok(terminal.input.print("\n")?),
     };
     let mut text = Text::default();
     let mut closed = false;
@@ -48,7 +48,7 @@ pub(super) async fn enter(
     while sent {
         if !bytes.is_empty() {
             let (shown, question) = text.take(&bytes);
-            terminal.input.say(&shown)?;
+            terminal.input.print(&shown)?;
             if let Some(question) = question {
                 asked = question;
                 // A token must not enter the history.
@@ -67,7 +67,7 @@ pub(super) async fn enter(
                 // Nothing to clear: the line was never sent.
                 Typed::Interrupt => terminal.input.ask(PROMPT, true),
                 Typed::End => {
-                    terminal.input.say("\n")?;
+                    terminal.input.print("\n")?;
                     closed = true;
                     if asked == PROMPT {
                         // Without it the relay would treat the client as lost.
@@ -77,12 +77,12 @@ pub(super) async fn enter(
                 }
             },
             _ = terminal.interrupted.recv() => {
-                terminal.input.say("\n")?;
+                terminal.input.print("\n")?;
                 return Ok(());
             }
         }
     }
-    terminal.input.say(&text.rest())?;
+    terminal.input.print(&text.rest())?;
     terminal.over().await?;
     Ok(())
 }
@@ -99,31 +99,31 @@ where
     R: AsyncReadExt + Unpin,
     W: AsyncWriteExt + Unpin,
 {
-    say(to, &format!("{enter}\n")).await?;
-    let mut heard = Vec::with_capacity(4096);
-    while WANTED.starts_with(&heard) && heard.len() < WANTED.len() {
-        if from.read_buf(&mut heard).await? == 0 {
+    write(to, &format!("{enter}\n")).await?;
+    let mut received = Vec::with_capacity(4096);
+    while WANTED.starts_with(&received) && received.len() < WANTED.len() {
+        if from.read_buf(&mut received).await? == 0 {
             break;
         }
     }
-    if heard.starts_with(&WANTED) {
+    if received.starts_with(&WANTED) {
         let answered = match token {
             Some(token) => {
-                say(to, &format!("{token}\n")).await?;
+                write(to, &format!("{token}\n")).await?;
                 WANTED.len()
             }
             None => WANTED.len() - TOKEN.len(),
         };
-        heard.drain(..answered);
+        received.drain(..answered);
     }
-    Ok(heard)
+    Ok(received)
 }
 
 async fn send<W: AsyncWriteExt + Unpin>(to: &mut W, line: &str) -> bool {
-    say(to, line).await.is_ok()
+    write(to, line).await.is_ok()
 }
 
-async fn say<W: AsyncWriteExt + Unpin>(to: &mut W, line: &str) -> io::Result<()> {
+async fn write<W: AsyncWriteExt + Unpin>(to: &mut W, line: &str) -> io::Result<()> {
     to.write_all(line.as_bytes()).await?;
     to.flush().await
 }
@@ -208,11 +208,11 @@ mod tests {
         let (here, there) = tokio::io::duplex(1 << 12);
         let said = tokio::spawn(relay(there));
         let (mut from, mut to) = tokio::io::split(here);
-        let heard = introduce(&mut from, &mut to, &entering(), token)
+        let received = introduce(&mut from, &mut to, &entering(), token)
             .await
             .unwrap();
         drop((from, to));
-        (String::from_utf8(heard).unwrap(), said.await.unwrap())
+        (String::from_utf8(received).unwrap(), said.await.unwrap())
     }
 
     /// Writes `pieces`, and gives what was said.
@@ -235,8 +235,8 @@ mod tests {
             vec![first, second],
             vec!["ray-relay: a", &wanted[12..]],
         ] {
-            let (heard, said) = introduced(Some("t0k"), |stream| writes(stream, pieces)).await;
-            assert_eq!((&*heard, &*said), ("", "enter 3kfz0q8m\nt0k\n"));
+            let (received, said) = introduced(Some("t0k"), |stream| writes(stream, pieces)).await;
+            assert_eq!((&*received, &*said), ("", "enter 3kfz0q8m\nt0k\n"));
         }
         // A worker behind a relay that wants none.
         for words in [
@@ -244,11 +244,12 @@ mod tests {
             "ray-relay: tasks that wait at a breakpoint\n\ntoken: ",
             "\ntoken: ",
         ] {
-            let (heard, said) = introduced(Some("t0k"), |stream| writes(stream, vec![words])).await;
-            assert_eq!((&*heard, &*said), (words, "enter 3kfz0q8m\n"));
+            let (received, said) =
+                introduced(Some("t0k"), |stream| writes(stream, vec![words])).await;
+            assert_eq!((&*received, &*said), (words, "enter 3kfz0q8m\n"));
         }
-        let (heard, _) = introduced(None, |stream| writes(stream, vec![wanted])).await;
-        assert_eq!(heard, TOKEN);
+        let (received, _) = introduced(None, |stream| writes(stream, vec![wanted])).await;
+        assert_eq!(received, TOKEN);
     }
 
     #[tokio::test]
@@ -268,18 +269,18 @@ mod tests {
         let patience = Duration::from_secs(10);
         let enter = entering();
         let introduced = introduce(&mut from, &mut to, &enter, Some(&token));
-        let mut heard = tokio::time::timeout(patience, introduced)
+        let mut received = tokio::time::timeout(patience, introduced)
             .await
             .unwrap()
             .unwrap();
-        tokio::time::timeout(patience, from.read_to_end(&mut heard))
+        tokio::time::timeout(patience, from.read_to_end(&mut received))
             .await
             .unwrap()
             .unwrap();
-        let heard = String::from_utf8(heard).unwrap();
+        let received = String::from_utf8(received).unwrap();
         assert!(
-            heard.contains("3kfz0q8m") && !heard.contains("token"),
-            "{heard}"
+            received.contains("3kfz0q8m") && !received.contains("token"),
+            "{received}"
         );
         drop((from, to));
         served.await.unwrap();

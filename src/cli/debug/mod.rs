@@ -98,13 +98,13 @@ impl Terminal {
     }
 
     fn refuse(&mut self, sentence: &str) -> io::Result<()> {
-        self.input.say(&format!("*** {}\n", replaced(sentence)))
+        self.input.print(&format!("*** {}\n", replaced(sentence)))
     }
 
     /// Reports the end of the session to a user who is still typing a line for it.
     async fn over(&mut self) -> io::Result<()> {
         if self.input.is_edited() && self.input.is_asked() {
-            self.input.say("\n*** the session is over: the worker process ended, or the connection broke; press Enter\n")?;
+            self.input.print("\n*** the session is over: the worker process ended, or the connection broke; press Enter\n")?;
             self.input.next().await;
         }
         Ok(())
@@ -120,11 +120,11 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Failure> {
                 .map(|name| format!(" called {}", replaced(name)));
             let what = what.unwrap_or_default();
             let text = format!("Waiting for the next task{what} that stops (Ctrl-C ends).\n");
-            terminal.input.say(&text)?;
+            terminal.input.print(&text)?;
             Which::Next(target.clone())
         }
         (Some(target), false) if args.running => {
-            terminal.input.say(OPENS_DEBUGGER)?;
+            terminal.input.print(OPENS_DEBUGGER)?;
             Which::Running(target.clone(), args.reason.clone())
         }
         (Some(target), false) => {
@@ -185,7 +185,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> 
                 menu = browse.read(client.breakpoints(false).await?);
                 if why == Show::List || !browse.sees_same(&menu, &before) {
                     let text = browse.show(&menu, args.verbose, terminal::columns());
-                    terminal.input.say(&text)?;
+                    terminal.input.print(&text)?;
                 }
             }
         }
@@ -201,7 +201,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> 
             _ = terminal.interrupted.recv() => Typed::Interrupt,
         };
         let Typed::Line(line) = typed else {
-            terminal.input.say("\n")?;
+            terminal.input.print("\n")?;
             return Ok(());
         };
         match line.trim() {
@@ -218,7 +218,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> 
                             false => Ok(legacy::enter(args, terminal, &id).await?),
                         };
                         if let Err(why) = ended {
-                            terminal.input.say(&format!("*** {why}\n"))?;
+                            terminal.input.print(&format!("*** {why}\n"))?;
                         }
                         show = Show::List;
                         // The new list includes all earlier events.
@@ -302,7 +302,7 @@ async fn one(
         PromptEnd::Terminated | PromptEnd::Lost(_) => "",
     };
     if !sentence.is_empty() && terminal.input.is_edited() {
-        terminal.input.say(&format!("{sentence}\n"))?;
+        terminal.input.print(&format!("{sentence}\n"))?;
     }
     Ok(unexpected(end))
 }
@@ -318,12 +318,12 @@ async fn converse(
             Ok(Typed::Line(line)) => line,
             Ok(Typed::Interrupt) => {
                 if prompt.abort_definition() {
-                    terminal.input.say("*** command definition aborted\n")?;
+                    terminal.input.print("*** command definition aborted\n")?;
                 }
                 continue;
             }
             Ok(Typed::End) => {
-                terminal.input.say("\n")?;
+                terminal.input.print("\n")?;
                 prompt.abort_definition();
                 "q".to_owned()
             }
@@ -340,7 +340,7 @@ async fn converse(
                 // If Ray reports no end (a Serve replica), a finished task looks the same.
                 () = &mut hint, if !hinted => {
                     hinted = true;
-                    terminal.input.say("[running, if it has not ended; Ctrl-C interrupts, and once more leaves it running]\n")?;
+                    terminal.input.print("[running, if it has not ended; Ctrl-C interrupts, and once more leaves it running]\n")?;
                 }
                 Some(piece) = pieces.recv() => terminal.screen.print(&piece)?,
                 after = &mut running => break after,
@@ -374,7 +374,7 @@ async fn typed(
             },
             Some(piece) = pieces.recv() => {
                 let text = terminal.screen.render(&piece);
-                terminal.input.say(&text)?;
+                terminal.input.print(&text)?;
             }
             end = prompt.idle() => {
                 terminal.over().await?;

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use super::python;
-use crate::cli::terminal::say;
+use crate::cli::terminal::print;
 use ray_relay_access::telemetry::logging::colours;
 use ray_relay_debugger::pdb::Piece;
 
@@ -33,7 +33,7 @@ impl Screen {
     }
 
     pub(super) fn print(&self, piece: &Piece) -> io::Result<()> {
-        say(&self.render(piece))
+        print(&self.render(piece))
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) async fn run(mut args: DoctorArgs) -> Result<(), Failure> {
     }
     match report.end(&args.relay.relay.to_string())? {
         0 => Ok(()),
-        code => Err(Failure::told(code)),
+        code => Err(Failure::reported(code)),
     }
 }
 
@@ -104,7 +104,7 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
 async fn hooks(client: &RelayClient, nodes: Option<&Value>) -> Vec<Finding> {
     let wanted = Map::from_iter([("hook".to_owned(), Value::from(true))]);
     match client.tasks(&wanted).await {
-        Ok(told) => hooks::findings(&told, nodes),
+        Ok(tasks) => hooks::findings(&tasks, nodes),
         // An older relay without this feature, or a token without this permission, is no fault of the chain.
         Err(_) => Vec::new(),
     }

@@ -78,8 +78,8 @@ impl Report {
         match &self.lines {
             Some(lines) => lines.clear(),
             None => {
-                let told = as_json(relay, &self.findings, exit_code);
-                writeln!(io::stdout().lock(), "{told:#}")?;
+                let report = as_json(relay, &self.findings, exit_code);
+                writeln!(io::stdout().lock(), "{report:#}")?;
             }
         }
         Ok(exit_code)

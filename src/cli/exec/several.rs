@@ -14,7 +14,7 @@ use crate::cli::ExecArgs;
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::members::{announced, complete};
 use crate::cli::relay_client::RelayClient;
-use crate::cli::terminal::say;
+use crate::cli::terminal::print;
 use crate::cli::worker_session::{Which, WorkerSessionError as SessionError};
 use ray_relay_base::memory::Memory;
 use ray_relay_base::wire::json::{put, take, typed_at};
@@ -75,8 +75,8 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
             .collect(),
     );
     match args.json {
-        true => say(&format!("{:#}\n", as_json(&members, &lines, &done)))?,
-        false => say(&text(&members, &lines, &done))?,
+        true => print(&format!("{:#}\n", as_json(&members, &lines, &done)))?,
+        false => print(&text(&members, &lines, &done))?,
     }
     let staying = done.iter().filter(|done| done.kept.stays).count();
     if staying > 0 {
@@ -157,11 +157,11 @@ fn text(members: &MeantTasks, lines: &[String], done: &[Done]) -> String {
         if answers.is_empty() {
             continue;
         }
-        let said = match Answered::text(&names, &answers) {
-            said if said.is_empty() => "(nothing printed)\n".to_owned(),
-            said => said,
+        let answer = match Answered::text(&names, &answers) {
+            answer if answer.is_empty() => "(nothing printed)\n".to_owned(),
+            answer => answer,
         };
-        text += &format!("\n(Pdb) {}\n{said}", replaced(line));
+        text += &format!("\n(Pdb) {}\n{answer}", replaced(line));
     }
     let errors = done.iter().enumerate();
     let errors = errors.filter_map(|(at, done)| Some((at, done.error.as_deref()?)));
@@ -178,18 +178,18 @@ fn as_json(members: &MeantTasks, lines: &[String], done: &[Done]) -> Value {
     let all = all.map(|(at, done)| members.json(at, done.error.as_deref()));
     let commands = lines.iter().enumerate().map(|(at, line)| {
         let folded = Answered::folded(&answers(at, done));
-        let mut told = told::json(&names, &folded.answers);
-        put(&mut told, "command", &**line);
-        for (key, said) in [("program", &folded.program), ("notes", &folded.notes)] {
-            if !said.same.is_empty() {
+        let mut row = told::json(&names, &folded.answers);
+        put(&mut row, "command", &**line);
+        for (key, output) in [("program", &folded.program), ("notes", &folded.notes)] {
+            if !output.same.is_empty() {
                 put(
-                    &mut told,
+                    &mut row,
                     key,
-                    take(&mut told::json(&names, said), "answers"),
+                    take(&mut told::json(&names, output), "answers"),
                 );
             }
         }
-        told
+        row
     });
     json!({"members": all.collect::<Vec<_>>(), "commands": commands.collect::<Vec<_>>()})
 }
@@ -200,8 +200,8 @@ fn ended(done: &[Done]) -> Result<(), Failure> {
     match codes.first() {
         None => Ok(()),
         Some(code) if codes.len() == done.len() && codes.iter().all(|one| one == code) => {
-            Err(Failure::told(*code))
+            Err(Failure::reported(*code))
         }
-        Some(_) => Err(Failure::told(Exit::Failed as u8)),
+        Some(_) => Err(Failure::reported(Exit::Failed as u8)),
     }
 }

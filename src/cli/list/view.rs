@@ -124,9 +124,9 @@ impl View {
     }
 
     /// Reports on the connection, without disturbing the output.
-    pub(super) fn say(&mut self, sentence: &str) -> Result<(), Failure> {
+    pub(super) fn report(&mut self, sentence: &str) -> Result<(), Failure> {
         match self {
-            Self::Screen(screen) => Ok(screen.say(sentence)?),
+            Self::Screen(screen) => Ok(screen.report(sentence)?),
             Self::Json | Self::Lines => {
                 // Standard error may be gone; the output is what counts.
                 let _ = writeln!(io::stderr(), "ray-relay: {sentence}");
@@ -213,7 +213,7 @@ impl Screen {
     }
 
     /// Prints `sentence` above the table.
-    fn say(&mut self, sentence: &str) -> io::Result<()> {
+    fn report(&mut self, sentence: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         self.begin(&mut out)?;
         writeln!(out, "{} {sentence}{CLEAR_LINE}", clock())?;

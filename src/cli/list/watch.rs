@@ -72,7 +72,7 @@ async fn follow(
                     for event in events {
                         if event.name == "ended" {
                             // The file may contain a new token by now; a relay that still refuses ends this.
-                            view.say(&format!("The relay ended the stream: {}.", reason(&event)))?;
+                            view.report(&format!("The relay ended the stream: {}.", reason(&event)))?;
                             stream = None;
                             break;
                         }
@@ -81,7 +81,7 @@ async fn follow(
                 }
                 Err(cause) => {
                     let away = "trying again until it is back.";
-                    view.say(&format!("The relay went away ({cause}); {away}"))?;
+                    view.report(&format!("The relay went away ({cause}); {away}"))?;
                     stream = None;
                 }
             },
@@ -116,7 +116,7 @@ async fn reopen(client: &RelayClient, view: &mut View) -> Result<EventFeed, Fail
         sleep(backoff.pause()).await;
         match client.events().await {
             Ok(stream) => {
-                view.say("The relay is back.")?;
+                view.report("The relay is back.")?;
                 return Ok(stream);
             }
             Err(error) if error.is_not_permitted() => return Err(error.into()),

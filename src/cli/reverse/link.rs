@@ -68,7 +68,7 @@ impl From<LinkError> for LinkBroken {
 /// A link that is opened repeatedly.
 pub(super) struct ReverseLink {
     args: ReverseArgs,
-    told: Arc<ReversePrinter>,
+    printer: Arc<ReversePrinter>,
     /// The last port, requested again for the next link.
     pub(super) port: Option<u16>,
     /// Whether the last link was established.
@@ -76,10 +76,10 @@ pub(super) struct ReverseLink {
 }
 
 impl ReverseLink {
-    pub(super) fn new(args: ReverseArgs, told: Arc<ReversePrinter>) -> Self {
+    pub(super) fn new(args: ReverseArgs, printer: Arc<ReversePrinter>) -> Self {
         Self {
             args,
-            told,
+            printer,
             port: None,
             linked: false,
         }
@@ -112,7 +112,7 @@ impl ReverseLink {
             tokio::select! {
                 message = link.next() => match message? {
                     Some(ToPerson::Arrived(arrived)) => {
-                        self.told.arrived(&arrived)?;
+                        self.printer.arrived(&arrived)?;
                         if streams.len() < MAX_WORKERS {
                             let failing = failing.clone();
                             let (relay, to) = (relay.clone(), self.args.to.clone());
@@ -124,7 +124,7 @@ impl ReverseLink {
                         if let ToPerson::Ready { port } = &message {
                             (self.port, self.linked) = (Some(*port), true);
                         }
-                        heard(&self.told, message)?;
+                        print_message(&self.printer, message)?;
                     }
                     None => {}
                 },
@@ -136,13 +136,13 @@ impl ReverseLink {
     }
 }
 
-fn heard(told: &ReversePrinter, message: ToPerson) -> Result<(), LinkBroken> {
+fn print_message(printer: &ReversePrinter, message: ToPerson) -> Result<(), LinkBroken> {
     match message {
-        ToPerson::Ready { port } => told.ready(port),
-        ToPerson::Listening { nodes, refused } => told.listening(nodes, refused.as_deref())?,
-        ToPerson::TurnedAway { reason } => told.turned_away(&reason)?,
-        ToPerson::Warning { session, text } => told.warning(session, &text)?,
-        ToPerson::Ended { session, why } => told.ended(session, &why)?,
+        ToPerson::Ready { port } => printer.ready(port),
+        ToPerson::Listening { nodes, refused } => printer.listening(nodes, refused.as_deref())?,
+        ToPerson::TurnedAway { reason } => printer.turned_away(&reason)?,
+        ToPerson::Warning { session, text } => printer.warning(session, &text)?,
+        ToPerson::Ended { session, why } => printer.ended(session, &why)?,
         ToPerson::Refused { reason, passing } => {
             let reason = replaced(&reason).into_owned();
             return Err(match passing {

@@ -72,7 +72,7 @@ impl ReversePrinter {
             text += &in_code(port, &self.to);
         }
         drop(state);
-        terminal::say(&text)
+        terminal::print(&text)
     }
 
     pub(super) fn arrived(&self, arrived: &ReverseArrival) -> io::Result<()> {
@@ -91,7 +91,7 @@ impl ReversePrinter {
         let worker = arrived.worker_id.get(..8).unwrap_or(&arrived.worker_id);
         let job = job.map_or(String::new(), |job| format!(", job {}", replaced(job)));
         let worker = replaced(worker);
-        terminal::say(&format!("{title} (worker {worker}{job}) has dialled.\n"))
+        terminal::print(&format!("{title} (worker {worker}{job}) has dialled.\n"))
     }
 
     pub(super) fn ended(&self, session: u64, why: &str) -> io::Result<()> {
@@ -100,7 +100,7 @@ impl ReversePrinter {
             return line(&json!({"event": "ended", "session": session, "why": why}));
         }
         let why = replaced(why);
-        terminal::say(&match known {
+        terminal::print(&match known {
             Some((title, since)) => {
                 format!(
                     "{title} has ended after {}: {why}.\n",
@@ -115,14 +115,14 @@ impl ReversePrinter {
         if self.json {
             return line(&json!({"event": "turned_away", "reason": reason}));
         }
-        terminal::say(&format!("Turned away: {}.\n", replaced(reason)))
+        terminal::print(&format!("Turned away: {}.\n", replaced(reason)))
     }
 
     pub(super) fn warning(&self, session: u64, text: &str) -> io::Result<()> {
         if self.json {
             return line(&json!({"event": "warning", "session": session, "text": text}));
         }
-        terminal::say(&format!("{}.\n", replaced(text)))
+        terminal::print(&format!("{}.\n", replaced(text)))
     }
 
     pub(super) fn lost(&self, why: &str) -> io::Result<()> {
@@ -133,7 +133,7 @@ impl ReversePrinter {
         if self.json {
             return line(&json!({"event": "lost", "why": why}));
         }
-        terminal::say(&format!("{}; trying again.\n", replaced(why)))
+        terminal::print(&format!("{}; trying again.\n", replaced(why)))
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use self::saved::SavedError;
 use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::release::called;
-use crate::cli::terminal::say;
+use crate::cli::terminal::print;
 use crate::cli::worker_session::WorkerSessionError as SessionError;
 use crate::cli::{Failure, SnapshotArgs};
 use ray_relay_base::wire::human_time::span;
@@ -105,15 +105,15 @@ pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
         early.insert(at, shot);
         while let Some(shot) = early.remove(&shots.len()) {
             if !args.json {
-                say(&text(&shot))?;
+                print(&text(&shot))?;
             }
             shots.push(shot);
         }
     }
     if args.json {
-        say(&format!("{:#}\n", json!({ "snapshots": shots })))?;
+        print(&format!("{:#}\n", json!({ "snapshots": shots })))?;
     } else if shots.is_empty() {
-        say("No task waits at a breakpoint.\n")?;
+        print("No task waits at a breakpoint.\n")?;
     }
     match refused.pop() {
         None => Ok(()),
@@ -124,8 +124,8 @@ pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
 
 /// Shows the kept stack of the failed task called `name`, the latest of that name.
 async fn failed(client: &RelayClient, args: &SnapshotArgs, name: &str) -> Result<(), Failure> {
-    let told = client.failed_tasks().await?;
-    let rows = json::list(&told, "tasks");
+    let answer = client.failed_tasks().await?;
+    let rows = json::list(&answer, "tasks");
     let Some(row) = called(rows, name)?.into_iter().next() else {
         return Err(match saved::is_file(name) {
             true => SavedError::Another(name.into()).into(),

@@ -10,7 +10,7 @@ use super::saved;
 use crate::cli::SnapshotArgs;
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::relay_client::RelayClient;
-use crate::cli::terminal::say;
+use crate::cli::terminal::print;
 use crate::cli::worker_session::WorkerSessionError as SessionError;
 use ray_relay_base::wire::human_time::{span, utc};
 use ray_relay_base::wire::json::{self, put, typed, typed_at, typed_list};
@@ -44,14 +44,14 @@ pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(),
         return show(&answer, args);
     };
     let mut before = answer;
-    told(&before, args, "\n")?;
+    print_answer(&before, args, "\n")?;
     loop {
         sleep(apart).await;
         let now = client.looks(&wanted).await?;
         if args.json {
-            told(&now, args, "\n")?;
+            print_answer(&now, args, "\n")?;
         } else {
-            say(&moved(&before, &now))?;
+            print(&moved(&before, &now))?;
         }
         before = now;
     }
@@ -59,7 +59,7 @@ pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(),
 
 /// Shows an `answer` of the relay, or a saved one.
 pub(super) fn show(answer: &Value, args: &SnapshotArgs) -> Result<(), Failure> {
-    told(answer, args, "")?;
+    print_answer(answer, args, "")?;
     let looks = looks(answer);
     let silent: Vec<&str> = looks
         .iter()
@@ -72,16 +72,16 @@ pub(super) fn show(answer: &Value, args: &SnapshotArgs) -> Result<(), Failure> {
         }
         ([], _) => Ok(()),
         // Already printed.
-        _ => Err(Failure::told(Exit::Failed as u8)),
+        _ => Err(Failure::reported(Exit::Failed as u8)),
     }
 }
 
-fn told(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(), Failure> {
+fn print_answer(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(), Failure> {
     let members = members(answer);
     if args.json {
         let mut answer = answer.clone();
         put(&mut answer, "places", places::json(&members));
-        say(&match args.watch {
+        print(&match args.watch {
             Some(_) => format!("{answer}\n"),
             None => format!("{answer:#}\n"),
         })?;
@@ -97,7 +97,7 @@ fn told(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(), Failure
     let (summary, tree) = (text::summary(&members), text::tree(&members, shown));
     let idle = json::list(answer, "idle");
     let objects = idle::text(&members, idle) + &waits::text(&members, looks(answer));
-    say(&format!(
+    print(&format!(
         "{}\n{summary}{objects}\n{tree}{behind}",
         head(answer)
     ))?;
@@ -210,10 +210,10 @@ fn moved(before: &Value, now: &Value) -> String {
         .filter_map(|(key, member)| Some((member, earlier.get(key)?)));
     let moved = both.filter(|(member, before)| !member.is_where(before));
     let moved: Vec<Member> = moved.map(|(member, _)| member.clone()).collect();
-    let mut says = format!("{} of {} moved", moved.len(), later.len());
+    let mut summary = format!("{} of {} moved", moved.len(), later.len());
     for (count, word) in [(new, "new"), (gone, "gone")] {
         if count > 0 {
-            says += &format!(", {count} {word}");
+            summary += &format!(", {count} {word}");
         }
     }
     let when = moment(now).unwrap_or_default();
@@ -223,7 +223,7 @@ fn moved(before: &Value, now: &Value) -> String {
         0 => String::new(),
         count => format!(", {count} where they were"),
     };
-    format!("{when}: {says}{still}\n{}\n", text::summary(&all))
+    format!("{when}: {summary}{still}\n{}\n", text::summary(&all))
 }
 
 #[cfg(test)]

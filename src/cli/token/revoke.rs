@@ -68,7 +68,7 @@ pub(super) fn run(args: RevokeArgs) -> Result<(), Failure> {
     if !is_presentable(name) {
         return Err(TokenError::NoName.into());
     }
-    let said = match &what {
+    let sentence = match &what {
         Revoked::CredentialId(id) => format!("revoked: {}", replaced(id)),
         Revoked::Subject { subject, .. } => {
             format!(
@@ -79,7 +79,7 @@ pub(super) fn run(args: RevokeArgs) -> Result<(), Failure> {
     };
     let revocation = Revocation { what, until };
     append(&args.file, &[revocation]).map_err(TokenError::Revocations)?;
-    writeln!(io::stdout(), "{said}")?;
+    writeln!(io::stdout(), "{sentence}")?;
     Ok(())
 }
 

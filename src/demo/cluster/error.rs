@@ -24,33 +24,33 @@ pub enum ClusterError {
     #[error("no free port between {} and {} on 127.0.0.1; end what uses them", FREE_PORTS.start, FREE_PORTS.end)]
     NoPort,
     /// `ray start` ended.
-    #[error("`ray start` of node {node} ended ({status}); its last lines:\n{said}")]
+    #[error("`ray start` of node {node} ended ({status}); its last lines:\n{output}")]
     Exited {
         /// `head` or `w1`.
         node: String,
         /// Exit status of the node's process.
         status: String,
         /// End of its log.
-        said: String,
+        output: String,
     },
     /// The head's address is invalid.
     #[error(transparent)]
     Address(#[from] HeadConfigError),
     /// Not all nodes came up.
-    #[error("only {alive} of {wanted} Ray nodes were alive after {} s; close what keeps this machine busy, or try --nodes 1. The head said:\n{said}", UP_DEADLINE.as_secs())]
+    #[error("only {alive} of {wanted} Ray nodes were alive after {} s; close what keeps this machine busy, or try --nodes 1. The head said:\n{output}", UP_DEADLINE.as_secs())]
     Late {
         /// Number of nodes that were alive.
         alive: usize,
         /// Number of nodes that were started.
         wanted: usize,
         /// End of the head's log.
-        said: String,
+        output: String,
     },
 }
 
 impl ClusterError {
     /// Whether Ray itself gave up on a node that took more than 30 s (hard-coded, up to 2.60).
     pub(super) fn is_impatience(&self) -> bool {
-        matches!(self, Self::Exited { said, .. } if said.contains("timed out during startup"))
+        matches!(self, Self::Exited { output, .. } if output.contains("timed out during startup"))
     }
 }

@@ -265,8 +265,12 @@ impl DemoCluster {
                 Some((node.name.clone(), status.to_string()))
             });
             if let Some((node, status)) = ended {
-                let said = self.tail(&node);
-                return Err(ClusterError::Exited { node, status, said });
+                let output = self.tail(&node);
+                return Err(ClusterError::Exited {
+                    node,
+                    status,
+                    output,
+                });
             }
             let alive = jobs.nodes_alive().await.map_or(0, |nodes| nodes.len());
             if alive > before {
@@ -280,7 +284,7 @@ impl DemoCluster {
                 return Err(ClusterError::Late {
                     alive,
                     wanted,
-                    said: self.tail("head"),
+                    output: self.tail("head"),
                 });
             }
             let seconds = step.elapsed().as_secs();

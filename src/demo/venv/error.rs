@@ -28,25 +28,25 @@ pub enum VenvError {
     },
     /// The interpreter has no `venv` module, which Debian and Ubuntu leave out.
     #[error(
-        "{python} cannot make virtual environments; on Debian or Ubuntu run `apt install python3-venv`. It said: {said}"
+        "{python} cannot make virtual environments; on Debian or Ubuntu run `apt install python3-venv`. It said: {output}"
     )]
     NoVenvModule {
         /// The path of the interpreter.
         python: PathBuf,
         /// The last lines of its output.
-        said: String,
+        output: String,
     },
     /// pip could not reach the package index.
     #[error(
-        "pip cannot reach the package index; check the network, or set PIP_INDEX_URL to a mirror that can be reached. It said: {said}"
+        "pip cannot reach the package index; check the network, or set PIP_INDEX_URL to a mirror that can be reached. It said: {output}"
     )]
     NoNetwork {
         /// The last lines of pip's output.
-        said: String,
+        output: String,
     },
     /// The index has no such Ray for this Python and machine.
     #[error(
-        "there is no Ray {ray} for Python {python} on this machine; choose another with --ray-version, or put another Python (3.10 to 3.12 fit most) first on PATH. pip said: {said}"
+        "there is no Ray {ray} for Python {python} on this machine; choose another with --ray-version, or put another Python (3.10 to 3.12 fit most) first on PATH. pip said: {output}"
     )]
     NoRelease {
         /// Requested version of Ray.
@@ -54,17 +54,17 @@ pub enum VenvError {
         /// Version of the interpreter.
         python: String,
         /// The last lines of pip's output.
-        said: String,
+        output: String,
     },
     /// Any other failure of pip or venv.
     #[error(
-        "`{command}` failed; mend what it complains about, or delete the directory and try again. It said: {said}"
+        "`{command}` failed; mend what it complains about, or delete the directory and try again. It said: {output}"
     )]
     Command {
         /// The command that was run.
         command: String,
         /// The last lines of its output.
-        said: String,
+        output: String,
     },
     /// A file or directory cannot be created or used.
     #[error("cannot {what} {path}: {source}; choose another directory with --dir", path = .path.display())]

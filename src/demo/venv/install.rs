@@ -38,19 +38,19 @@ pub(super) async fn create(
             step.done("made");
             Ok(())
         }
-        Err(said) => {
+        Err(output) => {
             // A directory without pip would be mistaken for the user's own next time.
             let _ = fs::remove_dir_all(&venv.dir);
-            let lacking = said.contains("ensurepip") || said.contains("No module named venv");
+            let lacking = output.contains("ensurepip") || output.contains("No module named venv");
             Err(if lacking {
                 VenvError::NoVenvModule {
                     python: python.path.clone(),
-                    said,
+                    output,
                 }
             } else {
                 VenvError::Command {
                     command: format!("{} -m venv", python.path.display()),
-                    said,
+                    output,
                 }
             })
         }
@@ -80,14 +80,14 @@ pub(super) async fn install(
             step.done("installed");
             Ok(())
         }
-        Err(said) => {
+        Err(output) => {
             let _ = fs::remove_dir_all(&venv.dir);
-            Err(why_pip_failed(said, ray, python))
+            Err(why_pip_failed(output, ray, python))
         }
     }
 }
 
-fn why_pip_failed(said: String, ray: &str, python: &Python) -> VenvError {
+fn why_pip_failed(output: String, ray: &str, python: &Python) -> VenvError {
     // An unreachable index also ends in "No matching distribution", so check for network errors first.
     let offline = [
         "Failed to establish a new connection",
@@ -98,18 +98,18 @@ fn why_pip_failed(said: String, ray: &str, python: &Python) -> VenvError {
         "NewConnectionError",
         "NameResolutionError",
     ];
-    if offline.iter().any(|sign| said.contains(sign)) {
-        VenvError::NoNetwork { said }
-    } else if said.contains("No matching distribution found for ray") {
+    if offline.iter().any(|sign| output.contains(sign)) {
+        VenvError::NoNetwork { output }
+    } else if output.contains("No matching distribution found for ray") {
         VenvError::NoRelease {
             ray: ray.to_owned(),
             python: format!("{}.{}", python.version.0, python.version.1),
-            said,
+            output,
         }
     } else {
         VenvError::Command {
             command: "pip install".to_owned(),
-            said,
+            output,
         }
     }
 }

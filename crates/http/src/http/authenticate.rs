@@ -105,8 +105,8 @@ pub(super) async fn sign_in(exchange: &Exchange<'_>, parts: &Parts) -> Response<
         let sentence = "the token has characters that no cookie can hold: send it as Authorization: Bearer with each request";
         return answer::text(StatusCode::BAD_REQUEST, sentence);
     };
-    let told = json!({ "status": "authenticated", "message": "Token is valid" });
-    let mut response = answer::json(StatusCode::OK, &told);
+    let body = json!({ "status": "authenticated", "message": "Token is valid" });
+    let mut response = answer::json(StatusCode::OK, &body);
     response.headers_mut().insert(SET_COOKIE, cookie);
     response
 }

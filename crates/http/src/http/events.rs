@@ -162,7 +162,7 @@ impl Feed {
                             }
                             event = self.events.recv() => {
                                 let text = match event {
-                                    Ok(event) => self.tell(event),
+                                    Ok(event) => self.batch(event),
                                     Err(RecvError::Lagged(_)) => Some(self.begin_again()),
                                     Err(RecvError::Closed) => return None,
                                 };
@@ -177,11 +177,11 @@ impl Feed {
     }
 
     /// Returns the text of `first` and of queued events, up to the batch size.
-    fn tell(&mut self, first: Event) -> Option<Bytes> {
+    fn batch(&mut self, first: Event) -> Option<Bytes> {
         let (mut texts, mut length) = (Vec::new(), 0);
         let mut event = first;
         loop {
-            match self.told(&event) {
+            match self.update(&event) {
                 EventUpdate::Nothing => {}
                 EventUpdate::Event(text) => {
                     length += text.len();
@@ -211,7 +211,7 @@ impl Feed {
     }
 
     /// Returns the update for this principal about `event`.
-    fn told(&mut self, event: &Event) -> EventUpdate {
+    fn update(&mut self, event: &Event) -> EventUpdate {
         let id = event.breakpoint.id;
         let was_known = self.known.contains(&id);
         if !may_list(&self.principal, &event.breakpoint) {

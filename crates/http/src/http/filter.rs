@@ -73,12 +73,12 @@ impl FilteredRow<'_> {
 
     /// Whether a worker's row mentions a debugger.
     pub(super) fn has_debugger(&self) -> bool {
-        let says = |field: &Field<'_>| match field {
+        let is_set = |field: &Field<'_>| match field {
             Field::Nothing | Field::Zero => false,
             Field::Text(text) => !matches!(&**text, "" | "0"),
             Field::Something => true,
         };
-        says(&self.debugger_port) || says(&self.num_paused_threads)
+        is_set(&self.debugger_port) || is_set(&self.num_paused_threads)
     }
 }
 

@@ -221,7 +221,7 @@ fn tells_own_page(headers: &HeaderMap, authority: &str) -> bool {
         both(&url[..path], authority).is_some_and(|(from, at)| from == at)
     };
     headers.contains_key(ORIGIN)
-        || says(headers, SEC_FETCH_SITE, "same-origin")
+        || has_value(headers, SEC_FETCH_SITE, "same-origin")
         || referer.is_some_and(is_own)
 }
 
@@ -249,14 +249,14 @@ fn opens_a_page(origin: &Origin, request: &Parts) -> bool {
         Destination::Enter(_) | Destination::NotHere => false,
     };
     page && request.method == Method::GET
-        && says(&request.headers, SEC_FETCH_MODE, "navigate")
+        && has_value(&request.headers, SEC_FETCH_MODE, "navigate")
         // Not within a frame, where its buttons could be clicked unseen.
-        && says(&request.headers, SEC_FETCH_DEST, "document")
+        && has_value(&request.headers, SEC_FETCH_DEST, "document")
 }
 
-fn says(headers: &HeaderMap, name: HeaderName, value: &str) -> bool {
-    let said = headers.get(name);
-    said.is_some_and(|said| said.as_bytes() == value.as_bytes())
+fn has_value(headers: &HeaderMap, name: HeaderName, value: &str) -> bool {
+    let actual = headers.get(name);
+    actual.is_some_and(|actual| actual.as_bytes() == value.as_bytes())
 }
 
 /// The kind of client, as far as the request tells.
@@ -275,7 +275,7 @@ impl RequestInitiator {
     /// built on a browser.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let header = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-        if says(headers, SEC_FETCH_MODE, "navigate") {
+        if has_value(headers, SEC_FETCH_MODE, "navigate") {
             return Self::Navigation;
         }
         if let Some(site) = header(SEC_FETCH_SITE) {

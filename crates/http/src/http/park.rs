@@ -140,7 +140,7 @@ async fn park(
             let held = breakpoint.holder().and_then(|holder| holder.parked_until);
             let held = held.filter(|_| parks::is_own(principal, breakpoint));
             if held.is_some_and(|until| until > Timestamp::now().after(usual)) {
-                return Ok(told(principal, breakpoint, held));
+                return Ok(parked_answer(principal, breakpoint, held));
             }
             // The session reports a policy that allows no parking.
             format_duration(usual.max(Duration::from_secs(1)))
@@ -177,25 +177,29 @@ async fn park(
     drop(prompt);
     let why = || "its session has ended".to_owned();
     match (ending(ctx, breakpoint.id).await, stays) {
-        (Ending::Parked(until), _) => Ok(told(principal, breakpoint, Some(until))),
+        (Ending::Parked(until), _) => Ok(parked_answer(principal, breakpoint, Some(until))),
         (Ending::Over, stays) => Err(NotParked::RunsOn(stays.err().unwrap_or_else(why))),
-        (Ending::Late, Ok(())) => Ok(told(principal, breakpoint, None)),
+        (Ending::Late, Ok(())) => Ok(parked_answer(principal, breakpoint, None)),
         (Ending::Late, Err(why)) => Err(NotParked::Unknown(why)),
     }
 }
 
 /// The answer: until when `breakpoint` stays parked.
-fn told(principal: &Principal, breakpoint: &Breakpoint, until: Option<Timestamp>) -> Value {
+fn parked_answer(
+    principal: &Principal,
+    breakpoint: &Breakpoint,
+    until: Option<Timestamp>,
+) -> Value {
     let left = until.map(|until| seconds(Timestamp::now().until(until)));
-    let mut told = json!({"id": breakpoint.id, "parked_until": until, "seconds": left});
+    let mut parked = json!({"id": breakpoint.id, "parked_until": until, "seconds": left});
     if breakpoint.names.is_replica() {
-        told["warning"] = SERVE_NOTE.into();
+        parked["warning"] = SERVE_NOTE.into();
     }
     let expires = principal.expires().map(Timestamp::announced);
     if let Some(expires) = expires.filter(|at| until.is_some_and(|until| *at < until)) {
-        told["credential_expires"] = json!(expires);
+        parked["credential_expires"] = json!(expires);
     }
-    told
+    parked
 }
 
 /// State of the session after its client disconnected.

@@ -40,7 +40,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     {
         return Err(audit::deny(exchange, principal, missing).await);
     }
-    let (kind, name) = told(&revocation);
+    let (kind, name) = key_and_name(&revocation);
     let entry = audit::command(exchange, principal, "revoke").with(kind, name);
     audit::on_record(exchange.ctx, entry).await?;
     Ok(revoke(exchange.ctx, revocation).await)
@@ -73,7 +73,7 @@ fn is_own(principal: &Principal, revocation: &Revocation, now: SystemTime) -> bo
 }
 
 /// The key and name for the audit log and the answer.
-fn told(revocation: &Revocation) -> (&'static str, &str) {
+fn key_and_name(revocation: &Revocation) -> (&'static str, &str) {
     match &revocation.what {
         Revoked::CredentialId(id) => ("jti", id),
         Revoked::Subject { subject, .. } => ("sub", subject),
@@ -82,15 +82,15 @@ fn told(revocation: &Revocation) -> (&'static str, &str) {
 
 /// Revokes, and answers how durable that is.
 async fn revoke(ctx: &Context, revocation: Revocation) -> Response<Body> {
-    let (kind, name) = told(&revocation);
-    let told = json!({ kind: name });
+    let (kind, name) = key_and_name(&revocation);
+    let revoked = json!({ kind: name });
     match ctx.auth.revoke(revocation).await {
         Ok(kept) => {
             let kept = match kept {
                 StoredIn::File => "file",
                 StoredIn::Memory => "memory",
             };
-            answer::json(StatusCode::OK, &json!({ "revoked": told, "kept": kept }))
+            answer::json(StatusCode::OK, &json!({ "revoked": revoked, "kept": kept }))
         }
         Err(error) => {
             let status = match &error {

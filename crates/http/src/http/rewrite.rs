@@ -281,14 +281,14 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
             // An address in a shape that Ray never uses: an error is better than a leak.
             return Err(self.bad(found.span.start));
         }
-        let said = |key| all(key).next_back().map(|found| &text[found.span.clone()]);
-        let id = said(RowKey::WorkerId).and_then(plain);
-        let dead = said(RowKey::IsAlive).is_some_and(|text| {
+        let last_value = |key| all(key).next_back().map(|found| &text[found.span.clone()]);
+        let id = last_value(RowKey::WorkerId).and_then(plain);
+        let dead = last_value(RowKey::IsAlive).is_some_and(|text| {
             text.eq_ignore_ascii_case(b"false") || text.eq_ignore_ascii_case(b"\"false\"")
         });
         let worker = Worker {
             id: id.as_deref(),
-            paused: said(RowKey::PausedThreads).is_some_and(is_positive) && !dead,
+            paused: last_value(RowKey::PausedThreads).is_some_and(is_positive) && !dead,
         };
         self.any = true;
         // Both quoted. An unquoted port uses the span between the quotes.

@@ -34,7 +34,7 @@ pub(super) struct Route {
     handler: Handler,
     /// Its description in `docs/reference.md`.
     #[cfg(any(test, feature = "testing"))]
-    told: &'static str,
+    description: &'static str,
 }
 
 /// Whether the 404 text mentions a route.
@@ -69,7 +69,7 @@ type Posted = for<'a> fn(Post<'a>) -> BoxFuture<'a, Answered>;
 type StreamHandler = for<'a> fn(&'a Exchange<'a>, Principal, Parts) -> BoxFuture<'a, Answered>;
 
 macro_rules! routes {
-    ($($(#[doc = $told:literal])+ $path:literal, $named:expr, $access:expr, $label:ident, $kind:ident($($handler:tt)*);)+) => {
+    ($($(#[doc = $description:literal])+ $path:literal, $named:expr, $access:expr, $label:ident, $kind:ident($($handler:tt)*);)+) => {
         pub(super) const ROUTES: &[Route] = &[$(Route {
             path: $path,
             named: $named,
@@ -77,7 +77,7 @@ macro_rules! routes {
             label: metrics::Route::$label,
             handler: routes!(@ $kind $($handler)*),
             #[cfg(any(test, feature = "testing"))]
-            told: concat!($($told),+),
+            description: concat!($($description),+),
         }),+];
     };
     (@ nothing) => { Handler::Nothing };
@@ -205,7 +205,7 @@ const UNKNOWN: &Route = &Route {
     label: metrics::Route::Unknown,
     handler: Handler::Nothing,
     #[cfg(any(test, feature = "testing"))]
-    told: "",
+    description: "",
 };
 
 /// Lists the routes below `/relay`, for the 404 text.
@@ -402,7 +402,7 @@ impl Route {
             (Authenticated, _) => "any credential".to_owned(),
         };
         let path = format!("`{}`", self.path);
-        Some([path, method, takes, self.told.trim().to_owned()])
+        Some([path, method, takes, self.description.trim().to_owned()])
     }
 }
 

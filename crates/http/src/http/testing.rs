@@ -194,11 +194,11 @@ impl Scene {
         let of_agents = lines
             .iter()
             .filter(|line| line.action == ray_relay_access::audit::EntryKind::Agent);
-        let said = of_agents.map(|line| {
+        let entries = of_agents.map(|line| {
             let text = |key: &str| line.details[key].as_str().unwrap_or_default().to_owned();
             format!("{} {}", text("outcome"), text("why"))
         });
-        said.collect()
+        entries.collect()
     }
 }
 
@@ -276,8 +276,8 @@ impl StandIn {
 
 /// Reports on a stream that the debugger is connected.
 pub async fn dialled(stream: &mut WebSocketStream<TcpStream>) {
-    let said = tunnel::messages::written(&StreamGreeting::Dialled);
-    stream.send(Message::text(said)).await.unwrap();
+    let dialled = tunnel::messages::written(&StreamGreeting::Dialled);
+    stream.send(Message::text(dialled)).await.unwrap();
 }
 
 /// The bytes of the next message.

@@ -39,13 +39,13 @@ pub(super) async fn answer(
         .filter(|scope| principal.access().may_on_relay(*scope))
         .map(RelayScope::word)
         .collect();
-    let told = json!({
+    let body = json!({
         "subject": principal.known_subject(),
         "expires": principal.expires().map(Timestamp::announced),
         "scopes": words,
         "relay_scopes": on_relay,
     });
-    answer::json(StatusCode::OK, &told)
+    answer::json(StatusCode::OK, &body)
 }
 
 fn somewhere(principal: &Principal) -> Scopes {

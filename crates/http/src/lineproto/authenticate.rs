@@ -69,8 +69,8 @@ pub(super) struct StopRunning {
 impl StopRunning {
     /// Returns `None` for any other line.
     fn read(line: &str) -> Option<Self> {
-        let said = line.strip_prefix("running ")?.trim();
-        let (worker, reason) = said.split_once(' ').unwrap_or((said, ""));
+        let arguments = line.strip_prefix("running ")?.trim();
+        let (worker, reason) = arguments.split_once(' ').unwrap_or((arguments, ""));
         let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
         names_worker(worker).then(|| Self {
             worker: worker.to_owned(),
@@ -158,8 +158,8 @@ async fn ask<R: AsyncRead + Unpin>(
         if line.is_empty() {
             continue;
         }
-        if let Some(said) = Errand::read(&line) {
-            errand = Some(said);
+        if let Some(parsed) = Errand::read(&line) {
+            errand = Some(parsed);
             continue;
         }
         tries += 1;

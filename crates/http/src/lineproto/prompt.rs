@@ -173,8 +173,8 @@ where
         }
         task.resumed();
         let client = Client { input, out, log };
-        let told = (&mut *shown, &mut is_hinted);
-        let done = run(attached, &line, &mut task, client, &mut ahead, told).await;
+        let output = (&mut *shown, &mut is_hinted);
+        let done = run(attached, &line, &mut task, client, &mut ahead, output).await;
         task.stopped();
         show_all(&mut attached.pieces, shown).await;
         match done {

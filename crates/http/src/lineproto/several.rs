@@ -132,8 +132,8 @@ where
             },
         }
     }
-    let (said, waited) = asking.over();
-    let (text, _) = group.heard(said);
+    let (answers, waited) = asking.over();
+    let (text, _) = group.heard(answers);
     out.text(&text).await;
     waited
 }

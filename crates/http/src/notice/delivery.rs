@@ -60,7 +60,7 @@ async fn deliver(
 ) -> NoticeOutcome {
     let (id, event) = (&*notice.id, notice.event.word());
     let about = &notice.about;
-    let mut told = false;
+    let mut warned = false;
     loop {
         let (why, after) = match to.post(notice).await {
             Outcome::Delivered => {
@@ -80,9 +80,9 @@ async fn deliver(
         let given_up = notice.at.elapsed() + wait > KEPT;
         if given_up {
             warn!(webhook = host, id, event, %about, %why, "a notice was not delivered within an hour; it is given up");
-        } else if !told {
+        } else if !warned {
             warn!(webhook = host, id, event, %about, %why, "a notice was not delivered; it is tried again");
-            told = true;
+            warned = true;
         }
         sleep(wait).await;
         if given_up {

@@ -41,7 +41,7 @@ impl Notice {
         now: Timestamp,
     ) -> Self {
         let id = hex(&rand::rng().random::<[u8; 16]>());
-        let said = NoticeContent {
+        let content = NoticeContent {
             config,
             event,
             breakpoint,
@@ -49,8 +49,8 @@ impl Notice {
             now,
         };
         let body = match config.form {
-            NoticeForm::Json => said.json(&id),
-            NoticeForm::Slack => said.slack(),
+            NoticeForm::Json => content.json(&id),
+            NoticeForm::Slack => content.slack(),
         };
         Self {
             id,
@@ -129,7 +129,7 @@ impl NoticeContent<'_> {
     fn json(&self, id: &str) -> Value {
         let breakpoint = self.breakpoint;
         let location = place(breakpoint.location.as_deref());
-        let mut told = json!({
+        let mut body = json!({
             "id": id,
             "event": self.event.word(),
             "time": self.now,
@@ -150,9 +150,9 @@ impl NoticeContent<'_> {
             },
         });
         if let Some(left) = self.left() {
-            told["breakpoint"]["collective_left_seconds"] = left.as_secs().into();
+            body["breakpoint"]["collective_left_seconds"] = left.as_secs().into();
         }
-        told
+        body
     }
 
     fn slack(&self) -> Value {

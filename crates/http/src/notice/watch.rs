@@ -41,7 +41,7 @@ pub(super) struct Watch<'a> {
     /// Breakpoints that this relay's sessions have detached from, whose workers were last known to run.
     left: HashMap<BreakpointId, (u64, Holder, Instant)>,
     /// Stops that were reported as waiting for long.
-    told: HashMap<BreakpointId, u64>,
+    reported: HashMap<BreakpointId, u64>,
     /// Stops whose job was reported as about to time out.
     timing_out: HashMap<BreakpointId, u64>,
 }
@@ -66,7 +66,7 @@ pub(super) async fn failures(
 }
 
 /// Whether this relay reports on sessions of `holder`.
-fn is_told_here(holder: &Holder) -> bool {
+fn reports_on(holder: &Holder) -> bool {
     holder.is_here() || is_parked(holder)
 }
 
@@ -77,7 +77,7 @@ impl<'a> Watch<'a> {
             queue,
             held: HashMap::new(),
             left: HashMap::new(),
-            told: HashMap::new(),
+            reported: HashMap::new(),
             timing_out: HashMap::new(),
         }
     }
@@ -115,7 +115,7 @@ impl<'a> Watch<'a> {
                 let before = self.held.insert(id, (stop, holder.clone()));
                 let was_parked = before.is_some_and(|(_, before)| is_parked(&before));
                 if is_parked(holder) && !was_parked {
-                    self.tell(NoticeEvent::Parked, breakpoint, Some(holder));
+                    self.notify(NoticeEvent::Parked, breakpoint, Some(holder));
                 }
                 return;
             }
@@ -134,9 +134,9 @@ impl<'a> Watch<'a> {
             return;
         };
         match died {
-            false if auto::is_by(&holder) => self.tell(NoticeEvent::Released, breakpoint, None),
-            _ if auto::is_by(&holder) || !is_told_here(&holder) => {}
-            true => self.tell_death(breakpoint, &holder),
+            false if auto::is_by(&holder) => self.notify(NoticeEvent::Released, breakpoint, None),
+            _ if auto::is_by(&holder) || !reports_on(&holder) => {}
+            true => self.notify_death(breakpoint, &holder),
             false if self.left.len() < MAX_ENDED_SESSIONS => {
                 self.left.insert(id, (stop, holder, Instant::now()));
             }
@@ -163,7 +163,7 @@ impl<'a> Watch<'a> {
                     && self.left.get(&ended.id).is_some_and(is_it)
                     && let Some((_, holder, _)) = self.left.remove(&ended.id)
                 {
-                    self.tell_death(ended, &holder);
+                    self.notify_death(ended, &holder);
                 }
             }
         }
@@ -171,16 +171,16 @@ impl<'a> Watch<'a> {
             return;
         }
         let now = Timestamp::now();
-        let told = std::mem::take(&mut self.told);
+        let reported = std::mem::take(&mut self.reported);
         for breakpoint in list.live.iter() {
-            let known = told.get(&breakpoint.id) == Some(&breakpoint.stop);
+            let known = reported.get(&breakpoint.id) == Some(&breakpoint.stop);
             let waits = matches!(breakpoint.state, State::Paused | State::Unreachable { .. });
             let due = !known && waits && breakpoint.watched(now) >= self.config.paused_for;
             if due {
-                self.tell(NoticeEvent::Paused, breakpoint, None);
+                self.notify(NoticeEvent::Paused, breakpoint, None);
             }
             if due || known {
-                self.told.insert(breakpoint.id, breakpoint.stop);
+                self.reported.insert(breakpoint.id, breakpoint.stop);
             }
         }
         self.look_at_collectives(list, now);
@@ -188,13 +188,13 @@ impl<'a> Watch<'a> {
 
     /// Checks for jobs that are about to time out, by the first rank of each.
     fn look_at_collectives(&mut self, list: &Snapshot, now: Timestamp) {
-        let told = std::mem::take(&mut self.timing_out);
+        let reported = std::mem::take(&mut self.timing_out);
         for standing in list.standing(|_| true).values() {
             let first = standing.first;
-            let known = told.get(&first.id) == Some(&first.stop);
+            let known = reported.get(&first.id) == Some(&first.stop);
             let due = !known && now.until(standing.ends) <= self.config.collective_within;
             if due {
-                self.tell(NoticeEvent::Collective, first, first.holder());
+                self.notify(NoticeEvent::Collective, first, first.holder());
             }
             if due || known {
                 self.timing_out.insert(first.id, first.stop);
@@ -203,13 +203,13 @@ impl<'a> Watch<'a> {
     }
 
     /// Reports a death, unless the worker ended as intended, such as with its job.
-    fn tell_death(&self, breakpoint: &Breakpoint, holder: &Holder) {
+    fn notify_death(&self, breakpoint: &Breakpoint, holder: &Holder) {
         if !breakpoint.state.is_finished() {
-            self.tell(NoticeEvent::Died, breakpoint, Some(holder));
+            self.notify(NoticeEvent::Died, breakpoint, Some(holder));
         }
     }
 
-    fn tell(&self, event: NoticeEvent, breakpoint: &Breakpoint, holder: Option<&Holder>) {
+    fn notify(&self, event: NoticeEvent, breakpoint: &Breakpoint, holder: Option<&Holder>) {
         if self.config.on.contains(&event) {
             let now = Timestamp::now();
             let notice = Notice::new(self.config, event, breakpoint, holder, now);

@@ -157,9 +157,9 @@ pub(super) async fn submission(response: Response<Body>) -> (Option<String>, Res
     match timeout(BODY_TIMEOUT, body.collect()).await {
         Ok(Ok(whole)) => {
             let text = whole.to_bytes();
-            let told: Submitted = serde_json::from_slice(&text).unwrap_or_default();
+            let submitted: Submitted = serde_json::from_slice(&text).unwrap_or_default();
             (
-                told.submission_id,
+                submitted.submission_id,
                 Response::from_parts(parts, answer::full(text)),
             )
         }

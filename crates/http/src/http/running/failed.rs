@@ -91,6 +91,6 @@ pub(super) async fn look(
         vec![row(&failed, SystemTime::now())],
         look.map_err(|why| why.to_string()),
     );
-    let told = LooksAnswer::new(vec![looked], failed.at);
-    Ok(held(exchange, principal, &told))
+    let response = LooksAnswer::new(vec![looked], failed.at);
+    Ok(held(exchange, principal, &response))
 }

@@ -24,7 +24,7 @@ const AT_ONCE: usize = 32;
 type OfNode = Result<HashSet<u32>, String>;
 
 /// Adds to each of `rows`, which belong to `running`, whether its worker has the hook, or why that is unknown.
-pub(super) async fn tell(ctx: &Context, running: &[&Running], rows: &mut [Value]) {
+pub(super) async fn annotate(ctx: &Context, running: &[&Running], rows: &mut [Value]) {
     let of_nodes = ask(ctx, running).await;
     for (one, row) in running.iter().zip(rows) {
         let of_node = of_nodes.get(&(&*one.cluster, &*one.node_id));
@@ -53,11 +53,11 @@ async fn ask<'a>(ctx: &Context, running: &[&'a Running]) -> HashMap<(&'a str, &'
     let asked = nodes.into_iter().map(|(cluster, node_id)| {
         async move {
             let hooked = ctx.peers.agents.hooked(cluster, node_id, AGENT_TIMEOUT);
-            let told = match timeout_at(until, hooked).await {
-                Ok(told) => told.map_err(|why| why.to_string()),
+            let hooked_pids = match timeout_at(until, hooked).await {
+                Ok(hooked_pids) => hooked_pids.map_err(|why| why.to_string()),
                 Err(_) => Err("there was no time left to ask the agent of its node".to_owned()),
             };
-            ((cluster, node_id), told)
+            ((cluster, node_id), hooked_pids)
         }
         .boxed()
     });

@@ -110,9 +110,9 @@ pub(in crate::http) async fn list(
     if wanted.failed {
         let rows = failed::rows(ctx, principal, &wanted.choice);
         let (total, keeps) = (rows.len(), ctx.config.post_mortem.enabled);
-        let told =
+        let body =
             json!({ "tasks": rows, "total": total, "next": null, "clusters": [], "kept": keeps });
-        return held(exchange, principal, &told);
+        return held(exchange, principal, &body);
     }
     let _share = match ctx.snapshots.take(principal) {
         Ok(share) => share,
@@ -126,7 +126,7 @@ pub(in crate::http) async fn list(
         return answer::error(StatusCode::SERVICE_UNAVAILABLE, SLOW);
     };
     let now = SystemTime::now();
-    let (mut total, mut rows, mut told) = (0, Vec::new(), Vec::new());
+    let (mut total, mut rows, mut page) = (0, Vec::new(), Vec::new());
     let mut next = None;
     found.sort_by(|a, b| a.cluster.cmp(&b.cluster));
     for one in found.iter().flat_map(|found| &found.rows) {
@@ -142,14 +142,14 @@ pub(in crate::http) async fn list(
             (false, _) => {}
             (true, true) => {
                 rows.push(json);
-                told.push(one);
+                page.push(one);
             }
-            (true, false) => next = told.last().copied(),
+            (true, false) => next = page.last().copied(),
         }
     }
     let next = next.map(|last: &Running| json!(last.key()).to_string());
     if wanted.hook {
-        hooked::tell(ctx, &told, &mut rows).await;
+        hooked::annotate(ctx, &page, &mut rows).await;
     }
     let listed = within(principal, Scope::List, &ctx.registry.snapshot());
     let all = found.iter().flat_map(|found| &found.rows);
@@ -159,6 +159,6 @@ pub(in crate::http) async fn list(
     if let Some(ended) = principal.is_over() {
         return answer::error(StatusCode::UNAUTHORIZED, ended);
     }
-    let told = json!({ "tasks": rows, "total": total, "next": next, "clusters": clusters(&found), "jobs": jobs });
-    held(exchange, principal, &told)
+    let body = json!({ "tasks": rows, "total": total, "next": next, "clusters": clusters(&found), "jobs": jobs });
+    held(exchange, principal, &body)
 }

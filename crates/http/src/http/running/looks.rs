@@ -90,7 +90,7 @@ impl LooksRequest {
 struct LookedProcess<'a> {
     running: Vec<&'a Running>,
     /// The rows of those tasks that the principal may know of.
-    told: Vec<Value>,
+    rows: Vec<Value>,
 }
 
 /// Inspects the tasks that the body selects.
@@ -132,7 +132,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
                 .map_or_else(|_| Awaits::default(), Awaits::of);
             let cluster = process.running.first().map_or("", |one| &*one.cluster);
             let looked = looked.and_then(|look| text_of(&look));
-            (process.told, looked, (cluster, awaits))
+            (process.rows, looked, (cluster, awaits))
         }
         .boxed()
     });
@@ -154,8 +154,8 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
             .iter()
             .map(|(cluster, awaits)| (*cluster, awaits))
             .collect();
-        let told = objects::told(ctx, principal, &found, &awaited).await;
-        for (look, waits_for) in looks.iter_mut().zip(told) {
+        let objects = objects::query(ctx, principal, &found, &awaited).await;
+        for (look, waits_for) in looks.iter_mut().zip(objects) {
             look.waits_for = waits_for;
         }
     }
@@ -164,9 +164,9 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
-    let mut told = LooksAnswer::new(looks, SystemTime::now());
-    (told.left_out, told.idle, told.clusters) = (left_out, idle, clusters(&found));
-    Ok(held(exchange, principal, &told))
+    let mut response = LooksAnswer::new(looks, SystemTime::now());
+    (response.left_out, response.idle, response.clusters) = (left_out, idle, clusters(&found));
+    Ok(held(exchange, principal, &response))
 }
 
 /// An unknown key is refused: it may have been meant to restrict the request.
@@ -189,7 +189,7 @@ fn processes<'a>(
         let (process, is_meant) = by_worker.entry(key).or_insert_with(|| {
             let process = LookedProcess {
                 running: Vec::new(),
-                told: Vec::new(),
+                rows: Vec::new(),
             };
             (process, false)
         });
@@ -197,7 +197,7 @@ fn processes<'a>(
         if may(principal, Scope::List, one) || may(principal, Scope::View, one) {
             let json = row(ctx, principal, one, now);
             *is_meant |= choice.fits(one, &json, now);
-            process.told.push(json);
+            process.rows.push(json);
         }
     }
     let meant = by_worker.into_values().filter(|(_, is_meant)| *is_meant);

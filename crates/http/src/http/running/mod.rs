@@ -76,8 +76,8 @@ fn row(ctx: &Context, principal: &Principal, running: &Running, now: SystemTime)
 
 /// JSON with the status of each cluster.
 fn clusters(found: &[RunningIn]) -> Value {
-    let told = found.iter().map(
+    let statuses = found.iter().map(
         |one| json!({ "name": *one.cluster, "trouble": one.trouble, "complete": one.complete }),
     );
-    told.collect()
+    statuses.collect()
 }

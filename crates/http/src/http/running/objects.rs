@@ -83,7 +83,7 @@ fn awaited(frame: &Frame) -> Vec<String> {
 }
 
 /// Queries the objects of `awaits`, each with its cluster. Returns the JSON for each.
-pub(in crate::http) async fn told(
+pub(in crate::http) async fn query(
     ctx: &Context,
     principal: &Principal,
     found: &[RunningIn],
@@ -106,11 +106,11 @@ pub(in crate::http) async fn told(
             }
             let objects = ctx.registry.objects(cluster, ids).await;
             for (id, object) in ids.iter().zip(objects) {
-                let told = match object {
+                let described = match object {
                     Ok(object) => shown(principal, found, cluster, &object),
                     Err(why) => json!({ "object_id": id, "unknown": why }),
                 };
-                known.insert((cluster, id.clone()), told);
+                known.insert((cluster, id.clone()), described);
             }
         }
     };
@@ -119,14 +119,14 @@ pub(in crate::http) async fn told(
         Err(_) => "the Ray head does not tell of its objects in time",
     };
     let of_one = |(cluster, awaits): &(&str, &Awaits)| {
-        let told = awaits.ids.iter().map(|id| {
-            let told = known.get(&(*cluster, id.clone())).cloned();
-            told.unwrap_or_else(|| json!({ "object_id": id, "unknown": late }))
+        let objects = awaits.ids.iter().map(|id| {
+            let object = known.get(&(*cluster, id.clone())).cloned();
+            object.unwrap_or_else(|| json!({ "object_id": id, "unknown": late }))
         });
         let unknown = awaits
             .unknown
             .map(|why| json!({ "object_id": null, "unknown": why }));
-        told.chain(unknown).collect()
+        objects.chain(unknown).collect()
     };
     awaits.iter().map(of_one).collect()
 }

@@ -199,14 +199,14 @@ fn hide(local: &mut Local, structure: Option<LocalStructure>) {
     (local.kind, local.cut) = (kind, false);
 }
 
-/// Answers with `told`, holding its memory reservation until it is sent.
+/// Answers with `content`, holding its memory reservation until it is sent.
 pub(in crate::http) fn held(
     exchange: &Exchange<'_>,
     principal: &Principal,
-    told: &impl Serialize,
+    content: &impl Serialize,
 ) -> Response<Body> {
     // Strings and numbers always serialize.
-    let text = serde_json::to_string(told).unwrap_or_default();
+    let text = serde_json::to_string(content).unwrap_or_default();
     let account = exchange.ctx.account(principal);
     match account.take(MemoryUse::Answers, text.len()) {
         Ok(taken) => {

@@ -71,18 +71,18 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             at_least: resumed.as_ref().and_then(Resumed::until),
         });
         let resumes = resumed.map(|resumed| {
-            let told = (resumed.whose(), resumed.origin.for_how_long());
-            (resumed.origin, told)
+            let description = (resumed.whose(), resumed.origin.for_how_long());
+            (resumed.origin, description)
         });
-        let (origin, told) = resumes.unzip();
+        let (origin, description) = resumes.unzip();
         // The breakpoint returns to the list before it is shown next.
         let reached = ReachedWorker::of(self.context, &mut begun.permit, origin, stay);
         let reached = Box::pin(reached).await;
         let (closing, outcome, next) = match reached {
             Ok(reached) => {
-                if let Some((whose, for_how_long)) = told {
+                if let Some((whose, for_how_long)) = description {
                     let title = begun.permit.breakpoint().title();
-                    let text = reached.told(&whose, &title, &for_how_long);
+                    let text = reached.resume_notice(&whose, &title, &for_how_long);
                     self.out.notice(&text).await;
                 }
                 if begun.permit.breakpoint().names.is_replica() {
@@ -341,7 +341,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         stay: Option<Stay>,
     ) -> (Outcome, NextPrompt) {
         let out = &self.out;
-        let told = match done {
+        let sentence = match done {
             WorkerOutcome::Prompt(Ok(PromptEnd::Left)) => RUNS_ON,
             WorkerOutcome::Prompt(Ok(PromptEnd::TaskEnded)) => "The task has ended.\n",
             WorkerOutcome::Prompt(Ok(PromptEnd::Killed)) => "The worker process is killed.\n",
@@ -381,7 +381,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 return (Outcome::Upstream, NextPrompt::Follow(breakpoint));
             }
         };
-        out.text(told).await;
+        out.text(sentence).await;
         (Outcome::Client, NextPrompt::List)
     }
 
@@ -392,14 +392,14 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         line: &mut SessionDebugger,
         stay: Option<Stay>,
     ) -> bool {
-        let told = agent_lost(&self.context.peers.agents, &live.worker).await;
-        let Some(mut told) = told else {
+        let sentence = agent_lost(&self.context.peers.agents, &live.worker).await;
+        let Some(mut sentence) = sentence else {
             return false;
         };
         if let Some(stay) = stay.filter(|_| line.was_kept()) {
-            told = kept_there(&told, stay);
+            sentence = kept_there(&sentence, stay);
         }
-        self.out.notice(&told).await;
+        self.out.notice(&sentence).await;
         true
     }
 }
@@ -417,10 +417,10 @@ pub(super) fn stays_for(keeps: Duration) -> String {
     )
 }
 
-/// Extends `told`, the report of a lost agent, for the case that the agent keeps the task.
-fn kept_there(told: &str, stay: Stay) -> String {
+/// Extends `report`, that of a lost agent, for the case that the agent keeps the task.
+fn kept_there(report: &str, stay: Stay) -> String {
     let stays = stays_for(stay.left());
-    format!("{told}; if that agent still runs, {stays}")
+    format!("{report}; if that agent still runs, {stays}")
 }
 
 /// Awaits `work`, unless the session is ended early.

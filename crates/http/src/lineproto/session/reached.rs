@@ -89,7 +89,7 @@ impl ReachedWorker {
     }
 
     /// Notice for resuming `whose` session with `title`, which was parked `for_how_long`.
-    pub(super) fn told(&self, whose: &str, title: &str, for_how_long: &str) -> String {
+    pub(super) fn resume_notice(&self, whose: &str, title: &str, for_how_long: &str) -> String {
         let standing = match &self.line {
             SessionDebugger::Opening(opening) => opening.standing(),
             _ => None,
