@@ -52,13 +52,13 @@ pub enum Error {
     Setup(String),
     /// The service manager passed a listening socket that the configuration does not use.
     #[error(
-        "the service manager passed a socket that listens on {unused}, and listen.address is {asked}: give both the same address, with ListenStream= of the .socket unit or listen.address"
+        "the service manager passed a socket that listens on {unused}, and listen.address is {configured}: give both the same address, with ListenStream= of the .socket unit or listen.address"
     )]
     UnusedSocket {
         /// The address of the socket.
         unused: SocketAddr,
         /// The configured address.
-        asked: SocketAddr,
+        configured: SocketAddr,
     },
     /// Sessions are to be kept, and no keeper is available.
     #[error(transparent)]
@@ -168,21 +168,21 @@ fn bind(
     config: &Config,
     passed: &mut PassedDescriptors,
 ) -> Result<(SocketAddr, Vec<AdvertisedListener>), Error> {
-    let asked = config.listen.address;
-    let main = listener::bind(asked, passed)?;
+    let configured = config.listen.address;
+    let main = listener::bind(configured, passed)?;
     let address = main.local_addr().map_err(|source| BindError {
-        address: asked,
+        address: configured,
         source,
     })?;
     let mut listeners = vec![(None, main)];
     if let Advertise::Ports(ports) = &config.advertise {
         for port in ports.clone() {
-            let asked = SocketAddr::new(address.ip(), port);
-            listeners.push((Some(port), listener::bind(asked, passed)?));
+            let configured = SocketAddr::new(address.ip(), port);
+            listeners.push((Some(port), listener::bind(configured, passed)?));
         }
     }
     match passed.unused_listener() {
-        Some(unused) => Err(Error::UnusedSocket { unused, asked }),
+        Some(unused) => Err(Error::UnusedSocket { unused, configured }),
         None => Ok((address, listeners)),
     }
 }
@@ -288,13 +288,13 @@ impl Running {
         self.end(AT_ONCE).await;
     }
 
-    async fn end(&self, patience: Duration) {
+    async fn end(&self, time_limit: Duration) {
         let shutdown = &self.context.shutdown;
         shutdown.drain.cancel();
         shutdown.closed.cancel();
         shutdown.abort.cancel();
         shutdown.tasks.close();
-        if timeout(patience, shutdown.tasks.wait()).await.is_err() {
+        if timeout(time_limit, shutdown.tasks.wait()).await.is_err() {
             warn!(
                 "a worker's debugger did not answer the detach: its task may need `release --force`"
             );

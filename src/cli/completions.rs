@@ -73,7 +73,7 @@ pub(super) fn answered(line: fn() -> Command) -> bool {
 
 /// Waiting tasks whose id or name begins with `begun`; none if the relay does not answer soon.
 pub(super) fn tasks(begun: &OsStr) -> Vec<CompletionCandidate> {
-    let list = asked(async |client| client.breakpoints(false).await);
+    let list = query_relay(async |client| client.breakpoints(false).await);
     list.map_or(Vec::new(), |list| {
         candidates(&list, &begun.to_string_lossy())
     })
@@ -81,21 +81,23 @@ pub(super) fn tasks(begun: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Sessions of the answering relay whose number begins with `begun`.
 pub(super) fn sessions(begun: &OsStr) -> Vec<CompletionCandidate> {
-    let answer = asked(async |client| client.sessions().await);
+    let answer = query_relay(async |client| client.sessions().await);
     answer.map_or(Vec::new(), |answer| {
         numbers(&answer, &begun.to_string_lossy())
     })
 }
 
 /// Asks the relay of the line; `None` if it does not answer soon.
-fn asked(question: impl AsyncFnOnce(&RelayClient) -> Result<Value, RelayError>) -> Option<Value> {
+fn query_relay(
+    question: impl AsyncFnOnce(&RelayClient) -> Result<Value, RelayError>,
+) -> Option<Value> {
     let words = env::args_os().skip_while(|word| word != "--").skip(1);
     let args = relay(LINE.get()?(), words.collect())?;
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().ok()?;
     let answer = runtime.block_on(async {
-        let asked = async { question(&RelayClient::new(args)?).await };
-        timeout(COMPLETION_TIMEOUT, asked).await
+        let query = async { question(&RelayClient::new(args)?).await };
+        timeout(COMPLETION_TIMEOUT, query).await
     });
     // A name that hangs in the system's resolver must not block the shell.
     runtime.shutdown_background();
@@ -116,8 +118,8 @@ fn relay(line: Command, mut words: Vec<OsString>) -> Option<RelayArgs> {
     }
     let args = RelayArgs::from_arg_matches(matches).ok()?;
     // Either may open a browser, or ask for a password.
-    let asks = args.token.token_command.is_some() || args.kube.is_wanted();
-    (!asks).then_some(args)
+    let is_interactive = args.token.token_command.is_some() || args.kube.is_requested();
+    (!is_interactive).then_some(args)
 }
 
 /// Completes ids, with their task as help, and names.

@@ -57,7 +57,7 @@ async fn found(
     args: &ConnectArgs,
     address: SocketAddr,
 ) -> Result<(RelayUrl, Option<KubeRelay>), Failure> {
-    if !args.kube.is_wanted() {
+    if !args.kube.is_requested() {
         let url = args.url.clone().ok_or(NotConnected::Unnamed)?;
         return match url.port() == address.port() && is_this_machine(url.host()) {
             true => Err(NotConnected::Itself(url).into()),

@@ -15,7 +15,7 @@ impl RelayArgs {
     /// # Errors
     /// [`RelayError::Kube`].
     pub(super) async fn reach(&mut self) -> Result<(), RelayError> {
-        if self.kube.is_wanted() {
+        if self.kube.is_requested() {
             let (relay, reached) = KubeRelay::of(&self.kube).await?;
             self.relay = relay;
             self.reached = Some(reached.into());
@@ -34,8 +34,8 @@ impl RelayArgs {
             return token.map_err(|why| RelayError::Kube(Box::new(why)));
         }
         let (relay, token) = (self.relay.clone(), self.token.clone());
-        let asked = tokio::task::spawn_blocking(move || token.dated(&relay)).await;
-        match asked {
+        let result = tokio::task::spawn_blocking(move || token.dated(&relay)).await;
+        match result {
             Ok(dated) => Ok(dated?),
             Err(error) => Err(RelayError::Unreachable {
                 relay: self.relay.to_string(),

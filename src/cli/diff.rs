@@ -75,8 +75,8 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let members = args.members.of(&client, args.target.as_deref()).await?;
     let locals = !args.no_locals;
-    let wanted = json!({"ids": members.ids(), "locals": locals, "process": locals, "limit": args.limit, "looks": true});
-    let mut answer = match patiently(async || client.compare(&wanted).await).await {
+    let payload = json!({"ids": members.ids(), "locals": locals, "process": locals, "limit": args.limit, "looks": true});
+    let mut answer = match patiently(async || client.compare(&payload).await).await {
         Ok(answer) => Answer::deserialize(answer).unwrap_or_default(),
         Err(why) => return Err(SessionError::of_refusal(why)?.into()),
     };

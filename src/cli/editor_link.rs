@@ -56,7 +56,7 @@ pub(super) struct EditorLink<C, R: PeerStream> {
     requests: VecDeque<(Value, Vec<u8>)>,
     /// Held stack traces, by the `seq` of this link's request to the relay.
     held: HashMap<u64, HeldStack>,
-    asked: u64,
+    own_requests: u64,
 }
 
 /// A stack trace that names files missing on this machine.
@@ -115,7 +115,7 @@ impl<C: PeerStream, R: PeerStream> EditorLink<C, R> {
             closes_at: None,
             requests: VecDeque::new(),
             held: HashMap::new(),
-            asked: 0,
+            own_requests: 0,
         }
     }
 
@@ -209,24 +209,24 @@ impl<C: PeerStream, R: PeerStream> EditorLink<C, R> {
         }
         let is_own = to.is_some_and(|seq| seq >= FIRST_OWN_SEQ);
         let mut requests = self.requests.iter();
-        let asked = requests.position(|(seq, _)| *seq == response.request_seq);
-        let stack = asked.and_then(|at| self.requests.remove(at));
-        if let Some((_, asked)) = stack
+        let position = requests.position(|(seq, _)| *seq == response.request_seq);
+        let stack = position.and_then(|at| self.requests.remove(at));
+        if let Some((_, original)) = stack
             && self.held.len() < MAX_STACKS
             && let paths = local_paths(&response.body.unwrap_or_default())
             && let missing = missing(paths).await
             && !missing.is_empty()
         {
             let until = Instant::now() + REFERENCE_TIMEOUT;
-            let seq = FIRST_OWN_SEQ + self.asked;
-            self.asked += 1;
+            let seq = FIRST_OWN_SEQ + self.own_requests;
+            self.own_requests += 1;
             let evaluate = Command::Evaluate.as_str().as_bytes();
             self.splice.capture_answers(Side::Worker, evaluate);
             let arguments = json!({"expression": mappings::missing(&missing), "context": "repl"});
-            let ask = request(seq, Command::Evaluate, arguments);
-            self.splice.insert(Side::Worker, &frame(&ask));
+            let evaluation = request(seq, Command::Evaluate, arguments);
+            self.splice.insert(Side::Worker, &frame(&evaluation));
             let held = HeldStack {
-                request: asked,
+                request: original,
                 answer: body,
                 until,
             };
@@ -294,8 +294,8 @@ mod tests {
     impl LinkScene {
         /// The editor asks for a stack, and gets these `paths` from the worker.
         async fn answers(&mut self, seq: u64, paths: &[(&str, i64)]) {
-            let ask = request(seq, Command::StackTrace, json!({"threadId": 7}));
-            self.editor.send(&ask).await.unwrap();
+            let evaluation = request(seq, Command::StackTrace, json!({"threadId": 7}));
+            self.editor.send(&evaluation).await.unwrap();
             self.answers_again(seq, paths).await;
         }
 
@@ -335,9 +335,9 @@ mod tests {
             .await;
         assert_eq!(scene.shown().await, [0, 3, 0]);
         scene.answers(3, &[(&here, 0), (&absent, 0)]).await;
-        let ask = scene.asked().await;
+        let evaluation = scene.asked().await;
         assert_eq!(
-            ask.arguments["expression"],
+            evaluation.arguments["expression"],
             mappings::missing(std::slice::from_ref(&absent))
         );
         // Meanwhile everything else passes.
@@ -346,15 +346,15 @@ mod tests {
         assert_eq!(scene.editor.read().await.unwrap(), other);
         scene
             .relay
-            .send(&ask.success(json!({"result": ""})))
+            .send(&evaluation.success(json!({"result": ""})))
             .await
             .unwrap();
         scene.answers_again(3, &[(&here, 0), (&absent, 9)]).await;
         assert_eq!(scene.shown().await, [0, 9]);
         // A relay that knows no such request.
         scene.answers(4, &[(&absent, 0)]).await;
-        let ask = scene.asked().await;
-        scene.relay.send(&ask.failure("no")).await.unwrap();
+        let evaluation = scene.asked().await;
+        scene.relay.send(&evaluation.failure("no")).await.unwrap();
         assert_eq!(scene.shown().await, [0]);
     }
 
@@ -362,12 +362,12 @@ mod tests {
     async fn a_stack_is_not_held_back_for_long() {
         let mut scene = attached("").await;
         scene.answers(2, &[("/nowhere/absent.py", 0)]).await;
-        let ask = scene.asked().await;
+        let evaluation = scene.asked().await;
         assert_eq!(scene.shown().await, [0]);
         // An answer that comes too late is not for the editor.
         scene
             .relay
-            .send(&ask.success(json!({"result": ""})))
+            .send(&evaluation.success(json!({"result": ""})))
             .await
             .unwrap();
         let other = event(Event::Continued, Value::Null);

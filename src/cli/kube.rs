@@ -68,7 +68,7 @@ fn server_name(text: &str) -> Result<ServerName<'static>, &'static str> {
 
 impl KubeArgs {
     /// Whether to look for the relay in Kubernetes.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn is_requested(&self) -> bool {
         self.kube
             || self.context.is_some()
             || self.namespace.is_some()

@@ -92,7 +92,7 @@ async fn knows_users(relay: &RelayArgs) -> bool {
 }
 
 pub(super) async fn run(args: &LaunchConfigArgs) -> Result<(), Failure> {
-    if args.relay.kube.is_wanted() {
+    if args.relay.kube.is_requested() {
         return Err(InKubernetes.into());
     }
     let mine = args.breakpoint.is_none() && knows_users(&args.relay).await;

@@ -285,7 +285,7 @@ impl Cli {
         let Some(kube) = self.command.kube() else {
             return Ok(());
         };
-        if kube.is_wanted() && named {
+        if kube.is_requested() && named {
             return Err(kube::Contradiction.into());
         }
         kube.kube |= is_plugin && !named;

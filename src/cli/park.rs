@@ -101,11 +101,11 @@ pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     let mut refused = Vec::new();
     for row in &chosen {
         let id = replaced(typed_at(row, "id")).into_owned();
-        let mut wanted = json!({ "id": id });
+        let mut payload = json!({ "id": id });
         if let Some(time) = args.time {
-            wanted["for"] = format_duration(time).into();
+            payload["for"] = format_duration(time).into();
         }
-        let result = match client.park(&wanted).await {
+        let result = match client.park(&payload).await {
             Ok(result) => result,
             Err(why) => {
                 let why = SessionError::of_refusal(why)?;

@@ -150,10 +150,10 @@ impl RelayClient {
         self.answer(response, "tasks").await
     }
 
-    /// Fetches snapshots of the running tasks that `wanted` selects.
-    pub(super) async fn looks(&self, wanted: &Value) -> Result<Value, RelayError> {
+    /// Fetches snapshots of the running tasks that `payload` selects.
+    pub(super) async fn looks(&self, payload: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/looks";
-        let response = self.post(path, wanted, INSPECTIONS_DEADLINE).await?;
+        let response = self.post(path, payload, INSPECTIONS_DEADLINE).await?;
         self.answer(response, "looks").await
     }
 
@@ -163,10 +163,10 @@ impl RelayClient {
         self.answer(response, "sessions").await
     }
 
-    /// Ends the session that `wanted` names.
-    pub(super) async fn end_session(&self, wanted: &Value) -> Result<(), RelayError> {
+    /// Ends the session that `payload` names.
+    pub(super) async fn end_session(&self, payload: &Value) -> Result<(), RelayError> {
         let path = "/relay/v1/sessions/end";
-        let response = self.post(path, wanted, SOON).await?;
+        let response = self.post(path, payload, SOON).await?;
         self.accepted_answer(response, |_| true).await.map(drop)
     }
 
@@ -257,53 +257,53 @@ impl RelayClient {
     async fn get_within(
         &self,
         path: &str,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Result<Response<Incoming>, RelayError> {
-        self.send(self.request(path, JSON, None)?, patience).await
+        self.send(self.request(path, JSON, None)?, time_limit).await
     }
 
     async fn post(
         &self,
         path: &str,
-        wanted: &Value,
-        patience: Duration,
+        payload: &Value,
+        time_limit: Duration,
     ) -> Result<Response<Incoming>, RelayError> {
-        let request = self.request(path, JSON, Some(wanted))?;
-        self.send(request, patience).await
+        let request = self.request(path, JSON, Some(payload))?;
+        self.send(request, time_limit).await
     }
 
-    /// Builds a GET of `path`, or a POST of `wanted` to it.
+    /// Builds a GET of `path`, or a POST of `payload` to it.
     fn request(
         &self,
         path: &str,
         accept: &str,
-        wanted: Option<&Value>,
+        payload: Option<&Value>,
     ) -> Result<Request<Full<Bytes>>, RelayError> {
         let not_a_uri = || self.unreachable("its address is no URL");
         let uri = self.args.relay.uri(path).ok_or_else(not_a_uri)?;
         let request = Request::builder().uri(uri).header(ACCEPT, accept);
-        let request = match wanted {
+        let request = match payload {
             None => request.body(Full::default()),
-            Some(wanted) => request
+            Some(payload) => request
                 .method(Method::POST)
                 .header(CONTENT_TYPE, JSON)
-                .body(Full::from(wanted.to_string())),
+                .body(Full::from(payload.to_string())),
         };
         request.map_err(|_| not_a_uri())
     }
 
-    /// Releases the tasks that `wanted` names, and returns the answer.
-    pub(super) async fn release(&self, wanted: &Value) -> Result<Value, RelayError> {
+    /// Releases the tasks that `payload` names, and returns the answer.
+    pub(super) async fn release(&self, payload: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/release";
-        let response = self.post(path, wanted, RELEASE_DEADLINE).await?;
+        let response = self.post(path, payload, RELEASE_DEADLINE).await?;
         self.answer(response, "results").await
     }
 
     /// Records that `client` is about to work in the tasks `ids`, and returns the id of the record for their sessions.
     pub(super) async fn group(&self, ids: &[&str], client: &str) -> Result<String, RelayError> {
-        let wanted = json!({"ids": ids, "client": client});
+        let payload = json!({"ids": ids, "client": client});
         let path = "/relay/v1/group";
-        let response = self.post(path, &wanted, SOON).await?;
+        let response = self.post(path, &payload, SOON).await?;
         let group = |answer: &Value| typed_at::<Option<String>>(answer, "group");
         match self
             .accepted_answer(response, |answer| group(answer).is_some())
@@ -318,23 +318,23 @@ impl RelayClient {
         }
     }
 
-    /// Parks the task that `wanted` names, and returns the answer.
-    pub(super) async fn park(&self, wanted: &Value) -> Result<Value, RelayError> {
-        let response = self.post("/relay/v1/park", wanted, PARK_DEADLINE).await?;
+    /// Parks the task that `payload` names, and returns the answer.
+    pub(super) async fn park(&self, payload: &Value) -> Result<Value, RelayError> {
+        let response = self.post("/relay/v1/park", payload, PARK_DEADLINE).await?;
         self.accepted_answer(response, Value::is_object).await
     }
 
-    /// Fetches a snapshot of the task that `wanted` names.
-    pub(super) async fn snapshot(&self, wanted: &Value) -> Result<Value, RelayError> {
+    /// Fetches a snapshot of the task that `payload` names.
+    pub(super) async fn snapshot(&self, payload: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/snapshot";
-        let response = self.post(path, wanted, SNAPSHOT_DEADLINE).await?;
+        let response = self.post(path, payload, SNAPSHOT_DEADLINE).await?;
         self.answer(response, "threads").await
     }
 
-    /// Fetches snapshots of the tasks that `wanted` names, with comparable checksums.
-    pub(super) async fn compare(&self, wanted: &Value) -> Result<Value, RelayError> {
+    /// Fetches snapshots of the tasks that `payload` names, with comparable checksums.
+    pub(super) async fn compare(&self, payload: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/compare";
-        let response = self.post(path, wanted, SNAPSHOT_DEADLINE).await?;
+        let response = self.post(path, payload, SNAPSHOT_DEADLINE).await?;
         let is_whole = |answer: &Value| answer.get("looks").is_some_and(Value::is_object);
         self.accepted_answer(response, is_whole).await
     }
@@ -343,11 +343,11 @@ impl RelayClient {
     async fn send(
         &self,
         request: Request<Full<Bytes>>,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Result<Response<Incoming>, RelayError> {
-        let response = self.once(request.clone(), patience).await?;
+        let response = self.once(request.clone(), time_limit).await?;
         match response.status() == StatusCode::UNAUTHORIZED && self.args.renew().await {
-            true => self.once(request, patience).await,
+            true => self.once(request, time_limit).await,
             false => Ok(response),
         }
     }
@@ -355,12 +355,12 @@ impl RelayClient {
     async fn once(
         &self,
         mut request: Request<Full<Bytes>>,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Result<Response<Incoming>, RelayError> {
         if let Some(authorization) = self.args.authorization().await? {
             request.headers_mut().insert(AUTHORIZATION, authorization);
         }
-        let asked = async {
+        let exchange = async {
             // A relay that refuses a certificate reports that after the handshake, and the connection may be gone
             // before that is read. Nothing was sent then, so try once more.
             match self.http.request(request.clone()).await {
@@ -370,7 +370,7 @@ impl RelayClient {
                 answer => answer,
             }
         };
-        match timeout(patience, asked).await {
+        match timeout(time_limit, exchange).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) if is(&error, hyper::Error::is_parse) => Err(RelayError::NotARelay {
                 relay: self.args.relay.to_string(),

@@ -38,13 +38,16 @@ impl NoRelayConnection {
     }
 }
 
-/// Creates the connector for the relay, which waits for TCP for at most `patience`.
+/// Creates the connector for the relay, which waits for TCP for at most `connect_timeout`.
 ///
 /// # Errors
 /// [`RelayError`] if a file cannot be used.
-pub(super) fn connector(args: &RelayArgs, patience: Duration) -> Result<Connector, RelayError> {
+pub(super) fn connector(
+    args: &RelayArgs,
+    connect_timeout: Duration,
+) -> Result<Connector, RelayError> {
     let tls = args.tls.config(&args.relay)?;
-    let connector = Connector::new(tls, patience, Proxies::from_env());
+    let connector = Connector::new(tls, connect_timeout, Proxies::from_env());
     Ok(match &args.reached {
         Some(reached) => {
             let connector = connector.by(reached.forwarder());

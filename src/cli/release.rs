@@ -94,13 +94,13 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
         print("Ending the worker through Ray takes some seconds …\n")?;
     }
     // A relay that does not know `force` refuses it.
-    let wanted = |ids: &[&str]| match args.force {
+    let payload = |ids: &[&str]| match args.force {
         true => json!({ "ids": ids, "force": true }),
         false => json!({ "ids": ids }),
     };
     let at_once = if args.force { ENDED_AT_ONCE } else { AT_ONCE };
     for ids in ids.chunks(at_once) {
-        let answer = client.release(&wanted(ids)).await?;
+        let answer = client.release(&payload(ids)).await?;
         for result in typed_list::<ReleaseAnswer<'_>>(&answer, "results") {
             let id = replaced(result.id.unwrap_or_default());
             let text = |why: Option<&str>| replaced(why.unwrap_or("no reason given")).into_owned();

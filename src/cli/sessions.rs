@@ -100,8 +100,8 @@ async fn end(args: EndArgs) -> Result<(), Failure> {
     let answer = client.sessions().await?;
     let row = chosen(&answer, args.id)?;
     // Each relay numbers its own sessions: another relay that answers may have a session of the same number.
-    let wanted = json!({"id": args.id, "replica": row.replica});
-    client.end_session(&wanted).await?;
+    let payload = json!({"id": args.id, "replica": row.replica});
+    client.end_session(&payload).await?;
     let [_, who, _, _, _, task, ..] = cells(&row, None, Duration::ZERO);
     let text = format!(
         "session {} of {who} with {task} ends; the task runs on\n",

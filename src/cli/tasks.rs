@@ -134,12 +134,12 @@ fn query(args: &TasksArgs) -> Map<String, Value> {
 
 /// Fetches two snapshots, and returns the tasks at the same place in both, with that place.
 async fn hung(client: &RelayClient, args: &TasksArgs, age: Duration) -> Result<Value, Failure> {
-    let mut wanted = Value::Object(query(args));
-    wanted["older_than"] = age.as_secs_f64().into();
-    wanted["locals"] = false.into();
-    let first = client.looks(&wanted).await?;
+    let mut payload = Value::Object(query(args));
+    payload["older_than"] = age.as_secs_f64().into();
+    payload["locals"] = false.into();
+    let first = client.looks(&payload).await?;
     sleep(args.apart).await;
-    let second = client.looks(&wanted).await?;
+    let second = client.looks(&payload).await?;
     Ok(both(&first, &second, age))
 }
 

@@ -92,7 +92,7 @@ pub async fn run(args: DemoArgs) -> Result<(), DemoError> {
     let mut started = Started::default();
     let outcome = tokio::select! {
         outcome = show(&args, &progress, &mut started) => outcome,
-        () = stop.asked() => Err(DemoError::Interrupted),
+        () = stop.requested() => Err(DemoError::Interrupted),
     };
     let interrupted = matches!(outcome, Err(DemoError::Interrupted));
     let ready = started.ready;

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 /// Listens from [`StopListener::listen`] until dropped.
 #[derive(Debug)]
 pub(super) struct StopListener {
-    asked: CancellationToken,
+    requested: CancellationToken,
     hurried: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -23,9 +23,9 @@ impl StopListener {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
-        let asked = CancellationToken::new();
+        let requested = CancellationToken::new();
         let hurried = CancellationToken::new();
-        let (asks, hurries) = (asked.clone(), hurried.clone());
+        let (first, second) = (requested.clone(), hurried.clone());
         #[expect(clippy::disallowed_methods, reason = "aborted when this is dropped")]
         let task = tokio::spawn(async move {
             loop {
@@ -34,22 +34,22 @@ impl StopListener {
                     _ = terminate.recv() => {}
                     _ = hangup.recv() => {}
                 }
-                if asks.is_cancelled() {
-                    hurries.cancel();
+                if first.is_cancelled() {
+                    second.cancel();
                 }
-                asks.cancel();
+                first.cancel();
             }
         });
         Ok(Self {
-            asked,
+            requested,
             hurried,
             task,
         })
     }
 
     /// Resolves at the first signal. Cancel safe.
-    pub(super) async fn asked(&self) {
-        self.asked.cancelled().await;
+    pub(super) async fn requested(&self) {
+        self.requested.cancelled().await;
     }
 
     /// Resolves at the second signal. Cancel safe.

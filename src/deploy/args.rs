@@ -117,7 +117,7 @@ pub(super) struct DeployTarget {
 
 impl DeployArgs {
     /// Reads the files, and builds the deployment.
-    pub(super) fn wanted(&self) -> Result<DeployTarget, DeployError> {
+    pub(super) fn target(&self) -> Result<DeployTarget, DeployError> {
         let mut files = SecretFiles::default();
         let mut node: Vec<String> = Vec::new();
         for url in &self.relay_url {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     /// `line` with `DIR` for a directory that has a token, a secret for tokens, a certificate and its key.
-    fn wanted(line: &str) -> (Result<DeployTarget, DeployError>, String) {
+    fn target(line: &str) -> (Result<DeployTarget, DeployError>, String) {
         let dir = tempfile::tempdir().unwrap();
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::new(vec!["relay".to_owned()]).unwrap();
@@ -272,22 +272,22 @@ mod tests {
         let args = Line::try_parse_from(line.split(' ')).unwrap().args;
         let spki = rcgen::PublicKeyData::subject_public_key_info(&key);
         let pin = format!("sha256:{}", hex(digest(&SHA256, &spki).as_ref()));
-        (args.wanted(), pin)
+        (args.target(), pin)
     }
 
     #[test]
     fn what_is_secret_is_sealed_and_not_in_the_plan() {
-        let (direct, _) = wanted(
+        let (direct, _) = target(
             "--relay-url https://r --token-file DIR/token --ca-file DIR/cert --reverse-ports 7700-7799",
         );
-        let (beside, pin) = wanted(
+        let (beside, pin) = target(
             "--relay --auth-key DIR/public --tls-cert DIR/cert --tls-key DIR/key --token-file DIR/token",
         );
         let (direct, beside) = (direct.unwrap(), beside.unwrap());
-        for wanted in [&direct, &beside] {
-            let plan = wanted.plan().to_string();
+        for target in [&direct, &beside] {
+            let plan = target.plan().to_string();
             assert!(!plan.contains("s3cret") && !plan.contains("KEY"), "{plan}");
-            let sealed = wanted.files.text().unwrap();
+            let sealed = target.files.text().unwrap();
             assert!(String::from_utf8_lossy(&sealed).contains("s3cret"));
         }
         let node = json!(["--relay", "https://r", "--reverse-ports", "7700-7799"]);
@@ -311,10 +311,10 @@ mod tests {
 
     #[test]
     fn what_would_give_a_secret_away_is_refused() {
-        let refused = |line| wanted(line).0.err().unwrap().to_string();
+        let refused = |line| target(line).0.err().unwrap().to_string();
         let in_clear = "--relay-url http://10.0.0.1 --token-file DIR/token";
         assert!(refused(in_clear).contains("in clear text"));
-        assert!(wanted(&format!("{in_clear} --allow-plaintext")).0.is_ok());
+        assert!(target(&format!("{in_clear} --allow-plaintext")).0.is_ok());
         let secret = "--relay --auth-key DIR/secret --tls-cert DIR/cert --tls-key DIR/key";
         assert!(refused(secret).contains("no public key"));
         assert!(refused("--relay-url https://r --token-file DIR/no-token").contains("no token"));

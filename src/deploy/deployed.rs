@@ -92,8 +92,8 @@ fn keep(mut input: impl BufRead, mut output: impl io::Write) -> Result<(), Deplo
     let files = recipient.open(&sealed)?;
     let files: SecretFiles = serde_json::from_slice(&files).map_err(|_| DeployError::Seal)?;
     answer("kept").map_err(DeployError::Pipe)?;
-    while let Some(asked) = line(&mut input)? {
-        let files = match asked.split_once(' ') {
+    while let Some(request) = line(&mut input)? {
+        let files = match request.split_once(' ') {
             Some(("agent", key)) => seal(key, &text(&files.agent)?)?,
             Some(("relay", key)) => seal(key, &text(&files.relay)?)?,
             _ => return Err(DeployError::Seal),

@@ -63,13 +63,13 @@ pub async fn run(args: DeployArgs) -> Result<(), DeployError> {
     if args.remove {
         return deployment.remove(args.json).await;
     }
-    let wanted = args.wanted()?;
+    let target = args.target()?;
     if !args.replace {
         deployment.is_free().await?;
     }
     let deadline = Instant::now() + args.timeout;
-    let id = deployment.submit(&wanted).await?;
-    deployment.hand_over(&id, &wanted, deadline).await?;
+    let id = deployment.submit(&target).await?;
+    deployment.hand_over(&id, &target, deadline).await?;
     deployment.wait_running(&id, deadline).await?;
     deployment.show(args.json).await
 }
@@ -100,7 +100,7 @@ impl Deployment {
     ///
     /// Each job has a fresh id: Ray appends to the log of a job whose id was used before, and on 2.60 the old job's
     /// monitor marks the new one as failed.
-    async fn submit(&self, wanted: &DeployTarget) -> Result<String, DeployError> {
+    async fn submit(&self, target: &DeployTarget) -> Result<String, DeployError> {
         let id = format!("ray-relay-{}-{:016x}", self.name, rand::random::<u64>());
         // Fails early without permission to make changes, before megabytes are sent: there is no such job.
         self.jobs.forget(&id).await?;
@@ -115,7 +115,7 @@ impl Deployment {
         step.done(&uri);
         self.end_all().await?;
         // Ray starts the job through a shell, where a quote would end the argument.
-        let plan = wanted.plan().to_string().replace('\'', "\\u0027");
+        let plan = target.plan().to_string().replace('\'', "\\u0027");
         let request = json!({
             "submission_id": id,
             "entrypoint": format!("python -u {DRIVER_FILE} '{plan}'"),
@@ -126,7 +126,7 @@ impl Deployment {
             "metadata": {
                 DEPLOYMENT: self.name,
                 "ray_relay_version": env!("CARGO_PKG_VERSION"),
-                "ray_relay": wanted.relays(),
+                "ray_relay": target.relays(),
             },
         });
         Ok(self.jobs.submit(&request).await?)
@@ -136,7 +136,7 @@ impl Deployment {
     async fn hand_over(
         &self,
         id: &str,
-        wanted: &DeployTarget,
+        target: &DeployTarget,
         deadline: Instant,
     ) -> Result<(), DeployError> {
         let mut step = self.progress.step(format_args!("the job {id} begins"));
@@ -153,7 +153,7 @@ impl Deployment {
             step.pulse(|| format!("Ray prepares it, {seconds} s"));
             sleep(LOOK).await;
         };
-        let sealed = sealed::seal(&key, &wanted.files.text()?)?;
+        let sealed = sealed::seal(&key, &target.files.text()?)?;
         // The driver derives the name from its key.
         let of_key = hex(digest(&SHA256, key.as_bytes()).as_ref());
         let name = format!("ray_relay_sealed_{}", &of_key[..32]);

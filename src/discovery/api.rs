@@ -93,7 +93,7 @@ fn step(why: &KubeAnswer) -> &'static str {
 pub(super) struct RayClusterApi {
     server: ApiServer,
     rayclusters: ApiResource,
-    patience: Duration,
+    request_timeout: Duration,
 }
 
 /// A page of RayClusters.
@@ -143,13 +143,13 @@ struct SecretData {
 }
 
 impl RayClusterApi {
-    /// `patience` bounds every request, and the time to open a watch.
-    pub(super) fn new(server: ApiServer, patience: Duration) -> Self {
+    /// `request_timeout` bounds every request, and the time to open a watch.
+    pub(super) fn new(server: ApiServer, request_timeout: Duration) -> Self {
         let kind = GroupVersionKind::gvk("ray.io", "v1", "RayCluster");
         Self {
             server,
             rayclusters: ApiResource::from_gvk(&kind),
-            patience,
+            request_timeout,
         }
     }
 
@@ -207,7 +207,7 @@ impl RayClusterApi {
         };
         let request = self.rayclusters(scope).watch(&changes, version);
         let request = request.map_err(|_| self.strange(ASKABLE))?;
-        let opened = timeout(self.patience, self.server.watch(request, MAX_ANSWER));
+        let opened = timeout(self.request_timeout, self.server.watch(request, MAX_ANSWER));
         let opened = opened.await.map_err(|_| self.silent("no answer in time"))?;
         Ok(Watch {
             events: opened.map_err(|why| self.failed(why, &of(scope), CHANGE))?,
@@ -286,7 +286,7 @@ impl RayClusterApi {
         expected: &'static str,
     ) -> Result<T, ApiError> {
         let request = request.map_err(|_| self.strange(ASKABLE))?.map(Into::into);
-        let answer = timeout(self.patience, self.server.read(request, limit)).await;
+        let answer = timeout(self.request_timeout, self.server.read(request, limit)).await;
         let answer = answer.map_err(|_| self.silent("no answer in time"))?;
         answer.map_err(|why| self.failed(why, what, expected))
     }

@@ -26,7 +26,7 @@ const MAX_MEMBERS: usize = 20;
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
     /// `command` by direction and `seq`.
-    asked: HashMap<(bool, u64), String>,
+    requests: HashMap<(bool, u64), String>,
 }
 
 impl Transcript {
@@ -46,9 +46,9 @@ impl Transcript {
             "request" => {
                 let command = text("command");
                 if let Some(seq) = typed_at(&message, "seq")
-                    && self.asked.len() < OPEN
+                    && self.requests.len() < OPEN
                 {
-                    self.asked.insert((up, seq), command.to_owned());
+                    self.requests.insert((up, seq), command.to_owned());
                 }
                 vec![
                     format!(
@@ -61,9 +61,9 @@ impl Transcript {
                 ]
             }
             "response" => {
-                let asked: Option<u64> = typed_at(&message, "request_seq");
-                let asked = asked.and_then(|seq| self.asked.remove(&(!up, seq)));
-                let command = asked.unwrap_or_else(|| text("command").to_owned());
+                let requested: Option<u64> = typed_at(&message, "request_seq");
+                let requested = requested.and_then(|seq| self.requests.remove(&(!up, seq)));
+                let command = requested.unwrap_or_else(|| text("command").to_owned());
                 if message.get("success") == Some(&Value::Bool(false)) {
                     let why = body.pointer("/error/format").and_then(Value::as_str);
                     let why = why.or(typed_at(&message, "message"));

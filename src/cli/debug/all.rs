@@ -125,7 +125,7 @@ async fn converse(
             }
             continue;
         }
-        let ends = ask(group, terminal, &line).await?;
+        let ends = execute(group, terminal, &line).await?;
         if group.is_over() {
             let broken = ends.into_iter().map(unexpected).find(Result::is_err);
             return Ok(broken.unwrap_or(Ok(())));
@@ -147,7 +147,7 @@ async fn next_event(group: &mut Group<'_>, terminal: &mut Terminal) -> PromptEve
 }
 
 /// Runs `line` on the focused tasks and writes their answers. Returns how sessions ended by it.
-async fn ask(
+async fn execute(
     group: &mut Group<'_>,
     terminal: &mut Terminal,
     line: &str,

@@ -56,18 +56,18 @@ type Edited = Arc<Mutex<String>>;
 
 /// Reader of lines from a user or a pipe.
 pub(super) struct Input {
-    ask: sync::Sender<LineRequest>,
+    requests: sync::Sender<LineRequest>,
     typed: mpsc::Receiver<Typed>,
     completions: mpsc::Receiver<Completion>,
     /// The line being typed; `None` for a pipe.
     edited: Option<Edited>,
     prompt: String,
-    asked: bool,
+    awaiting: bool,
 }
 
 impl Input {
     pub(super) fn open() -> io::Result<Self> {
-        let (ask, asks) = sync::channel();
+        let (requests, received_requests) = sync::channel();
         let (to, typed) = mpsc::channel(1);
         let (complete, completions) = mpsc::channel(1);
         let mut edited = None;
@@ -76,17 +76,17 @@ impl Input {
             let line = Edited::default();
             let editor = editor(complete, Arc::clone(&line)).map_err(io::Error::other)?;
             edited = Some(line);
-            thread.spawn(move || edit(editor, &asks, &to))?;
+            thread.spawn(move || edit(editor, &received_requests, &to))?;
         } else {
-            thread.spawn(move || read(&asks, &to))?;
+            thread.spawn(move || read(&received_requests, &to))?;
         }
         Ok(Self {
-            ask,
+            requests,
             typed,
             completions,
             edited,
             prompt: String::new(),
-            asked: false,
+            awaiting: false,
         })
     }
 
@@ -96,16 +96,16 @@ impl Input {
     }
 
     /// Whether a line is awaited.
-    pub(super) fn is_asked(&self) -> bool {
-        self.asked
+    pub(super) fn is_awaiting(&self) -> bool {
+        self.awaiting
     }
 
     /// Requests a line, unless one is already awaited. `code`: a command, for the history.
     pub(super) fn ask(&mut self, prompt: &str, code: bool) {
-        if !std::mem::replace(&mut self.asked, true) {
+        if !std::mem::replace(&mut self.awaiting, true) {
             prompt.clone_into(&mut self.prompt);
             // The thread is gone only when there is no more input.
-            let _ = self.ask.send(LineRequest {
+            let _ = self.requests.send(LineRequest {
                 prompt: prompt.to_owned(),
                 code,
             });
@@ -115,7 +115,7 @@ impl Input {
     /// Returns the next line. Cancel safe.
     pub(super) async fn next(&mut self) -> Typed {
         let typed = self.typed.recv().await.unwrap_or(Typed::End);
-        self.asked = false;
+        self.awaiting = false;
         typed
     }
 
@@ -125,7 +125,7 @@ impl Input {
             biased;
             Some(completion) = self.completions.recv() => Err(completion),
             typed = self.typed.recv() => {
-                self.asked = false;
+                self.awaiting = false;
                 Ok(typed.unwrap_or(Typed::End))
             }
         }
@@ -135,7 +135,7 @@ impl Input {
     pub(super) fn print(&mut self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         match &self.edited {
-            Some(line) if self.asked => {
+            Some(line) if self.awaiting => {
                 let line = line.lock().clone();
                 let text = text.replace('\n', "\r\n");
                 write!(out, "\r\u{1b}[J{text}{}{line}", self.prompt)?;
@@ -170,17 +170,17 @@ fn editor(
 
 fn edit(
     mut editor: Editor<Completing, MemHistory>,
-    asks: &sync::Receiver<LineRequest>,
+    requests: &sync::Receiver<LineRequest>,
     to: &mpsc::Sender<Typed>,
 ) {
-    while let Ok(ask) = asks.recv() {
+    while let Ok(request) = requests.recv() {
         if let Some(helper) = editor.helper_mut() {
-            helper.active = ask.code;
+            helper.active = request.code;
             helper.keep("");
         }
-        let typed = match editor.readline(&ask.prompt) {
+        let typed = match editor.readline(&request.prompt) {
             Ok(line) => {
-                if ask.code
+                if request.code
                     && !line.trim().is_empty()
                     && editor.add_history_entry(&line).unwrap_or(false)
                 {
@@ -197,11 +197,11 @@ fn edit(
     }
 }
 
-fn read(asks: &sync::Receiver<LineRequest>, to: &mpsc::Sender<Typed>) {
-    while let Ok(ask) = asks.recv() {
+fn read(requests: &sync::Receiver<LineRequest>, to: &mpsc::Sender<Typed>) {
+    while let Ok(request) = requests.recv() {
         let mut out = io::stdout().lock();
         let _ = out
-            .write_all(ask.prompt.as_bytes())
+            .write_all(request.prompt.as_bytes())
             .and_then(|()| out.flush());
         drop(out);
         let mut line = Vec::new();

@@ -20,7 +20,7 @@ use ray_relay_http::lineproto::{Enter, TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
 const QUESTIONS: [&str; 4] = [PROMPT, COMMANDS_PROMPT, TOKEN, ">>> "];
 
 /// Answer to `enter ID` of a relay that wants a token: it asks before it has read that line, and again after it.
-static WANTED: LazyLock<Vec<u8>> =
+static TOKEN_CHALLENGE: LazyLock<Vec<u8>> =
     LazyLock::new(|| [TOKEN_NEEDED, TOKEN, TOKEN].concat().into_bytes());
 
 /// Runs one session, from the first line until the connection ends.
@@ -42,7 +42,7 @@ pub(super) async fn enter(
     };
     let mut text = Text::default();
     let mut closed = false;
-    let mut asked = "";
+    let mut last_question = "";
     let mut sent = introduced.is_ok();
     let mut bytes = introduced.unwrap_or_default();
     while sent {
@@ -50,7 +50,7 @@ pub(super) async fn enter(
             let (shown, question) = text.take(&bytes);
             terminal.input.print(&shown)?;
             if let Some(question) = question {
-                asked = question;
+                last_question = question;
                 // A token must not enter the history.
                 terminal.input.ask(question, question != TOKEN);
             }
@@ -69,7 +69,7 @@ pub(super) async fn enter(
                 Typed::End => {
                     terminal.input.print("\n")?;
                     closed = true;
-                    if asked == PROMPT {
+                    if last_question == PROMPT {
                         // Without it the relay would treat the client as lost.
                         let _ = send(&mut to_relay, "c\n").await;
                     }
@@ -101,18 +101,18 @@ where
 {
     write(to, &format!("{enter}\n")).await?;
     let mut received = Vec::with_capacity(4096);
-    while WANTED.starts_with(&received) && received.len() < WANTED.len() {
+    while TOKEN_CHALLENGE.starts_with(&received) && received.len() < TOKEN_CHALLENGE.len() {
         if from.read_buf(&mut received).await? == 0 {
             break;
         }
     }
-    if received.starts_with(&WANTED) {
+    if received.starts_with(&TOKEN_CHALLENGE) {
         let answered = match token {
             Some(token) => {
                 write(to, &format!("{token}\n")).await?;
-                WANTED.len()
+                TOKEN_CHALLENGE.len()
             }
-            None => WANTED.len() - TOKEN.len(),
+            None => TOKEN_CHALLENGE.len() - TOKEN.len(),
         };
         received.drain(..answered);
     }
@@ -228,7 +228,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_token_is_for_the_relay_alone() {
-        let wanted = std::str::from_utf8(&WANTED).unwrap();
+        let wanted = std::str::from_utf8(&TOKEN_CHALLENGE).unwrap();
         let (first, second) = wanted.split_at(42);
         for pieces in [
             vec![wanted],

@@ -103,7 +103,7 @@ impl Terminal {
 
     /// Reports the end of the session to a user who is still typing a line for it.
     async fn over(&mut self) -> io::Result<()> {
-        if self.input.is_edited() && self.input.is_asked() {
+        if self.input.is_edited() && self.input.is_awaiting() {
             self.input.print("\n*** the session is over: the worker process ended, or the connection broke; press Enter\n")?;
             self.input.next().await;
         }

@@ -102,8 +102,8 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
 
 /// Findings about which workers have the hook, as far as the token shows running tasks.
 async fn hooks(client: &RelayClient, nodes: Option<&Value>) -> Vec<Finding> {
-    let wanted = Map::from_iter([("hook".to_owned(), Value::from(true))]);
-    match client.tasks(&wanted).await {
+    let query = Map::from_iter([("hook".to_owned(), Value::from(true))]);
+    match client.tasks(&query).await {
         Ok(tasks) => hooks::findings(&tasks, nodes),
         // An older relay without this feature, or a token without this permission, is no fault of the chain.
         Err(_) => Vec::new(),

@@ -154,23 +154,23 @@ async fn seen(
     locals: bool,
     limit: u32,
 ) -> Result<Value, RelayError> {
-    let mut wanted = json!({ "id": id });
+    let mut payload = json!({ "id": id });
     if !locals {
-        wanted["locals"] = false.into();
+        payload["locals"] = false.into();
     }
     if limit as usize != SnapshotLimits::default().value {
-        wanted["limit"] = limit.into();
+        payload["limit"] = limit.into();
     }
-    patiently(async || client.snapshot(&wanted).await).await
+    patiently(async || client.snapshot(&payload).await).await
 }
 
-/// Calls `ask`, and retries for a while if too many requests are in progress.
+/// Calls `send`, and retries for a while if too many requests are in progress.
 pub(in crate::cli) async fn patiently(
-    ask: impl AsyncFn() -> Result<Value, RelayError>,
+    send: impl AsyncFn() -> Result<Value, RelayError>,
 ) -> Result<Value, RelayError> {
     let until = Instant::now() + RETRY_PERIOD;
     loop {
-        match ask().await {
+        match send().await {
             Err(RelayError::Refused { status, .. })
                 if status == StatusCode::TOO_MANY_REQUESTS && Instant::now() < until =>
             {

@@ -27,16 +27,16 @@ use ray_relay_view::listing::row::Row;
 const NAMED: usize = 8;
 
 pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(), Failure> {
-    let mut wanted = json!({ "locals": !args.no_locals });
+    let mut payload = json!({ "locals": !args.no_locals });
     for (key, value) in [("name", &args.running), ("job", &args.job)] {
         if let Some(value) = value {
-            wanted[key] = (&**value).into();
+            payload[key] = (&**value).into();
         }
     }
     if args.objects {
-        wanted["objects"] = true.into();
+        payload["objects"] = true.into();
     }
-    let answer = client.looks(&wanted).await?;
+    let answer = client.looks(&payload).await?;
     if let Some(path) = &args.save {
         saved::write(path, &answer)?;
     }
@@ -47,7 +47,7 @@ pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(),
     print_answer(&before, args, "\n")?;
     loop {
         sleep(apart).await;
-        let now = client.looks(&wanted).await?;
+        let now = client.looks(&payload).await?;
         if args.json {
             print_answer(&now, args, "\n")?;
         } else {

@@ -37,12 +37,12 @@ pub enum ClusterError {
     #[error(transparent)]
     Address(#[from] HeadConfigError),
     /// Not all nodes came up.
-    #[error("only {alive} of {wanted} Ray nodes were alive after {} s; close what keeps this machine busy, or try --nodes 1. The head said:\n{output}", UP_DEADLINE.as_secs())]
+    #[error("only {alive} of {expected} Ray nodes were alive after {} s; close what keeps this machine busy, or try --nodes 1. The head said:\n{output}", UP_DEADLINE.as_secs())]
     Late {
         /// Number of nodes that were alive.
         alive: usize,
         /// Number of nodes that were started.
-        wanted: usize,
+        expected: usize,
         /// End of the head's log.
         output: String,
     },

@@ -254,11 +254,11 @@ impl DemoCluster {
     async fn wait(
         &mut self,
         jobs: &Jobs,
-        wanted: usize,
+        expected: usize,
         step: &mut ProgressStep<'_>,
     ) -> Result<(), ClusterError> {
         let end = tokio::time::Instant::now() + UP_DEADLINE;
-        let mut before = wanted.saturating_sub(1).min(1);
+        let mut before = expected.saturating_sub(1).min(1);
         loop {
             let ended = self.nodes.iter_mut().find_map(|node| {
                 let status = node.child.try_wait().ok()??;
@@ -277,18 +277,18 @@ impl DemoCluster {
                 before = alive;
                 step.note(format_args!("node {alive} is alive"));
             }
-            if alive >= wanted {
+            if alive >= expected {
                 return Ok(());
             }
             if tokio::time::Instant::now() > end {
                 return Err(ClusterError::Late {
                     alive,
-                    wanted,
+                    expected,
                     output: self.tail("head"),
                 });
             }
             let seconds = step.elapsed().as_secs();
-            step.pulse(|| format!("{alive} of {wanted} nodes after {seconds} s"));
+            step.pulse(|| format!("{alive} of {expected} nodes after {seconds} s"));
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }

@@ -8,15 +8,15 @@ use std::path::PathBuf;
 pub enum VenvError {
     /// There is no Python interpreter.
     #[error(
-        "no python3 was found on PATH; install {wanted}, for example with `apt install python3 python3-venv` or `brew install python@3.12`"
+        "no python3 was found on PATH; install {suitable}, for example with `apt install python3 python3-venv` or `brew install python@3.12`"
     )]
     NoPython {
         /// Suitable versions, e.g. `Python 3.10 to 3.14`.
-        wanted: String,
+        suitable: String,
     },
     /// None of the interpreters found runs that version of Ray.
     #[error(
-        "Ray {ray} does not run on {found}; install {wanted} and have it on PATH (it may stand beside the other one, as python3.X)"
+        "Ray {ray} does not run on {found}; install {suitable} and have it on PATH (it may stand beside the other one, as python3.X)"
     )]
     UnsupportedPython {
         /// Requested version of Ray.
@@ -24,7 +24,7 @@ pub enum VenvError {
         /// Interpreters found, e.g. `Python 3.6`.
         found: String,
         /// Suitable versions, e.g. `Python 3.9 to 3.11`.
-        wanted: String,
+        suitable: String,
     },
     /// The interpreter has no `venv` module, which Debian and Ubuntu leave out.
     #[error(

@@ -68,8 +68,8 @@ pub async fn prepare(
     let venv = Venv {
         dir: dir.to_path_buf(),
     };
-    let wanted = requirements.join("\n") + "\n";
-    if finished(&venv, &wanted) {
+    let marker_text = requirements.join("\n") + "\n";
+    if finished(&venv, &marker_text) {
         progress.say(format_args!("Ray {ray} is ready in {}", venv.dir.display()));
         return Ok(venv);
     }
@@ -77,7 +77,7 @@ pub async fn prepare(
         fs::create_dir_all(parent).map_err(failed("create", parent))?;
     }
     let _lock = lock(dir, progress).await?;
-    if finished(&venv, &wanted) {
+    if finished(&venv, &marker_text) {
         return Ok(venv);
     }
     let python = find_python(ray).await?;
@@ -91,14 +91,14 @@ pub async fn prepare(
     create(&venv, &python, progress).await?;
     install(&venv, &python, ray, requirements, progress).await?;
     let marker = dir.join(MARKER);
-    fs::write(&marker, wanted).map_err(failed("write", &marker))?;
+    fs::write(&marker, marker_text).map_err(failed("write", &marker))?;
     Ok(venv)
 }
 
-fn finished(venv: &Venv, wanted: &str) -> bool {
+fn finished(venv: &Venv, marker_text: &str) -> bool {
     venv.python().exists()
         && venv.ray().exists()
-        && fs::read_to_string(venv.dir.join(MARKER)).is_ok_and(|marker| marker == wanted)
+        && fs::read_to_string(venv.dir.join(MARKER)).is_ok_and(|marker| marker == marker_text)
 }
 
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VenvError {

@@ -55,27 +55,27 @@ pub fn major_minor(version: &str) -> (u32, u32) {
 /// # Errors
 /// [`VenvError::NoPython`], [`VenvError::UnsupportedPython`].
 pub async fn find_python(ray: &str) -> Result<Python, VenvError> {
-    let wanted = supported_pythons(ray);
+    let suitable = supported_pythons(ray);
     let mut found = Vec::new();
     for name in PYTHONS {
         let Some(python) = probe_python(name).await else {
             continue;
         };
-        if wanted.contains(&python.version) {
+        if suitable.contains(&python.version) {
             return Ok(python);
         }
         found.push(format!("Python {}.{}", python.version.0, python.version.1));
     }
-    let ((_, low), (_, high)) = (wanted.start(), wanted.end());
-    let wanted = format!("Python 3.{low} to 3.{high}");
+    let ((_, low), (_, high)) = (suitable.start(), suitable.end());
+    let suitable = format!("Python 3.{low} to 3.{high}");
     if found.is_empty() {
-        return Err(VenvError::NoPython { wanted });
+        return Err(VenvError::NoPython { suitable });
     }
     found.dedup();
     Err(VenvError::UnsupportedPython {
         ray: ray.to_owned(),
         found: found.join(", "),
-        wanted,
+        suitable,
     })
 }
 

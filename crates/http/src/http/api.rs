@@ -86,11 +86,11 @@ pub fn readyz(
         let body = json!({ "error": reason, "reasons": [reason] });
         answer::json(StatusCode::SERVICE_UNAVAILABLE, &body)
     };
-    let wanted = match query::pairs(query) {
+    let parameters = match query::pairs(query) {
         Ok(pairs) => pairs,
         Err(sentence) => return answer::error(StatusCode::BAD_REQUEST, sentence),
     };
-    let name = match wanted.as_slice() {
+    let name = match parameters.as_slice() {
         [] => None,
         [(key, name)] if key == "cluster" && !name.is_empty() => Some(name),
         _ => {

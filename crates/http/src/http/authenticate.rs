@@ -28,10 +28,10 @@ pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const COOKIE_LIFE: Duration = Duration::from_secs(30 * 86_400);
 
 fn authentication<'a>(exchange: &'a Exchange<'_>) -> Authentication<'a> {
-    let Exchange { ctx, asked, .. } = exchange;
+    let Exchange { ctx, request, .. } = exchange;
     let deadline = Instant::now() + HEADER_TIMEOUT;
     let info = &exchange.connection.info;
-    ctx.authentication(info, Purpose::Request(asked), deadline)
+    ctx.authentication(info, Purpose::Request(request), deadline)
 }
 
 /// Authenticates the sender of `parts`.

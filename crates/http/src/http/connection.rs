@@ -124,9 +124,9 @@ pub async fn serve_connection<S>(
                 }
                 break;
             }
-            patience = ending.as_mut(), if deadline.is_none() => {
+            time_limit = ending.as_mut(), if deadline.is_none() => {
                 served.as_mut().graceful_shutdown();
-                deadline = Some(Instant::now() + patience);
+                deadline = Some(Instant::now() + time_limit);
             }
             () = expired => break,
         }
@@ -295,7 +295,7 @@ async fn answer(
         ctx,
         connection,
         arrived: &arrived,
-        asked: RecordedRequest::of(&parts, id),
+        request: RecordedRequest::of(&parts, id),
         in_progress,
         words: [None; 2],
     };

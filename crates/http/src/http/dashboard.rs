@@ -180,16 +180,16 @@ impl ProxiedRequest<'_> {
 
     /// Forwards the page that asks for a token, for every visitor. Only the path and cache headers of the request go
     /// on.
-    async fn page(&self, asked: &Parts) -> Answer {
+    async fn page(&self, parts: &Parts) -> Answer {
         let cluster = self.exchange.ctx.registry.default_cluster();
         let upstream = self.upstream(cluster.ok_or(HttpRefusal::NoDashboard)?, String::new())?;
         let mut request = Request::new(Empty::new().map_err(|never| match never {}).boxed());
-        *request.method_mut() = asked.method.clone();
-        if let Ok(uri) = Uri::builder().path_and_query(asked.uri.path()).build() {
+        *request.method_mut() = parts.method.clone();
+        if let Ok(uri) = Uri::builder().path_and_query(parts.uri.path()).build() {
             *request.uri_mut() = uri;
         }
         for name in [ACCEPT, ACCEPT_ENCODING, IF_NONE_MATCH, IF_MODIFIED_SINCE] {
-            if let Some(value) = asked.headers.get(&name) {
+            if let Some(value) = parts.headers.get(&name) {
                 request.headers_mut().insert(name, value.clone());
             }
         }

@@ -138,9 +138,9 @@ fn within(path: &str) -> String {
 /// the dashboard. If there is a `"ticket"`, the browser has to post that and `"at"` there.
 pub(super) async fn open(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
-    let wanted: Option<EntranceRequest> = body::json(post.body, MAX_BODY_BYTES).await;
-    let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
-    let which = wanted.cluster.as_deref();
+    let request: Option<EntranceRequest> = body::json(post.body, MAX_BODY_BYTES).await;
+    let request = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let which = request.cluster.as_deref();
     let which = which.map_or(Which::Default, |name| Which::Named(name, ""));
     let cluster = cluster(exchange.ctx, principal, which)?;
     let access = principal.access();
@@ -149,7 +149,7 @@ pub(super) async fn open(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> 
         return Err(audit::deny(exchange, principal, missing).await);
     }
     let host = host(exchange, post.parts, &cluster)?;
-    let path = within(&wanted.path);
+    let path = within(&request.path);
     let label = origin::label(&cluster).into_owned();
     let way = match needs_ticket(exchange) {
         true => {

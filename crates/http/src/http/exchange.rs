@@ -59,7 +59,7 @@ pub(super) struct Exchange<'a> {
     pub ctx: &'a Arc<Context>,
     pub connection: &'a Connection,
     pub arrived: &'a RequestOrigin,
-    pub asked: RecordedRequest,
+    pub request: RecordedRequest,
     /// The request's memory reservation.
     pub(super) in_progress: InProgress,
     /// Path segments at the placeholders of the route, in order.
@@ -70,9 +70,9 @@ impl Exchange<'_> {
     /// Creates an audit entry about a request of `principal`.
     pub(super) fn entry(&self, action: EntryKind, principal: &Principal, outcome: &str) -> Entry {
         let mut entry = Entry::new(action);
-        entry.details = self.asked.details();
+        entry.details = self.request.details();
         entry.peer = Some(self.connection.peer);
-        entry.request = Some(self.asked.id);
+        entry.request = Some(self.request.id);
         entry.principal = Some(principal.clone());
         entry.with("outcome", outcome)
     }

@@ -36,9 +36,9 @@ struct GroupRequest {
 /// Records the tasks that the body names, and answers with the entry's id.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
-    let wanted: Option<GroupRequest> = body::json(post.body, MAX_BODY_BYTES).await;
-    let wanted = wanted.filter(|wanted| (1..=MAX_IDS).contains(&wanted.ids.len()));
-    let GroupRequest { ids, client } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let request: Option<GroupRequest> = body::json(post.body, MAX_BODY_BYTES).await;
+    let request = request.filter(|request| (1..=MAX_IDS).contains(&request.ids.len()));
+    let GroupRequest { ids, client } = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let seen = visible(principal, &exchange.ctx.registry.snapshot());
     let known = |id: &String| {
         let id: BreakpointId = id.parse().ok()?;
@@ -49,7 +49,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
         let why = "none of them waits at a breakpoint that you may see";
         return Ok(answer::error(StatusCode::NOT_FOUND, why));
     }
-    let group = exchange.asked.id();
+    let group = exchange.request.id();
     let client = shortened(&one_line(&client), MAX_CLIENT_CHARS);
     let mut entry = audit::command(exchange, principal, "group");
     let details = of_group(&client, [], (members.len(), &members));

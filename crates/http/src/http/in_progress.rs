@@ -39,11 +39,11 @@ impl InProgress {
     /// [`Short`].
     pub(super) async fn belongs_to(&self, account: &Account) -> Result<(), Short> {
         let mut taken = account.nothing(MemoryUse::Requests);
-        let patience = match self.waits {
+        let time_limit = match self.waits {
             true => MEMORY_TIMEOUT,
             false => Duration::ZERO,
         };
-        taken.resize_within(REQUEST_WEIGHT, patience).await?;
+        taken.resize_within(REQUEST_WEIGHT, time_limit).await?;
         *self.taken.lock() = Some(taken);
         Ok(())
     }

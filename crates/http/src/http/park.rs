@@ -84,9 +84,9 @@ impl NotParked {
 /// Parks the task that the body names.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
-    let wanted: Option<ParkRequest> = body::json(post.body, MAX_BODY_BYTES).await;
-    let wanted = wanted.filter(|wanted| wanted.r#for.as_deref().is_none_or(is_a_time));
-    let ParkRequest { id, r#for } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let request: Option<ParkRequest> = body::json(post.body, MAX_BODY_BYTES).await;
+    let request = request.filter(|request| request.r#for.as_deref().is_none_or(is_a_time));
+    let ParkRequest { id, r#for } = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let share = exchange.ctx.snapshots.take(principal);
     let _share = share.map_err(HttpRefusal::Busy)?;
     let id: Option<BreakpointId> = id.parse().ok();

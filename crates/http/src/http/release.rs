@@ -55,9 +55,9 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
         let missing = (Scope::Debug, "on some breakpoint".to_owned());
         return Err(audit::deny(exchange, principal, missing).await);
     }
-    let wanted: Option<ReleaseRequest> = body::json(post.body, MAX_BODY_BYTES).await;
-    let wanted = wanted.filter(|wanted| wanted.ids.len() <= MAX_IDS);
-    let ReleaseRequest { ids, force } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let request: Option<ReleaseRequest> = body::json(post.body, MAX_BODY_BYTES).await;
+    let request = request.filter(|request| request.ids.len() <= MAX_IDS);
+    let ReleaseRequest { ids, force } = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let results = stream::iter(ids)
         .map(|id| async move {
             match (one(exchange, principal, &id, force).await, force) {

@@ -35,8 +35,8 @@ struct EndRequest {
 /// Ends the session that the body names.
 pub(super) async fn end(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (ctx, principal) = (post.exchange.ctx, post.principal);
-    let wanted = body::json(post.body, MAX_BODY_BYTES).await;
-    let EndRequest { id, replica } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let request = body::json(post.body, MAX_BODY_BYTES).await;
+    let EndRequest { id, replica } = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let may = |owner: Option<&Principal>, held: &Arc<Breakpoint>| {
         let list = ctx.registry.snapshot();
         let access = principal.access();

@@ -130,12 +130,12 @@ impl NoSnapshot {
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
-    let wanted: Option<SnapshotRequest> = body::json(post.body, MAX_BODY_BYTES).await;
-    let wanted = wanted.filter(SnapshotRequest::is_bounded);
-    let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let request: Option<SnapshotRequest> = body::json(post.body, MAX_BODY_BYTES).await;
+    let request = request.filter(SnapshotRequest::is_bounded);
+    let request = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
-    let limits = wanted.limits(ctx.account(principal));
-    let shot = look(exchange, principal, &wanted.id, limits, Arc::new(share)).await;
+    let limits = request.limits(ctx.account(principal));
+    let shot = look(exchange, principal, &request.id, limits, Arc::new(share)).await;
     // A principal that was revoked meanwhile gets no snapshot taken before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));

@@ -78,7 +78,7 @@ pub(super) async fn open(
     };
     let client = hyper::upgrade::on(&mut request);
     let own_key = generate_key();
-    let mut response = match upstream.send(ctx, ask(request, &own_key)).await {
+    let mut response = match upstream.send(ctx, head_request(request, &own_key)).await {
         Ok(response) => response,
         Err(response) => return response,
     };
@@ -114,7 +114,10 @@ pub(super) fn key(headers: &HeaderMap) -> Result<HeaderValue, HttpRefusal> {
 }
 
 /// The handshake towards the head.
-fn ask(request: Request<Incoming>, key: &str) -> Request<ray_relay_ray::ray::head::RequestBody> {
+fn head_request(
+    request: Request<Incoming>,
+    key: &str,
+) -> Request<ray_relay_ray::ray::head::RequestBody> {
     let (mut parts, _) = request.into_parts();
     hop::strip_request(&mut parts.headers);
     parts.headers.remove(SEC_WEBSOCKET_EXTENSIONS);

@@ -21,11 +21,11 @@ pub(super) async fn answer(
     parts: &Parts,
     principal: &Principal,
 ) -> Response<Body> {
-    let wanted = match query::pairs(parts.uri.query()) {
+    let parameters = match query::pairs(parts.uri.query()) {
         Ok(pairs) => pairs,
         Err(sentence) => return answer::error(StatusCode::BAD_REQUEST, sentence),
     };
-    let scopes = match wanted.as_slice() {
+    let scopes = match parameters.as_slice() {
         [] => somewhere(principal),
         [(key, id)] if key == "breakpoint" => on(exchange.ctx, principal, id),
         _ => {

@@ -115,8 +115,8 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
     let deadline = Instant::now() + TOKEN_TIMEOUT;
     let authentication = context.authentication(connection, Purpose::Session(session), deadline);
     if authentication.needs_credential() {
-        let asked = timeout_at(deadline, ask(&authentication, input, out)).await;
-        return asked.unwrap_or_else(|_| {
+        let authenticated = timeout_at(deadline, ask_for_token(&authentication, input, out)).await;
+        return authenticated.unwrap_or_else(|_| {
             context.metrics.refused(RefusalKind::Client);
             out.farewell("this connection is closed, because no token came in time");
             Err(Outcome::Refused)
@@ -138,7 +138,7 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
     }
 }
 
-async fn ask<R: AsyncRead + Unpin>(
+async fn ask_for_token<R: AsyncRead + Unpin>(
     authentication: &Authentication<'_>,
     input: &mut ClientInput<R>,
     out: &Out,

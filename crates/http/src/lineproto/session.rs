@@ -138,7 +138,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         let mut browse = Browse::new(ListSelection::default(), Some(PAGE)).owned_by(own);
         // An initial Enter asks for the list that is shown anyway.
         let entered = |line: &str| line.trim().is_empty().then_some(());
-        let mut patience = match self.input.take_if(entered).await {
+        let mut idle_timeout = match self.input.take_if(entered).await {
             Some(()) => IDLE,
             None => SILENT,
         };
@@ -156,11 +156,11 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
             self.out
                 .text("Index, id or name (Enter refreshes, q leaves): ")
                 .await;
-            let typed = match self.typed(patience).await {
+            let typed = match self.typed(idle_timeout).await {
                 Ok(typed) => typed,
                 Err(outcome) => return outcome,
             };
-            patience = IDLE;
+            idle_timeout = IDLE;
             let line = match typed {
                 Typed::Line(line) => Typed::text(&line).trim().to_owned(),
                 Typed::TooLong | Typed::Interrupt => continue,
@@ -261,7 +261,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
     }
 
     /// Returns the next line of a client that is in no session.
-    async fn typed(&mut self, patience: Duration) -> Result<Typed, Outcome> {
+    async fn typed(&mut self, idle_timeout: Duration) -> Result<Typed, Outcome> {
         tokio::select! {
             typed = self.input.next() => Ok(typed),
             () = self.out.closed() => Err(Outcome::Client),
@@ -273,7 +273,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                 self.out.farewell("the relay is being shut down");
                 Err(Outcome::Drained)
             }
-            () = sleep(patience) => {
+            () = sleep(idle_timeout) => {
                 self.out.farewell("this connection is closed, because nothing was said for too long");
                 Err(Outcome::Limit)
             }
@@ -292,13 +292,13 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         loop {
             let (registry, sessions) = (&self.context.registry, &self.context.sessions.table);
             let access = self.principal.access();
-            let wanted =
+            let may_enter =
                 |b: &Breakpoint| b.id == id && access.rights(b).scopes.contains(Scope::Terminal);
-            leaving::given_back(registry, sessions, wanted).await;
+            leaving::given_back(registry, sessions, may_enter).await;
             let mut taken = self.take(id, take_over).await;
             if let Err(SessionRefusal::InUse { .. }) = taken {
                 // Held by the same principal: make sure that its earlier client is still there.
-                leaving::made_sure(registry, sessions, &self.principal, wanted).await;
+                leaving::made_sure(registry, sessions, &self.principal, may_enter).await;
                 taken = self.take(id, take_over).await;
             }
             let (permit, resumed) = match taken {

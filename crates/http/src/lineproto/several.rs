@@ -70,7 +70,7 @@ where
             }
             continue;
         }
-        let waited = Box::pin(ask(group, &line, input, out, &mut ahead)).await;
+        let waited = Box::pin(execute(group, &line, input, out, &mut ahead)).await;
         // The last command resumed tasks, and the client closed its input: detach.
         let is_done = ahead.front() == Some(&Typed::End) && lets_run(&line);
         let left = match is_done {
@@ -84,7 +84,7 @@ where
 
 /// Runs `line` on the focused tasks, shows their answers, and collects input typed `ahead` meanwhile. Returns the tasks
 /// that have not finished, which are to be detached.
-async fn ask<S, R>(
+async fn execute<S, R>(
     group: &mut PromptGroup<'_, S>,
     line: &str,
     input: &mut ClientInput<R>,

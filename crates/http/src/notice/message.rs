@@ -161,13 +161,16 @@ impl NoticeContent<'_> {
 
     /// Fills the template, passing each value through `form`.
     fn text(&self, form: impl Fn(String) -> String) -> String {
-        let filled = self.config.text.filled(|wanted| form(self.value(wanted)));
+        let filled = self
+            .config
+            .text
+            .filled(|placeholder| form(self.value(placeholder)));
         filled.trim().to_owned()
     }
 
-    fn value(&self, wanted: Placeholder) -> String {
+    fn value(&self, placeholder: Placeholder) -> String {
         let breakpoint = self.breakpoint;
-        match wanted {
+        match placeholder {
             Placeholder::Name => line(&breakpoint.name()),
             Placeholder::Cluster => breakpoint.cluster.to_string(),
             Placeholder::Node => breakpoint.node_ip.to_string(),

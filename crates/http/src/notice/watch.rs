@@ -152,8 +152,8 @@ impl<'a> Watch<'a> {
         self.held.retain(|id, (stop, _)| held.get(id) == Some(stop));
     }
 
-    /// Checks for tasks that have waited for long, if `wanted`, and for deaths that Ray reported late.
-    pub(super) fn look(&mut self, list: &Snapshot, wanted: bool) {
+    /// Checks for tasks that have waited for long, if `reports_waiting`, and for deaths that Ray reported late.
+    pub(super) fn look(&mut self, list: &Snapshot, reports_waiting: bool) {
         if !self.left.is_empty() {
             self.left
                 .retain(|_, (_, _, since)| since.elapsed() < EXPLAINED);
@@ -167,7 +167,7 @@ impl<'a> Watch<'a> {
                 }
             }
         }
-        if !wanted {
+        if !reports_waiting {
             return;
         }
         let now = Timestamp::now();

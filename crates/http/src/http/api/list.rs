@@ -34,12 +34,12 @@ pub async fn breakpoints(
     principal: &Principal,
 ) -> Response<Body> {
     let bad = |sentence: String| answer::error(StatusCode::BAD_REQUEST, sentence);
-    let wanted = match query::pairs(query).and_then(|pairs| ListQuery::read(&pairs)) {
-        Ok(wanted) => wanted,
+    let selection = match query::pairs(query).and_then(|pairs| ListQuery::read(&pairs)) {
+        Ok(selection) => selection,
         Err(sentence) => return bad(sentence),
     };
     let listed = within(principal, Scope::List, snapshot);
-    let page = match wanted.of(&listed) {
+    let page = match selection.of(&listed) {
         Ok(page) => page,
         Err(sentence) => return bad(sentence),
     };

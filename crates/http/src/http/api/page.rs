@@ -48,11 +48,11 @@ pub(super) struct ListPage<'a> {
 impl ListQuery {
     /// Parses the query of a URL. An error is a sentence for the client.
     pub(super) fn read(pairs: &[(String, String)]) -> Result<Self, String> {
-        let mut wanted = Self::default();
+        let mut parsed = Self::default();
         for (name, value) in pairs {
             match (&**name, &**value) {
-                ("ended", "1" | "true") => wanted.ended = true,
-                ("ended", "0" | "false") => wanted.ended = false,
+                ("ended", "1" | "true") => parsed.ended = true,
+                ("ended", "0" | "false") => parsed.ended = false,
                 ("ended", _) => return Err("ended is 1 or 0".to_owned()),
                 ("limit", text) => {
                     let limit = text
@@ -60,14 +60,14 @@ impl ListQuery {
                         .ok()
                         .filter(|limit| (1..=MAX_PAGE_ROWS).contains(limit));
                     let bounds = || format!("limit is a number of rows from 1 to {MAX_PAGE_ROWS}");
-                    wanted.limit = Some(limit.ok_or_else(bounds)?);
+                    parsed.limit = Some(limit.ok_or_else(bounds)?);
                 }
-                ("after", text) => wanted.after = Some(Cursor::read(text)?),
+                ("after", text) => parsed.after = Some(Cursor::read(text)?),
                 ("name", "") => {
                     return Err("name is a pattern such as train*, and not empty".to_owned());
                 }
-                ("name", text) => wanted.name = Some(Pattern::new(text)),
-                ("filter", text) => query::take_filter(&mut wanted.filters, text)?,
+                ("name", text) => parsed.name = Some(Pattern::new(text)),
+                ("filter", text) => query::take_filter(&mut parsed.filters, text)?,
                 _ => {
                     return Err("the parameters of /relay/v1/breakpoints are limit (rows of a page), after (`next` of the page \
                                 before), name (a pattern such as train*), filter (as `ray-relay list --filter` takes it, again and \
@@ -75,7 +75,7 @@ impl ListQuery {
                 }
             }
         }
-        Ok(wanted)
+        Ok(parsed)
     }
 
     /// Returns the matching rows of `list`. An error is a sentence for the client.

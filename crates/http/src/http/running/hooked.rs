@@ -25,7 +25,7 @@ type OfNode = Result<HashSet<u32>, String>;
 
 /// Adds to each of `rows`, which belong to `running`, whether its worker has the hook, or why that is unknown.
 pub(super) async fn annotate(ctx: &Context, running: &[&Running], rows: &mut [Value]) {
-    let of_nodes = ask(ctx, running).await;
+    let of_nodes = query_nodes(ctx, running).await;
     for (one, row) in running.iter().zip(rows) {
         let of_node = of_nodes.get(&(&*one.cluster, &*one.node_id));
         let known = match (of_node, one.pid) {
@@ -43,14 +43,17 @@ pub(super) async fn annotate(ctx: &Context, running: &[&Running], rows: &mut [Va
     }
 }
 
-async fn ask<'a>(ctx: &Context, running: &[&'a Running]) -> HashMap<(&'a str, &'a str), OfNode> {
+async fn query_nodes<'a>(
+    ctx: &Context,
+    running: &[&'a Running],
+) -> HashMap<(&'a str, &'a str), OfNode> {
     let nodes: BTreeSet<(&str, &str)> = running
         .iter()
         .map(|one| (&*one.cluster, &*one.node_id))
         .collect();
     let until = Instant::now() + ALL;
     // Boxed here: as a closure of the stream they would have to be valid for every lifetime.
-    let asked = nodes.into_iter().map(|(cluster, node_id)| {
+    let queries = nodes.into_iter().map(|(cluster, node_id)| {
         async move {
             let hooked = ctx.peers.agents.hooked(cluster, node_id, AGENT_TIMEOUT);
             let hooked_pids = match timeout_at(until, hooked).await {
@@ -61,8 +64,8 @@ async fn ask<'a>(ctx: &Context, running: &[&'a Running]) -> HashMap<(&'a str, &'
         }
         .boxed()
     });
-    let asked: Vec<_> = asked.collect();
-    stream::iter(asked)
+    let queries: Vec<_> = queries.collect();
+    stream::iter(queries)
         .buffer_unordered(AT_ONCE)
         .collect()
         .await

@@ -46,12 +46,12 @@ pub(super) async fn rows(
             .any(|scope| may(principal, scope, one))
     };
     let idle: Vec<&Running> = idle.filter(may_know).take(MAX_ROWS).collect();
-    let asked = idle.iter().take(MAX_ASKED).map(|one| {
-        let asked = timeout(LAST_METHOD_TIMEOUT, ctx.registry.last_method(one));
-        async { asked.await.ok().flatten() }
+    let queries = idle.iter().take(MAX_ASKED).map(|one| {
+        let query = timeout(LAST_METHOD_TIMEOUT, ctx.registry.last_method(one));
+        async { query.await.ok().flatten() }
     });
-    let asked: Vec<_> = asked.collect();
-    let last = join_all(asked)
+    let queries: Vec<_> = queries.collect();
+    let last = join_all(queries)
         .await
         .into_iter()
         .chain(std::iter::repeat(None));

@@ -35,7 +35,7 @@ const PARAMETERS: &str = "the parameters of /relay/v1/tasks are cluster and name
     failed: what is kept of those), hook (true: whether each has the hook), limit (rows of a page) and after (`next` of the page before)";
 
 /// Parameters of a page.
-struct Wanted {
+struct TaskListRequest {
     choice: TaskChoice,
     failed: bool,
     hook: bool,
@@ -43,9 +43,9 @@ struct Wanted {
     after: Option<[String; 3]>,
 }
 
-impl Wanted {
+impl TaskListRequest {
     fn read(query: Option<&str>) -> Result<Self, String> {
-        let mut wanted = Self {
+        let mut request = Self {
             choice: TaskChoice::default(),
             failed: false,
             hook: false,
@@ -60,32 +60,32 @@ impl Wanted {
                         .ok()
                         .filter(|n| (1..=MAX_PAGE_ROWS).contains(n));
                     let bounds = || format!("limit is a number of rows from 1 to {MAX_PAGE_ROWS}");
-                    wanted.limit = limit.ok_or_else(bounds)?;
+                    request.limit = limit.ok_or_else(bounds)?;
                 }
                 "after" => {
                     let key = serde_json::from_str(&value).ok();
                     let key = key.ok_or("after is `next` of the page before")?;
-                    wanted.after = Some(key);
+                    request.after = Some(key);
                 }
                 "state" => {
-                    wanted.failed = match &*value {
+                    request.failed = match &*value {
                         "running" => false,
                         "failed" => true,
                         _ => return Err("state is running or failed".to_owned()),
                     };
                 }
                 "hook" => {
-                    wanted.hook = match &*value {
+                    request.hook = match &*value {
                         "true" => true,
                         "false" => false,
                         _ => return Err("hook is true or false".to_owned()),
                     };
                 }
-                _ if wanted.choice.take(&name, &value)? => {}
+                _ if request.choice.take(&name, &value)? => {}
                 _ => return Err(PARAMETERS.to_owned()),
             }
         }
-        Ok(wanted)
+        Ok(request)
     }
 
     fn is_behind(&self, running: &Running) -> bool {
@@ -103,12 +103,12 @@ pub(in crate::http) async fn list(
     principal: &Principal,
 ) -> Response<Body> {
     let ctx = exchange.ctx;
-    let wanted = match Wanted::read(parts.uri.query()) {
-        Ok(wanted) => wanted,
+    let request = match TaskListRequest::read(parts.uri.query()) {
+        Ok(request) => request,
         Err(sentence) => return answer::error(StatusCode::BAD_REQUEST, sentence),
     };
-    if wanted.failed {
-        let rows = failed::rows(ctx, principal, &wanted.choice);
+    if request.failed {
+        let rows = failed::rows(ctx, principal, &request.choice);
         let (total, keeps) = (rows.len(), ctx.config.post_mortem.enabled);
         let body =
             json!({ "tasks": rows, "total": total, "next": null, "clusters": [], "kept": keeps });
@@ -122,7 +122,7 @@ pub(in crate::http) async fn list(
             return answer::error(StatusCode::TOO_MANY_REQUESTS, sentence);
         }
     };
-    let Some(mut found) = running(ctx, principal, Scope::List, &wanted.choice).await else {
+    let Some(mut found) = running(ctx, principal, Scope::List, &request.choice).await else {
         return answer::error(StatusCode::SERVICE_UNAVAILABLE, SLOW);
     };
     let now = SystemTime::now();
@@ -134,11 +134,11 @@ pub(in crate::http) async fn list(
             continue;
         }
         let json = row(ctx, principal, one, now);
-        if !wanted.choice.fits(one, &json, now) {
+        if !request.choice.fits(one, &json, now) {
             continue;
         }
         total += 1;
-        match (wanted.is_behind(one), rows.len() < wanted.limit) {
+        match (request.is_behind(one), rows.len() < request.limit) {
             (false, _) => {}
             (true, true) => {
                 rows.push(json);
@@ -148,7 +148,7 @@ pub(in crate::http) async fn list(
         }
     }
     let next = next.map(|last: &Running| json!(last.key()).to_string());
-    if wanted.hook {
+    if request.hook {
         hooked::annotate(ctx, &page, &mut rows).await;
     }
     let listed = within(principal, Scope::List, &ctx.registry.snapshot());

@@ -44,11 +44,11 @@ async fn running(
     let access = principal.access();
     let on =
         |cluster: &str| choice.fits_cluster(cluster) && access.may_somewhere_on(scope, cluster);
-    let asked = RunningQuery {
+    let query = RunningQuery {
         on: &on,
         job: choice.job.as_deref(),
     };
-    timeout(HEADS_TIMEOUT, ctx.registry.running(&asked))
+    timeout(HEADS_TIMEOUT, ctx.registry.running(&query))
         .await
         .ok()
 }

@@ -89,9 +89,9 @@ pub(in crate::http) async fn query(
     found: &[RunningIn],
     awaits: &[(&str, &Awaits)],
 ) -> Vec<Vec<Value>> {
-    let mut wanted: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut ids_by_cluster: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (cluster, awaits) in awaits {
-        let of_cluster = wanted.entry(cluster).or_default();
+        let of_cluster = ids_by_cluster.entry(cluster).or_default();
         for id in &awaits.ids {
             if !of_cluster.contains(id) && of_cluster.len() < MAX_CLUSTER_OBJECTS {
                 of_cluster.push(id.clone());
@@ -100,7 +100,7 @@ pub(in crate::http) async fn query(
     }
     let mut known: BTreeMap<(&str, String), Value> = BTreeMap::new();
     let asking = async {
-        for (cluster, ids) in &wanted {
+        for (cluster, ids) in &ids_by_cluster {
             if ids.is_empty() {
                 continue;
             }
