@@ -81,11 +81,11 @@ fn sentences(faults: &[Fault]) -> String {
 
 /// Time limits for detaching from the debuggers of workers, for draining and for an immediate shutdown. A debugger that
 /// is cut off in the middle of its attach leaves its task waiting for ever.
-const WORKERS_LEFT: Duration = Duration::from_secs(40);
-const AT_ONCE: Duration = Duration::from_secs(5);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(40);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time limit for connections with nothing in progress to close.
-const GOODBYE: Duration = Duration::from_secs(1);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A running relay. [`Running::drain`] ends it. Dropping it closes its port, and leaves its sessions to the runtime.
 pub struct Running {
@@ -278,14 +278,14 @@ impl Running {
         shutdown.closed.cancel();
         shutdown.tasks.close();
         // Time for final output in flight.
-        let _ = timeout(GOODBYE, shutdown.tasks.wait()).await;
-        self.end(WORKERS_LEFT).await;
+        let _ = timeout(DISCONNECT_TIMEOUT, shutdown.tasks.wait()).await;
+        self.end(DETACH_TIMEOUT).await;
     }
 
     /// Ends everything now. The sessions have a moment to notify their clients, and to detach from their workers in
     /// order.
     pub async fn abort(&self) {
-        self.end(AT_ONCE).await;
+        self.end(ABORT_TIMEOUT).await;
     }
 
     async fn end(&self, time_limit: Duration) {

@@ -8,10 +8,10 @@ use ray_relay_debugger::keeper::Keeper;
 
 /// Descriptors for anything but connections: the log, keys and revocations, polls of heads, recordings, and the
 /// runtime.
-const RESERVE: usize = 64;
+const RESERVED_DESCRIPTORS: usize = 64;
 
 /// Lower bound of each limit.
-const LEAST: usize = 4;
+const MIN_CONNECTIONS: usize = 4;
 
 /// Raises the limit of open files as far as the system permits, and lowers the bounds of `config` to fit.
 /// Unauthenticated clients may take half of `listen.max_connections`. So they never use up the descriptors for
@@ -56,16 +56,18 @@ fn lower(config: &mut Config, there: usize, is_kept: bool) -> bool {
     let of = |connections: usize, links: usize, agents: usize| {
         let twice = connections.saturating_mul(quarters) / 4;
         let twice = twice.saturating_add(links.saturating_mul(2));
-        twice.saturating_add(agents).saturating_add(RESERVE)
+        twice
+            .saturating_add(agents)
+            .saturating_add(RESERVED_DESCRIPTORS)
     };
     if of(*connections, *links, *agents) <= there {
         return false;
     }
-    let left = there.saturating_sub(RESERVE);
+    let left = there.saturating_sub(RESERVED_DESCRIPTORS);
     // Half for connections, the rest for links and agents.
-    *connections = (*connections).min((left * 2 / quarters).max(LEAST));
-    *links = (*links).min((left / 8).max(LEAST));
-    *agents = (*agents).min((left / 4).max(LEAST));
+    *connections = (*connections).min((left * 2 / quarters).max(MIN_CONNECTIONS));
+    *links = (*links).min((left / 8).max(MIN_CONNECTIONS));
+    *agents = (*agents).min((left / 4).max(MIN_CONNECTIONS));
     true
 }
 
@@ -91,7 +93,7 @@ mod tests {
         for there in [100, 256, 1024, 4096] {
             let (connections, links, agents) = lowered(there);
             let taken = connections * 9 / 4 + 2 * links + agents;
-            assert!(taken + RESERVE <= there, "{there}: {taken}");
+            assert!(taken + RESERVED_DESCRIPTORS <= there, "{there}: {taken}");
         }
     }
 }

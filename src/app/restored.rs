@@ -16,12 +16,12 @@ use ray_relay_session::upstream::park;
 use ray_relay_session::upstream::restored::Restored;
 
 /// How long the Ray heads may take to list the workers before clients are served anyway.
-const CLAIMED: Duration = Duration::from_secs(15);
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Capacity of the queue for connections that arrive later.
-const LATER: usize = 1024;
+const MAX_QUEUED: usize = 1024;
 
-/// Parks the sessions of `left` again, for at most [`CLAIMED`], and continues with connections that the keeper hands
+/// Parks the sessions of `left` again, for at most [`CLAIM_TIMEOUT`], and continues with connections that the keeper hands
 /// over later.
 pub(super) async fn run(
     context: &Arc<Context>,
@@ -31,14 +31,14 @@ pub(super) async fn run(
     let Some(keeper) = context.keeper.clone() else {
         return;
     };
-    let (leave, later) = mpsc::channel(LATER);
+    let (leave, later) = mpsc::channel(MAX_QUEUED);
     essential.spawn("the link with the keeper", keeper.run(leave));
     if !left.is_empty() {
         info!(
             connections = left.len(),
             "the previous process has left connections to debuggers"
         );
-        let until = Instant::now() + CLAIMED;
+        let until = Instant::now() + CLAIM_TIMEOUT;
         if timeout_at(until, context.registry.refreshed())
             .await
             .is_err()

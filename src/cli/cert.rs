@@ -28,7 +28,7 @@ Examples:
 const ALWAYS: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// Start of the validity in the past, because clocks differ.
-const BEFORE: Duration = Duration::from_secs(3600);
+const BACKDATED_BY: Duration = Duration::from_secs(3600);
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -130,7 +130,7 @@ fn make(
     let now = SystemTime::now();
     let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
     let mut params = CertificateParams::new(names)?;
-    params.not_before = (now - BEFORE).into();
+    params.not_before = (now - BACKDATED_BY).into();
     params.not_after = (now + days * DAY).into();
     // Browsers identify certificates by issuer and serial number.
     params.serial_number = Some(SerialNumber::from(rand::random::<u64>() >> 1));

@@ -50,7 +50,7 @@ HTTPS_PROXY, ALL_PROXY and NO_PROXY say which proxy is used; SSL_CERT_FILE or --
 Exit codes: 0 ended by Ctrl-C or SIGTERM; 1 the port cannot be listened on, or the server there is no relay; 77 the relay wants a token, or does not take it, or the API server does not permit it; 78 the kubeconfig cannot be used; with a command: its own, or 128 and its signal.";
 
 /// Time limit for connections to end in order.
-const FAREWELL: Duration = Duration::from_secs(3);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Locates the relay. An unreachable API server is retried.
 async fn found(
@@ -65,7 +65,7 @@ async fn found(
         };
     }
     let mut reported = String::new();
-    let mut backoff = line::AGAIN;
+    let mut backoff = line::RECONNECT_BACKOFF;
     loop {
         match KubeRelay::of(&args.kube).await {
             Ok((url, reached)) => return Ok((url, Some(reached))),
@@ -125,7 +125,7 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
         }
     };
     drop(listener);
-    let _ = timeout(FAREWELL, lines.end()).await;
+    let _ = timeout(CLOSE_TIMEOUT, lines.end()).await;
     printer.end()?;
     ended
 }

@@ -59,7 +59,7 @@ Exit codes: 0 done, 1 a command failed, --timeout was over, or the task ended in
 const CLIENT: &str = "ray-relay exec";
 
 /// Time limit for disconnecting after a command that does not end.
-const GOODBYE: Duration = Duration::from_secs(2);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     if args.json {
@@ -139,7 +139,7 @@ async fn in_one(
             Err(_) => {
                 // With --continue, a running task must not stop at its next breakpoint and stay there.
                 let stays = !args.resume || prompt.standing().is_some();
-                let left = timeout(GOODBYE, leave(&mut prompt, stays, screen)).await;
+                let left = timeout(DISCONNECT_TIMEOUT, leave(&mut prompt, stays, screen)).await;
                 left.unwrap_or(Ok(()))?;
                 return Err(late(args, &format!("`{line}` did not end")).into());
             }

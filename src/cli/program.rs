@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     /// Lines of a terminal that is not small.
-    const SCREEN: usize = 48;
+    const SCREEN_LINES: usize = 48;
 
     /// A line of fewer characters, in the middle of a paragraph, was not broken there by who reads it.
     const BROKEN_OFF: usize = 25;
@@ -132,7 +132,7 @@ mod tests {
         command.build();
         for sub in command.get_subcommands_mut() {
             let text = sub.render_help().to_string();
-            assert!(text.lines().count() <= SCREEN, "{text}");
+            assert!(text.lines().count() <= SCREEN_LINES, "{text}");
         }
     }
 

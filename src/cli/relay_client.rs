@@ -33,7 +33,7 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 /// Time limit for the first byte of an answer, and again for its last.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 /// Time limit for a connection and the first byte of an answer.
-const SOON: Duration = CONNECT_DEADLINE.saturating_add(ANSWER_DEADLINE);
+const REQUEST_DEADLINE: Duration = CONNECT_DEADLINE.saturating_add(ANSWER_DEADLINE);
 /// Time limit for the release of many tasks, some of which may not respond.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(600);
 /// Time limit for a park: a debugger has half a minute to stop.
@@ -50,7 +50,7 @@ const MAX_TASKS: usize = 200_000;
 /// Time limit for a diagnosis, for which the relay queries the heads extensively.
 const EXAMINATION_DEADLINE: Duration = Duration::from_secs(30);
 /// How long an idle connection is kept.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// A client for one relay.
@@ -63,7 +63,7 @@ impl RelayClient {
     pub(super) fn new(args: RelayArgs) -> Result<Self, RelayError> {
         let connector = relay_dial::connector(&args, CONNECT_DEADLINE)?;
         Ok(Self {
-            http: http::client(connector, IDLE),
+            http: http::client(connector, IDLE_TIMEOUT),
             args,
         })
     }
@@ -166,7 +166,7 @@ impl RelayClient {
     /// Ends the session that `payload` names.
     pub(super) async fn end_session(&self, payload: &Value) -> Result<(), RelayError> {
         let path = "/relay/v1/sessions/end";
-        let response = self.post(path, payload, SOON).await?;
+        let response = self.post(path, payload, REQUEST_DEADLINE).await?;
         self.accepted_answer(response, |_| true).await.map(drop)
     }
 
@@ -208,7 +208,7 @@ impl RelayClient {
     /// Opens the event stream, which has no end.
     pub(super) async fn events(&self) -> Result<EventFeed, RelayError> {
         let request = self.request("/relay/v1/events", EVENTS, None)?;
-        let response = self.send(request, SOON).await?;
+        let response = self.send(request, REQUEST_DEADLINE).await?;
         let status = response.status();
         let is_stream = response
             .headers()
@@ -251,7 +251,7 @@ impl RelayClient {
     }
 
     async fn get(&self, path: &str) -> Result<Response<Incoming>, RelayError> {
-        self.get_within(path, SOON).await
+        self.get_within(path, REQUEST_DEADLINE).await
     }
 
     async fn get_within(
@@ -303,7 +303,7 @@ impl RelayClient {
     pub(super) async fn group(&self, ids: &[&str], client: &str) -> Result<String, RelayError> {
         let payload = json!({"ids": ids, "client": client});
         let path = "/relay/v1/group";
-        let response = self.post(path, &payload, SOON).await?;
+        let response = self.post(path, &payload, REQUEST_DEADLINE).await?;
         let group = |answer: &Value| typed_at::<Option<String>>(answer, "group");
         match self
             .accepted_answer(response, |answer| group(answer).is_some())

@@ -40,9 +40,9 @@ Exit codes: 0 done, or nothing waits that fits; 1 not for all of them; 66 there 
 /// Maximum number of tasks of the same name in a message.
 const MAX_CANDIDATES: usize = 8;
 /// Maximum number of ids per request.
-const AT_ONCE: usize = 500;
+const MAX_IDS_PER_REQUEST: usize = 500;
 /// The same for ending workers, which takes longer.
-const ENDED_AT_ONCE: usize = 8;
+const MAX_CONCURRENT_ENDS: usize = 8;
 /// Keys of a row by which it can be named.
 const NAMES: [&str; 6] = ["id", "name", "title", "actor_name", "task_id", "worker_id"];
 /// State of a parked row.
@@ -98,7 +98,11 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
         true => json!({ "ids": ids, "force": true }),
         false => json!({ "ids": ids }),
     };
-    let at_once = if args.force { ENDED_AT_ONCE } else { AT_ONCE };
+    let at_once = if args.force {
+        MAX_CONCURRENT_ENDS
+    } else {
+        MAX_IDS_PER_REQUEST
+    };
     for ids in ids.chunks(at_once) {
         let answer = client.release(&payload(ids)).await?;
         for result in typed_list::<ReleaseAnswer<'_>>(&answer, "results") {

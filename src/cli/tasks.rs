@@ -26,7 +26,7 @@ use ray_relay_view::listing::select::{Filter, ListSelection, Order};
 use ray_relay_view::listing::standing;
 
 /// Characters of a worker id that every command accepts.
-const WORKER: usize = 12;
+const WORKER_CHARS: usize = 12;
 
 /// `tasks`
 #[derive(Debug, Args)]
@@ -276,7 +276,9 @@ const USUAL: [Column; 5] = [
         }
     }),
 ];
-const SHORT: [Column; 1] = [("WORKER", |_, row| row.worker.chars().take(WORKER).collect())];
+const SHORT: [Column; 1] = [("WORKER", |_, row| {
+    row.worker.chars().take(WORKER_CHARS).collect()
+})];
 const VERBOSE: [Column; 3] = [
     ("HOLDS", |_, row| row.holds.clone()),
     ("TASK ID", |_, row| row.task_id.clone()),

@@ -16,7 +16,7 @@ use ray_relay_access::identity::unverified_expiry;
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Poll interval for its end.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 const MAX_OUTPUT_BYTES: u64 = 64 << 10;
 
@@ -80,7 +80,7 @@ pub(super) fn run(command: &str) -> Result<Dated, String> {
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
-            Ok(None) if Instant::now() < deadline => thread::sleep(LOOK),
+            Ok(None) if Instant::now() < deadline => thread::sleep(POLL_INTERVAL),
             Ok(None) => {
                 let _ = child.kill();
                 let _ = child.wait();

@@ -30,7 +30,7 @@ use ray_relay_base::config::{self, Config};
 use ray_relay_ray::ray::jobs::Jobs;
 
 /// Time limit for sessions to end; their tasks end with the cluster anyway.
-const DRAIN: Duration = Duration::from_secs(3);
+const DRAIN_PERIOD: Duration = Duration::from_secs(3);
 
 /// `ray-relay demo`
 #[derive(Debug, Clone, clap::Args)]
@@ -237,7 +237,7 @@ async fn clean_up(started: Started, stop: &StopListener, progress: &PreparationC
     }
     if let Some(relay) = started.relay {
         let drained = tokio::select! {
-            drained = tokio::time::timeout(DRAIN, relay.drain()) => drained.is_ok(),
+            drained = tokio::time::timeout(DRAIN_PERIOD, relay.drain()) => drained.is_ok(),
             () = stop.hurried() => false,
         };
         if !drained {

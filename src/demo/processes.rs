@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use tokio_util::sync::CancellationToken;
 
 /// Interval between scans of `/proc`.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time limit for processes to end after KILL: they end at once, unless the kernel holds them.
 const KILL_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -186,7 +186,7 @@ impl ProcessGroup {
                     let _ = rustix::process::kill_process(pid, Signal::TERM);
                 }
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

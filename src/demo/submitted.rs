@@ -21,7 +21,7 @@ const LISTED_DEADLINE: Duration = Duration::from_secs(90);
 /// Time limit for their names: the State API shows a task up to a second after it stopped.
 const NAMED_DEADLINE: Duration = Duration::from_secs(5);
 /// Poll interval of the job's output.
-const FOLLOW: Duration = Duration::from_millis(700);
+const OUTPUT_POLL_INTERVAL: Duration = Duration::from_millis(700);
 /// Number of output lines shown of a job that failed.
 const LAST_LINES: usize = 15;
 
@@ -172,7 +172,7 @@ impl Submitted {
                 ));
                 return;
             }
-            tokio::time::sleep(FOLLOW).await;
+            tokio::time::sleep(OUTPUT_POLL_INTERVAL).await;
         }
     }
 }

@@ -37,11 +37,11 @@ const PROGRAM_FILE: &str = "ray-relay";
 const DEPLOYMENT: &str = "ray_relay_deployment";
 
 /// Poll interval of the cluster's state.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// A process that has run for this long counts as started.
-const BEGUN: Duration = Duration::from_secs(2);
+const STARTED_AFTER: Duration = Duration::from_secs(2);
 /// A process that has failed for this long will not start soon.
-const HOPELESS: Duration = Duration::from_secs(8);
+const HOPELESS_AFTER: Duration = Duration::from_secs(8);
 /// Time limit for a stopped job to end.
 const STOP_DEADLINE: Duration = Duration::from_secs(60);
 /// Seconds for the driver to end the agents gracefully, before Ray kills it.
@@ -151,7 +151,7 @@ impl Deployment {
             self.check_job(id, deadline).await?;
             let seconds = step.elapsed().as_secs();
             step.pulse(|| format!("Ray prepares it, {seconds} s"));
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         };
         let sealed = sealed::seal(&key, &target.files.text()?)?;
         // The driver derives the name from its key.
@@ -178,18 +178,18 @@ impl Deployment {
                 (last, since) = (now, Instant::now());
             }
             let still = since.elapsed();
-            if state.is_complete() && still >= BEGUN {
+            if state.is_complete() && still >= STARTED_AFTER {
                 step.done("all of them run");
                 return Ok(());
             }
-            if (state.is_settled() && still >= HOPELESS) || Instant::now() >= deadline {
+            if (state.is_settled() && still >= HOPELESS_AFTER) || Instant::now() >= deadline {
                 step.done(format_args!("{running} of {nodes} nodes have an agent"));
                 return Ok(());
             }
-            self.check_job(id, deadline + LOOK).await?;
+            self.check_job(id, deadline + POLL_INTERVAL).await?;
             let seconds = step.elapsed().as_secs();
             step.pulse(|| format!("{running} of {nodes} nodes have an agent, {seconds} s"));
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -312,7 +312,7 @@ impl Deployment {
                 Some(_) => {}
             }
             step.pulse(|| "agents take leave of their workers".to_owned());
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         };
         // A job that ended before its driver started has no actors.
         if let Some(job_id) = job_id {
@@ -329,7 +329,7 @@ impl Deployment {
                     left if Instant::now() >= deadline => {
                         return Err(late(&format!("{left} of its actors have not")));
                     }
-                    _ => sleep(LOOK).await,
+                    _ => sleep(POLL_INTERVAL).await,
                 }
             }
         }

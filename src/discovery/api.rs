@@ -19,20 +19,20 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use crate::discovery::pace::WATCH;
+use crate::discovery::pace::WATCH_PERIOD;
 use crate::discovery::ray_cluster::{RayCluster, RayClusterObject};
 use ray_relay_base::wire::text::percent_encoded;
 use ray_relay_kube::{ApiServer, KubeAnswer, Unread};
 use ray_relay_ray::ray::registry::TlsPems;
 
 /// Maximum size of a page of RayClusters, and of one change: etcd stores no object of more than 1.5 MiB.
-const MAX_ANSWER: usize = 8 * 1024 * 1024;
+const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
 /// Maximum size of a Secret, with its encoding.
-const MAX_SECRET: usize = 2 * 1024 * 1024;
+const MAX_SECRET_BYTES: usize = 2 * 1024 * 1024;
 
 /// RayClusters per page.
-const PAGE: u32 = 50;
+const PAGE_ITEMS: u32 = 50;
 
 /// Extra time for the API server to end a watch.
 const GRACE: Duration = Duration::from_secs(15);
@@ -172,13 +172,15 @@ impl RayClusterApi {
     ) -> Result<RayClusterPage, ApiError> {
         let page = ListParams {
             label_selector: selector.map(str::to_owned),
-            limit: Some(if singly { 1 } else { PAGE }),
+            limit: Some(if singly { 1 } else { PAGE_ITEMS }),
             continue_token: after.map(str::to_owned),
             ..ListParams::default()
         };
         let request = self.rayclusters(scope).list(&page);
         let expected = "a list of RayClusters";
-        let list = self.read(request, &of(scope), MAX_ANSWER, expected).await?;
+        let list = self
+            .read(request, &of(scope), MAX_ANSWER_BYTES, expected)
+            .await?;
         let ObjectList::<RayClusterObject> {
             metadata, items, ..
         } = list;
@@ -202,12 +204,15 @@ impl RayClusterApi {
     ) -> Result<Watch, ApiError> {
         let changes = WatchParams {
             label_selector: selector.map(str::to_owned),
-            timeout: u32::try_from(WATCH.as_secs()).ok(),
+            timeout: u32::try_from(WATCH_PERIOD.as_secs()).ok(),
             ..WatchParams::default()
         };
         let request = self.rayclusters(scope).watch(&changes, version);
         let request = request.map_err(|_| self.strange(ASKABLE))?;
-        let opened = timeout(self.request_timeout, self.server.watch(request, MAX_ANSWER));
+        let opened = timeout(
+            self.request_timeout,
+            self.server.watch(request, MAX_ANSWER_BYTES),
+        );
         let opened = opened.await.map_err(|_| self.silent("no answer in time"))?;
         Ok(Watch {
             events: opened.map_err(|why| self.failed(why, &of(scope), CHANGE))?,
@@ -258,7 +263,7 @@ impl RayClusterApi {
         let secrets = request::Request::new(Secret::url_path(&(), Some(namespace)));
         let request = secrets.get(name, &GetParams::default());
         let what = format!("the Secret {namespace}/{name}");
-        let secret: SecretWire = self.read(request, &what, MAX_SECRET, SECRET).await?;
+        let secret: SecretWire = self.read(request, &what, MAX_SECRET_BYTES, SECRET).await?;
         Ok(secret.data.unwrap_or_default())
     }
 
@@ -328,7 +333,7 @@ impl Watch {
         &mut self,
     ) -> Result<Option<(RayClusterChange, Option<String>)>, ApiError> {
         // By then the API server ends the watch, or sends something.
-        let Ok(next) = timeout(WATCH + GRACE, self.events.next()).await else {
+        let Ok(next) = timeout(WATCH_PERIOD + GRACE, self.events.next()).await else {
             return Err(self.api.silent("a watch went silent"));
         };
         let version = |wire: &RayClusterObject| wire.resource_version().map(str::to_owned);

@@ -43,10 +43,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 const MAX_KNOWN: usize = 4096;
 
 /// Maximum number of RayClusters named in one log line.
-const NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 /// Minimum interval between log lines about clusters that are left out: RayClusters may appear by the hundred.
-const SAID: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Why only the relay's own namespace is watched.
 const NARROWED: &str = "the relay may not list the RayClusters of all namespaces; bind its ServiceAccount to the ClusterRole ray-relay-discovery (docker/kubernetes/components/discovery) with a ClusterRoleBinding, or give discovery.namespaces";
@@ -265,14 +265,17 @@ impl LeftOutLog {
         };
         let count = news().count();
         let now = Instant::now();
-        let may = self.last.map(|last| last + SAID).filter(|may| *may > now);
+        let may = self
+            .last
+            .map(|last| last + LOG_INTERVAL)
+            .filter(|may| *may > now);
         self.due = may.filter(|_| count > 0);
         if may.is_some() {
             return;
         }
         if count > 0 {
-            let first: Vec<&str> = news().take(NAMED).map(|one| &*one.why).collect();
-            let more = count.saturating_sub(NAMED);
+            let first: Vec<&str> = news().take(MAX_NAMED).map(|one| &*one.why).collect();
+            let more = count.saturating_sub(MAX_NAMED);
             tracing::warn!(more, "not watching {}", first.join("; "));
             self.last = Some(now);
         }

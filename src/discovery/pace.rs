@@ -5,7 +5,7 @@ use std::time::Duration;
 use ray_relay_base::wire::backoff::Backoff;
 
 /// Duration of one watch, by the API server's clock.
-pub(super) const WATCH: Duration = Duration::from_secs(120);
+pub(super) const WATCH_PERIOD: Duration = Duration::from_secs(120);
 
 /// First and longest pause after a failure.
 pub(super) const FIRST_BACKOFF: Duration = Duration::from_secs(1);

@@ -5,14 +5,14 @@ use std::fmt;
 use serde::Deserialize;
 
 /// Port of Ray's dashboard, if the head's container declares none.
-const DASHBOARD: u16 = 8265;
+const DASHBOARD_PORT: u16 = 8265;
 
 /// Prefix, before the RayCluster's name, of the Secret with its workers' certificate. The head's certificate would work
 /// too, but with it the relay could impersonate the head.
 const WORKER_CERTIFICATE: &str = "ray-worker-secret";
 
 /// Maximum length of a name that KubeRay turns into a Secret's.
-const SECRET_NAME: usize = 50;
+const MAX_SECRET_NAME_CHARS: usize = 50;
 
 /// A RayCluster: its head, and its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,7 +181,7 @@ impl RayClusterObject {
             status,
         } = self;
         let state = state(&metadata, &spec, &status);
-        let port = dashboard_port(&spec).unwrap_or(DASHBOARD);
+        let port = dashboard_port(&spec).unwrap_or(DASHBOARD_PORT);
         let takes_kubernetes_tokens = spec
             .auth_options
             .as_ref()
@@ -247,7 +247,7 @@ fn secret(auth: AuthOptions, cluster: &str) -> Option<String> {
 
 /// Name of the Secret that KubeRay creates for `cluster`: the end of a long name, beginning with a letter.
 fn own_secret(cluster: &str) -> String {
-    let start = cluster.len().saturating_sub(SECRET_NAME);
+    let start = cluster.len().saturating_sub(MAX_SECRET_NAME_CHARS);
     let name = cluster.get(start..).unwrap_or(cluster);
     match name.strip_prefix(|c: char| c.is_ascii_digit() || c.is_ascii_punctuation()) {
         Some(rest) => format!("r{rest}"),

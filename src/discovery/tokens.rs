@@ -13,7 +13,7 @@ use ray_relay_ray::ray::head::GivenToken;
 use ray_relay_ray::ray::registry::GivenTls;
 
 /// Minimum interval between reads of one Secret: a head that restarts refuses its new token too, for a while.
-const SPACING: Duration = Duration::from_secs(2);
+const MIN_READ_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Namespace and name of a Secret.
 type Secret = (String, String);
@@ -119,7 +119,7 @@ async fn token(api: RayClusterApi, (namespace, name): Secret, token: GivenToken)
                 "a Secret holds no usable Ray token: expected one line at the key auth_token"
             );
         }
-        sleep(SPACING).await;
+        sleep(MIN_READ_INTERVAL).await;
         token.refused().await;
     }
 }
@@ -141,7 +141,7 @@ async fn certificates(api: RayClusterApi, (namespace, name): Secret, given: Give
                 "a Secret holds no certificates for the GCS: expected ca.crt, tls.crt and tls.key"
             ),
         }
-        sleep(SPACING).await;
+        sleep(MIN_READ_INTERVAL).await;
         given.failed().await;
     }
 }

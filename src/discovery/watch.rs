@@ -12,7 +12,7 @@ use crate::discovery::pace::{BACKOFF, FIRST_BACKOFF, MAX_BACKOFF};
 use crate::discovery::{Discovery, MAX_KNOWN, NARROWED, SeenClusters};
 
 /// Interval of full listings, in addition to the watches.
-const RESYNC: Duration = Duration::from_secs(600);
+const RESYNC_PERIOD: Duration = Duration::from_secs(600);
 
 impl Discovery {
     /// Runs watch number `number`. Never returns.
@@ -142,7 +142,7 @@ impl Discovery {
         mut version: String,
     ) -> Result<(), ApiError> {
         let selector = self.settings.label_selector.as_deref();
-        let until = Instant::now() + RESYNC;
+        let until = Instant::now() + RESYNC_PERIOD;
         let mut backoff = BACKOFF;
         while Instant::now() < until {
             let began = Instant::now();

@@ -21,7 +21,7 @@ pub enum Detection {
 }
 
 /// Maximum number of bytes that detection needs.
-pub const ENOUGH: usize = 16;
+pub const MAX_PREFIX_BYTES: usize = 16;
 
 const DAP: &[u8] = b"content-";
 
@@ -134,7 +134,7 @@ mod tests {
                 }
                 known = answer;
             }
-            if bytes.len() >= ENOUGH {
+            if bytes.len() >= MAX_PREFIX_BYTES {
                 prop_assert!(known.is_some());
             }
         }

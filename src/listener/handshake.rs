@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
-use super::detect::{Detection, ENOUGH, detect};
+use super::detect::{Detection, MAX_PREFIX_BYTES, detect};
 use super::pydevd;
 use super::refusal::{self, HandshakeRefusal, Speaks, TLS_ALERT};
 use super::wire::ClientWire;
@@ -48,7 +48,7 @@ struct First {
 }
 
 /// Size of the first read: most first messages fit whole.
-const FIRST: usize = 1024;
+const FIRST_READ_BYTES: usize = 1024;
 
 /// Memory of a terminal connection, in bytes: a line, and output in flight.
 const TERMINAL_WEIGHT: usize = 24 * 1024;
@@ -410,7 +410,7 @@ async fn read_first<S: AsyncRead + Unpin>(
     stream: &mut S,
     deadline: Instant,
 ) -> io::Result<FirstBytes> {
-    let mut bytes = BytesMut::with_capacity(FIRST);
+    let mut bytes = BytesMut::with_capacity(FIRST_READ_BYTES);
     loop {
         let Ok(read) = timeout_at(deadline, stream.read_buf(&mut bytes)).await else {
             return Ok(FirstBytes::Silent);
@@ -425,7 +425,7 @@ async fn read_first<S: AsyncRead + Unpin>(
         if let Some(detection) = detect(&bytes) {
             return Ok(FirstBytes::Known(First { detection, bytes }));
         }
-        bytes.reserve(ENOUGH);
+        bytes.reserve(MAX_PREFIX_BYTES);
     }
 }
 

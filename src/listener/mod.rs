@@ -30,7 +30,7 @@ use ray_relay_session::connect::InnerConnection;
 use ray_relay_session::context::Context;
 
 /// Length of the kernel's queue of connections that are not accepted yet.
-const BACKLOG: u32 = 512;
+const MAX_BACKLOG: u32 = 512;
 
 /// Pause after an accept error that no single connection caused, such as running out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -85,7 +85,7 @@ pub(crate) fn bind(
         // A restarted relay reuses its port while old connections are still closing.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        socket.listen(BACKLOG)
+        socket.listen(MAX_BACKLOG)
     };
     attempt().map_err(|source| BindError { address, source })
 }

@@ -71,7 +71,7 @@ fn time(text: &str) -> Result<std::time::SystemTime, String> {
 }
 
 /// Poll interval of a log with `--follow`.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Maximum size of an incomplete line, with `--follow`.
 const MAX_PARTIAL_LINE_BYTES: usize = 1 << 20;
@@ -171,7 +171,7 @@ async fn follow(mut page: ShownPage, live: &Path) -> Result<(), Failure> {
         result?;
         page.out.flush()?;
         page.columns = terminal::columns();
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         // Finish the old file before opening the new one.
         let old = file.metadata().map_err(unreadable)?;
         let behind = old.len() > file.stream_position().map_err(unreadable)?;

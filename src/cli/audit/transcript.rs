@@ -17,7 +17,7 @@ use ray_relay_view::listing::text::{KeptEnd, fit};
 const MAX_TEXT_COLUMNS: usize = 160;
 
 /// Maximum number of requests that wait for their answer.
-const OPEN: usize = 1024;
+const MAX_OPEN_REQUESTS: usize = 1024;
 
 /// Maximum number of members shown of a list in an answer.
 const MAX_MEMBERS: usize = 20;
@@ -46,7 +46,7 @@ impl Transcript {
             "request" => {
                 let command = text("command");
                 if let Some(seq) = typed_at(&message, "seq")
-                    && self.requests.len() < OPEN
+                    && self.requests.len() < MAX_OPEN_REQUESTS
                 {
                     self.requests.insert((up, seq), command.to_owned());
                 }

@@ -18,16 +18,16 @@ use ray_relay_base::wire::resumed::LinkedStream;
 use ray_relay_base::wire::tunnel::join::pass;
 
 /// Pause after a system error, such as running out of descriptors.
-const PAUSE: Duration = Duration::from_millis(200);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Maximum number of connections; more wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 512;
 
 /// How long a client may keep a connection open after the relay has ended it.
-const LINGER: Duration = Duration::from_secs(10);
+const LINGER_PERIOD: Duration = Duration::from_secs(10);
 
 /// Start of every DAP message.
-const LENGTH: &[u8] = b"Content-Length:";
+const CONTENT_LENGTH: &[u8] = b"Content-Length:";
 
 /// Accepts connections. Dropping it ends them.
 pub(super) async fn run(listener: &TcpListener, lines: &Arc<Lines>) -> Infallible {
@@ -38,7 +38,7 @@ pub(super) async fn run(listener: &TcpListener, lines: &Arc<Lines>) -> Infallibl
                 Ok((client, _)) => {
                     connections.spawn(serve(Arc::clone(lines), client));
                 }
-                Err(_) => sleep(PAUSE).await,
+                Err(_) => sleep(ACCEPT_PAUSE).await,
             },
             Some(_) = connections.join_next() => {}
         }
@@ -63,13 +63,13 @@ async fn passed(
     mut relay: LinkedStream,
     notices: &EditorNotices,
 ) -> io::Result<()> {
-    let (mut first, mut early) = ([0; LENGTH.len()], [0; 1024]);
+    let (mut first, mut early) = ([0; CONTENT_LENGTH.len()], [0; 1024]);
     tokio::select! {
         peeked = client.peek(&mut first) => {
             let peeked = peeked?;
-            if peeked > 0 && LENGTH.starts_with(&first[..peeked]) {
+            if peeked > 0 && CONTENT_LENGTH.starts_with(&first[..peeked]) {
                 let is_local = client.peer_addr()?.ip().is_loopback();
-                let link = EditorLink::new(client, relay, is_local, LINGER);
+                let link = EditorLink::new(client, relay, is_local, LINGER_PERIOD);
                 return Box::pin(link.run(|_| {}, notices.lines())).await;
             }
         }
@@ -84,7 +84,7 @@ async fn passed(
     tokio::select! {
         down = &mut down => {
             down?;
-            timeout(LINGER, up).await.unwrap_or(Ok(()))
+            timeout(LINGER_PERIOD, up).await.unwrap_or(Ok(()))
         }
         up = &mut up => {
             up?;

@@ -27,10 +27,11 @@ use ray_relay_base::wire::tunnel::{handshake, stream_config};
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Backoff while the relay is unreachable.
-pub(super) const AGAIN: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
+pub(super) const RECONNECT_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
 
 /// Number of answers from other relays behind the same name before the holder of a link is given up.
-pub(super) const ELSEWHERE: u32 = 8;
+pub(super) const MAX_OTHER_REPLICAS: u32 = 8;
 
 /// A link, with what is needed to resume it.
 pub(super) struct RelayLink {
@@ -170,7 +171,7 @@ impl RelayLink {
         let (began, at) = (Instant::now(), SystemTime::now());
         let since = self.link.last_heard();
         let path = format!("{CONNECT_PATH}/{}", self.id.digits());
-        let mut backoff = AGAIN;
+        let mut backoff = RECONNECT_BACKOFF;
         let mut elsewhere = 0;
         let mut is_lost = false;
         loop {
@@ -192,7 +193,7 @@ impl RelayLink {
                 Some(replica) if *replica == self.replica.digits() => {
                     return Err("the relay no longer holds it".to_owned());
                 }
-                Some(_) if elsewhere == ELSEWHERE => {
+                Some(_) if elsewhere == MAX_OTHER_REPLICAS => {
                     return Err("the relay was restarted, or another one answers".to_owned());
                 }
                 Some(_) => elsewhere += 1,

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::clock;
 use super::editor_notices::EditorNotices;
-use super::line::{self, AGAIN, ELSEWHERE, RelayLink, Watcher};
+use super::line::{self, MAX_OTHER_REPLICAS, RECONNECT_BACKOFF, RelayLink, Watcher};
 use super::printer::ConnectPrinter;
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
@@ -25,11 +25,11 @@ use ray_relay_base::wire::tunnel::messages::Replica;
 use ray_relay_base::wire::tunnel::text::Hex;
 
 /// How long a new client waits for the relay.
-const WAIT: Duration = Duration::from_secs(20);
+const LINK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long before its expiry a token is replaced, and the interval of checking for a new one.
-const BEFORE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_secs(10);
+const RENEWED_BEFORE: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// All links to one relay.
 pub(super) struct Lines {
@@ -61,7 +61,7 @@ impl Home {
     /// Whether to use a link at `replica`: it is the current one, or that one no longer answers.
     fn takes(&mut self, replica: Replica) -> bool {
         let is_it = *self.replica.get_or_insert(replica) == replica;
-        if !is_it && self.others < ELSEWHERE {
+        if !is_it && self.others < MAX_OTHER_REPLICAS {
             self.others += 1;
             return false;
         }
@@ -119,7 +119,7 @@ impl Lines {
     /// # Errors
     /// [`RelayError`]: an error that the user has to resolve.
     pub(super) async fn first(self: &Arc<Self>) -> Result<(), RelayError> {
-        let mut backoff = AGAIN;
+        let mut backoff = RECONNECT_BACKOFF;
         loop {
             match Box::pin(self.open()).await {
                 Ok(spare) => {
@@ -160,7 +160,7 @@ impl Lines {
             if let Some(ready) = ready {
                 return Some(ready);
             }
-            let mut backoff = AGAIN;
+            let mut backoff = RECONNECT_BACKOFF;
             loop {
                 match Box::pin(self.open()).await {
                     Ok(opened) => return Some(opened),
@@ -169,7 +169,7 @@ impl Lines {
                 sleep(backoff.pause()).await;
             }
         };
-        let (line, stream) = timeout(WAIT, taken).await.ok().flatten()?;
+        let (line, stream) = timeout(LINK_TIMEOUT, taken).await.ok().flatten()?;
         line.link.take_up();
         Some(stream)
     }
@@ -201,7 +201,7 @@ impl Lines {
     }
 
     async fn keep_spare(self: &Arc<Self>) -> Infallible {
-        let mut backoff = AGAIN;
+        let mut backoff = RECONNECT_BACKOFF;
         loop {
             let line = self.spare.lock().as_ref().map(|(line, _)| Arc::clone(line));
             if let Some(line) = line {
@@ -249,12 +249,12 @@ impl Lines {
         let mut shown = self.shown(None).await;
         // For a short-lived token: its last third.
         let ends = |shown: &Option<Dated>| shown.as_ref().and_then(|dated| dated.expires);
-        let mut before = ends(&shown).map_or(BEFORE, |at| BEFORE.min(left(at) / 3));
+        let mut before = ends(&shown).map_or(RENEWED_BEFORE, |at| RENEWED_BEFORE.min(left(at) / 3));
         loop {
             let waits = ends(&shown).map(|at| left(at).saturating_sub(before));
             if waits != Some(Duration::ZERO) {
                 // In short steps, because the wall clock decides.
-                sleep(waits.unwrap_or(LOOK).min(LOOK)).await;
+                sleep(waits.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL)).await;
             } else {
                 self.args.renew().await;
             }
@@ -265,7 +265,7 @@ impl Lines {
                 }
                 continue;
             }
-            before = ends(&next).map_or(BEFORE, |at| BEFORE.min(left(at) / 3));
+            before = ends(&next).map_or(RENEWED_BEFORE, |at| RENEWED_BEFORE.min(left(at) / 3));
             shown = next;
             self.cut.send_replace(());
         }

@@ -6,7 +6,7 @@ use std::pin::pin;
 use tokio::time::sleep;
 
 use super::input::{Completion, Typed};
-use super::{HINT, STOP_TIMEOUT, Terminal};
+use super::{HINT_AFTER, STOP_TIMEOUT, Terminal};
 use crate::cli::DebugArgs;
 use crate::cli::exec::several::MESSAGES;
 use crate::cli::failure::Failure;
@@ -152,7 +152,7 @@ async fn execute(
     terminal: &mut Terminal,
     line: &str,
 ) -> io::Result<Vec<PromptEnd>> {
-    let mut hint = pin!(sleep(HINT));
+    let mut hint = pin!(sleep(HINT_AFTER));
     let mut hinted = !terminal.input.is_edited();
     let mut asking = group.ask(line);
     loop {

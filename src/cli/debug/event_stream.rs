@@ -13,9 +13,9 @@ use ray_relay_base::wire::json::{self, typed};
 use ray_relay_view::listing::received::RowAnswer;
 
 /// Pause before reopening the stream.
-const PAUSE: Duration = Duration::from_secs(3);
+const RECONNECT_DELAY: Duration = Duration::from_secs(3);
 /// How long to collect a burst, such as many tasks that stop together.
-const SETTLE: Duration = Duration::from_millis(300);
+const SETTLE_PERIOD: Duration = Duration::from_millis(300);
 
 /// The stream, opened on first use and reopened whenever it breaks.
 #[derive(Default)]
@@ -45,7 +45,7 @@ impl EventStream {
             };
             if events.iter().any(changes) {
                 if let Some(stream) = &mut self.stream {
-                    _ = timeout(SETTLE, stream.next()).await;
+                    _ = timeout(SETTLE_PERIOD, stream.next()).await;
                 }
                 return;
             }
@@ -82,7 +82,7 @@ impl EventStream {
         let Some(stream) = &mut self.stream else {
             match client.events().await {
                 Ok(stream) => self.stream = Some(stream),
-                Err(_) => sleep(PAUSE).await,
+                Err(_) => sleep(RECONNECT_DELAY).await,
             }
             return Vec::new();
         };
@@ -90,7 +90,7 @@ impl EventStream {
             return events;
         }
         self.stream = None;
-        sleep(PAUSE).await;
+        sleep(RECONNECT_DELAY).await;
         Vec::new()
     }
 }

@@ -73,9 +73,9 @@ Exit codes: 0 done, 1 the worker process ended at the prompt, 69 the relay or th
 /// Lines around the rows of a page: titles, troubles, page number, and the prompt.
 const PAGE_MARGIN_LINES: usize = 6;
 /// Minimum number of rows per page, even on a small terminal.
-const LEAST_ROWS: usize = 5;
+const MIN_ROWS: usize = 5;
 /// A hint explains a command that takes longer.
-const HINT: Duration = Duration::from_secs(4);
+const HINT_AFTER: Duration = Duration::from_secs(4);
 /// Time limit for a session requested by id to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -234,7 +234,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> 
 /// Number of list rows that fit on the terminal with the surrounding lines; all if no user pages through them.
 fn page_rows(terminal: &Terminal) -> Option<usize> {
     let (_, lines) = terminal::size().filter(|_| terminal.input.is_edited())?;
-    Some(lines.saturating_sub(PAGE_MARGIN_LINES).max(LEAST_ROWS))
+    Some(lines.saturating_sub(PAGE_MARGIN_LINES).max(MIN_ROWS))
 }
 
 /// Runs one session from attach to its end, and returns how it ended.
@@ -331,7 +331,7 @@ async fn converse(
         };
         let interrupt = prompt.interrupter();
         let mut running = Box::pin(prompt.line(&line));
-        let mut hint = Box::pin(sleep(HINT));
+        let mut hint = Box::pin(sleep(HINT_AFTER));
         let mut hinted = !terminal.input.is_edited();
         let after = loop {
             tokio::select! {

@@ -71,7 +71,7 @@ pub(super) fn refused(error: &RelayError) -> Finding {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A certificate that expires sooner gets a warning.
-const SOON: Duration = Duration::from_secs(14 * 86_400);
+const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 86_400);
 
 /// Maximum clock difference: the default of `auth.leeway`.
 const LEEWAY: Duration = Duration::from_secs(30);
@@ -368,7 +368,7 @@ fn presented(certificate: &CertificateDer<'_>, now: SystemTime) -> Finding {
         moment(expires, now)
     );
     let left = expires.duration_since(now).unwrap_or_default();
-    match left < SOON {
+    match left < EXPIRY_WARNING {
         true => Finding::warning(ChainLink::Tls, says)
             .next("have it renewed: the relay takes new files without a restart"),
         false => Finding::ok(ChainLink::Tls, says),

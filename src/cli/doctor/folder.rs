@@ -15,11 +15,11 @@ use ray_relay_view::doctor::{ChainLink, Finding};
 use ray_relay_view::listing::received::RowAnswer;
 
 /// Maximum number of folders to search below this one, and their depth.
-const FOLDERS: usize = 2000;
-const DEEP: usize = 4;
+const MAX_FOLDERS: usize = 2000;
+const MAX_DEPTH: usize = 4;
 
 /// Maximum number of files to look for.
-const FILES: usize = 50;
+const MAX_FILES: usize = 50;
 
 const MAX_PATH_CHARS: usize = 200;
 
@@ -37,7 +37,7 @@ pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
     let mut folders: BTreeSet<PathBuf> = BTreeSet::new();
     let (mut there, mut missing) = (0, Vec::new());
     let below = below(here);
-    for file in files.iter().take(FILES) {
+    for file in files.iter().take(MAX_FILES) {
         match place(file, here, &below) {
             Some(FileLocation::AsItIs) => there += 1,
             Some(FileLocation::Below(folder)) => _ = folders.insert(folder),
@@ -142,13 +142,13 @@ fn place(file: &str, here: &Path, below: &[PathBuf]) -> Option<FileLocation> {
 fn below(here: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     let mut level = vec![here.to_owned()];
-    for _ in 0..DEEP {
+    for _ in 0..MAX_DEPTH {
         let mut next = Vec::new();
         for folder in level {
             let Ok(entries) = fs::read_dir(&folder) else {
                 continue;
             };
-            for entry in entries.flatten().take(FOLDERS) {
+            for entry in entries.flatten().take(MAX_FOLDERS) {
                 let name = entry.file_name();
                 let name = name.to_string_lossy();
                 let of_tools = name.starts_with('.')
@@ -162,7 +162,7 @@ fn below(here: &Path) -> Vec<PathBuf> {
                     .contains(&&*name);
                 // Not through links, which may lead anywhere.
                 let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                if is_folder && !of_tools && all.len() + next.len() < FOLDERS {
+                if is_folder && !of_tools && all.len() + next.len() < MAX_FOLDERS {
                     next.push(entry.path());
                 }
             }

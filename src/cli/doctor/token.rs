@@ -17,7 +17,7 @@ use ray_relay_view::doctor::{ChainLink, Fault, Finding};
 const MAX_TOKEN_BYTES: usize = 64 * 1024;
 
 /// A token that expires sooner gets a warning.
-const SOON: Duration = Duration::from_secs(600);
+const EXPIRY_WARNING: Duration = Duration::from_secs(600);
 
 /// The credential for the relay.
 pub(super) struct PresentedToken {
@@ -83,7 +83,7 @@ impl PresentedToken {
             "the relay takes the token of {source}: {subject}, who may do {permits}; it expires {expires}"
         );
         let left = claims.expires.duration_since(self.now).unwrap_or_default();
-        vec![match left < SOON {
+        vec![match left < EXPIRY_WARNING {
             true => Finding::warning(ChainLink::Token, says).next(ANOTHER),
             false => Finding::ok(ChainLink::Token, says),
         }]

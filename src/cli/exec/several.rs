@@ -26,7 +26,7 @@ use ray_relay_view::group::{KEPT, OPENING};
 use ray_relay_view::listing::fold::told;
 
 /// Maximum number of tasks run at once. Tasks that stopped together may wait for each other while they run.
-const AT_ONCE: usize = 256;
+const MAX_CONCURRENT_SESSIONS: usize = 256;
 
 /// Memory for messages of debuggers at a time, in bytes.
 pub(in crate::cli) const MESSAGES: usize = 512 << 20;
@@ -66,7 +66,7 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
         kept.asks_rank = members.lacks_rank(at);
         Box::pin(in_member(args, group, row, lines, kept, shared))
     });
-    let runs = futures_util::stream::iter(runs).buffered(AT_ONCE);
+    let runs = futures_util::stream::iter(runs).buffered(MAX_CONCURRENT_SESSIONS);
     let done: Vec<Done> = runs.collect().await;
     let ranks = done.iter().enumerate();
     members.learn(

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use crate::cli::terminal;
 
 /// Moves up one line, to its start, and clears it: the next page replaces the prompt.
-const OVER: &str = "\u{1b}[1A\r\u{1b}[K";
+const ERASE_LINE: &str = "\u{1b}[1A\r\u{1b}[K";
 
 /// Writes `text`: at once to a pipe, if it fits, or if standard input is no terminal.
 pub(super) fn write(text: &str) -> io::Result<()> {
@@ -63,7 +63,7 @@ fn pages(
         if typed.read_line(&mut line)? == 0 || line.trim().eq_ignore_ascii_case("q") {
             break;
         }
-        write!(out, "{OVER}")?;
+        write!(out, "{ERASE_LINE}")?;
     }
     out.flush()
 }
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_long_list_waits_after_each_page() {
         let text = written(100, Some(24), "\n\nq\n");
-        let pages: Vec<&str> = text.split(OVER).collect();
+        let pages: Vec<&str> = text.split(ERASE_LINE).collect();
         assert_eq!(pages.len(), 3);
         for (number, page) in pages.iter().enumerate() {
             assert_eq!(page.lines().count(), 24, "{page}");

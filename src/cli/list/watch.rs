@@ -21,9 +21,10 @@ use ray_relay_view::listing::select::{ListSelection, arranged};
 
 /// Interval of refetching the whole list: the stream reports changes of breakpoints, but not that a head stops
 /// answering.
-const REFRESH: Duration = Duration::from_secs(5);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 /// Backoff for reopening the stream.
-const AGAIN: Backoff = Backoff::new(Duration::from_millis(600), Duration::from_secs(10));
+const RECONNECT_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(600), Duration::from_secs(10));
 
 /// Follows the stream until Ctrl-C or SIGTERM. The first connection has to succeed.
 pub(super) async fn run(
@@ -105,12 +106,12 @@ fn reason(event: &ServerSentEvent) -> String {
 }
 
 async fn refresh(client: &RelayClient, ended: bool) -> Result<Value, RelayError> {
-    sleep(REFRESH).await;
+    sleep(REFRESH_INTERVAL).await;
     client.breakpoints(ended).await
 }
 
 async fn reopen(client: &RelayClient, view: &mut View) -> Result<EventFeed, Failure> {
-    let mut backoff = AGAIN;
+    let mut backoff = RECONNECT_BACKOFF;
     loop {
         // Jitter: many watchers of one relay must not return at the same instant.
         sleep(backoff.pause()).await;

@@ -29,8 +29,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Rate limit for a relay's messages, as a burst and per second: every worker of a large job may dial at the same
 /// moment.
-const BURST: u32 = 16 * 1024;
-const PER_SECOND: u32 = 1024;
+const MAX_BURST: u32 = 16 * 1024;
+const MAX_PER_SECOND: u32 = 1024;
 
 const MAX_WORKERS: usize = 64;
 
@@ -104,7 +104,7 @@ impl ReverseLink {
             port: self.args.port,
             wish: self.port.or(Some(self.args.to.port)),
         };
-        let mut link = ControlLink::<_, ToPerson, _>::answering(socket, BURST, PER_SECOND);
+        let mut link = ControlLink::<_, ToPerson, _>::answering(socket, MAX_BURST, MAX_PER_SECOND);
         link.say(&begin).await?;
         let mut streams: JoinSet<()> = JoinSet::new();
         let (failing, mut failed) = mpsc::channel(MAX_WORKERS);

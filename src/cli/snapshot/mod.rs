@@ -25,7 +25,7 @@ use ray_relay_debugger::pdb::SnapshotLimits;
 use ray_relay_view::listing::row::Row;
 
 /// Number of tasks inspected at a time: the relay's limit for one user.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
 
 /// How long and how often to retry while the same user inspects as many tasks elsewhere.
 const RETRY_PERIOD: Duration = Duration::from_secs(60);
@@ -91,7 +91,7 @@ pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
     // A held or silent task delays no other; results are printed in the list's order.
     let mut early = BTreeMap::new();
     let tasks = stream::iter(chosen.into_iter().enumerate()).map(looked);
-    let mut taken = pin!(tasks.buffer_unordered(AT_ONCE));
+    let mut taken = pin!(tasks.buffer_unordered(MAX_CONCURRENT_SNAPSHOTS));
     while let Some((at, row, taken)) = taken.next().await {
         let shot = match taken {
             Ok(threads) => json!({"breakpoint": row, "threads": threads}),

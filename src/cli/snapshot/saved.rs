@@ -17,7 +17,7 @@ const VERSION: u64 = 1;
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Number of bytes read to recognize such a file.
-const BEGINNING: usize = 64;
+const MAX_KEY_OFFSET: usize = 64;
 
 /// What is wrong with a file. `Display` is a sentence.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +75,10 @@ pub(super) fn find(name: &str) -> Option<Result<Value, SavedError>> {
     // Reading a pipe could block.
     file.metadata().ok().filter(std::fs::Metadata::is_file)?;
     let mut text = Vec::new();
-    let read = file.by_ref().take(BEGINNING as u64).read_to_end(&mut text);
+    let read = file
+        .by_ref()
+        .take(MAX_KEY_OFFSET as u64)
+        .read_to_end(&mut text);
     let beginning = format!("{{\"{KEY}\":");
     if read.is_err() || !text.starts_with(beginning.as_bytes()) {
         return None;

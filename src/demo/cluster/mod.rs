@@ -32,14 +32,14 @@ use ray_relay_base::wire::tcp::free_port;
 use ray_relay_ray::ray::jobs::Jobs;
 
 /// Number of attempts, if Ray gives up on a node.
-const ATTEMPTS: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 /// Grace period after TERM. `ray start --block` would drain its node for 30 s; nothing here is worth that.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
 /// First version of Ray in which a worker uses its own `--temp-dir`. Older workers share the head's, where two that
 /// start together choose the same names for their sockets.
 const OWN_TEMP_DIR: (u32, u32) = (2, 60);
 /// Marks the environment of every process of one cluster.
-const MARK: &str = "RAY_RELAY_DEMO_CLUSTER";
+const MARKER_VARIABLE: &str = "RAY_RELAY_DEMO_CLUSTER";
 
 /// Parameters of a cluster.
 #[derive(Debug, Clone)]
@@ -73,7 +73,7 @@ impl DemoCluster {
     /// # Errors
     /// [`ClusterError`].
     pub async fn start(plan: Plan<'_>, progress: &PreparationClock) -> Result<Self, ClusterError> {
-        for _ in 1..ATTEMPTS {
+        for _ in 1..MAX_ATTEMPTS {
             match Self::attempt(&plan, progress).await {
                 Err(error) if error.is_impatience() => progress.say(
                     "Ray gave up on a node that was not up after 30 s, which a busy machine explains; starting anew",
@@ -178,7 +178,7 @@ impl DemoCluster {
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
             }
         }
-        let left = self.family.end(GRACE, hurry, || {
+        let left = self.family.end(GRACE_PERIOD, hurry, || {
             for node in nodes.iter_mut() {
                 let _ = node.child.try_wait();
             }
@@ -192,7 +192,7 @@ impl DemoCluster {
         let dir = make_short_dir()?;
         let id = dir.file_name().unwrap_or_default().to_string_lossy();
         let mut environment: Vec<(String, String)> = vec![
-            (MARK.into(), id.clone().into_owned()),
+            (MARKER_VARIABLE.into(), id.clone().into_owned()),
             ("HOME".into(), dir.join("home").display().to_string()),
             ("PATH".into(), search_path(plan.venv)),
             ("RAY_USAGE_STATS_ENABLED".into(), "0".into()),
@@ -222,7 +222,7 @@ impl DemoCluster {
         let cluster = Self {
             jobs: Jobs::new(&*dashboard, token_file, false)?,
             nodes: Vec::new(),
-            family: ProcessGroup::marked(format!("{MARK}={id}")),
+            family: ProcessGroup::marked(format!("{MARKER_VARIABLE}={id}")),
             dashboard,
             gcs: SocketAddr::new(
                 IpAddr::V4(head_ip),

@@ -13,7 +13,7 @@ use super::{ClusterError, DemoCluster, Plan};
 use crate::demo::venv::Venv;
 
 /// Size of one node's object store, in bytes: Ray's minimum is 75 MiB.
-const OBJECT_STORE: u32 = 80 * 1024 * 1024;
+const OBJECT_STORE_BYTES: u32 = 80 * 1024 * 1024;
 
 /// A running `ray start --block`.
 pub(super) struct DemoNode {
@@ -77,7 +77,7 @@ impl DemoCluster {
         let child = command
             .args(["start", "--block", "--num-cpus=4", "--disable-usage-stats"])
             .args(args)
-            .arg(format!("--object-store-memory={OBJECT_STORE}"))
+            .arg(format!("--object-store-memory={OBJECT_STORE_BYTES}"))
             .arg(format!(
                 "--dashboard-agent-listen-port={}",
                 free_port().ok_or(ClusterError::NoPort)?

@@ -25,7 +25,7 @@ use ray_relay_session::session::authenticate::{
 pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Ray's own cookie lives for 30 days. The relay's ends earlier if the token does.
-const COOKIE_LIFE: Duration = Duration::from_secs(30 * 86_400);
+const COOKIE_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 
 fn authentication<'a>(exchange: &'a Exchange<'_>) -> Authentication<'a> {
     let Exchange { ctx, request, .. } = exchange;
@@ -101,7 +101,7 @@ pub(super) async fn sign_in(exchange: &Exchange<'_>, parts: &Parts) -> Response<
     };
     let name = hop::cookie_name(credential::port(&parts.headers, &parts.uri));
     let encrypted = exchange.connection.info.encrypted;
-    let Some(cookie) = cookie(&name, &token, &principal, COOKIE_LIFE, encrypted) else {
+    let Some(cookie) = cookie(&name, &token, &principal, COOKIE_LIFETIME, encrypted) else {
         let sentence = "the token has characters that no cookie can hold: send it as Authorization: Bearer with each request";
         return answer::text(StatusCode::BAD_REQUEST, sentence);
     };

@@ -41,11 +41,11 @@ use ray_relay_view::listing::json::JsonRow;
 const MAX_BODY_BYTES: usize = 16 * 1024;
 /// Maximum number of tasks per request, and how many of them are inspected at a time.
 const MAX_TASKS: usize = 1024;
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
 /// Time limit for all snapshots of a request.
-const ALL: Duration = Duration::from_secs(50);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(50);
 /// Error for an invalid body.
-const WANTED: &str = "the body has to be {\"ids\": [\"ID\"]}, with 1 to 1024 ids as in /relay/v1/breakpoints, and maybe \"locals\": false, \"process\": true, \"looks\": true and \"limit\": 1000, up to 100000";
+const INVALID_BODY: &str = "the body has to be {\"ids\": [\"ID\"]}, with 1 to 1024 ids as in /relay/v1/breakpoints, and maybe \"locals\": false, \"process\": true, \"looks\": true and \"limit\": 1000, up to 100000";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -89,7 +89,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     let ctx = exchange.ctx;
     let request: Option<CompareRequest> = body::json(post.body, MAX_BODY_BYTES).await;
     let request = request.filter(CompareRequest::is_bounded);
-    let request = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let request = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
     let share = Arc::new(share);
     let limits = request.limits(ctx.account(principal));
@@ -178,7 +178,7 @@ impl TaskSnapshots {
         limits: &SnapshotLimits,
         share: &Arc<QuotaPermit>,
     ) -> Self {
-        let deadline = Instant::now() + ALL;
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
         let looks = tasks.members.ids().into_iter().enumerate().map(|(at, id)| {
             let mut limits = limits.clone();
             limits.rendering.key = tasks.keys.get(id).copied();
@@ -187,7 +187,7 @@ impl TaskSnapshots {
             async move { (at, look.await) }.boxed()
         });
         let looks: Vec<_> = looks.collect();
-        let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
+        let mut looks = stream::iter(looks).buffer_unordered(MAX_CONCURRENT_SNAPSHOTS);
         let (mut by_member, mut memory) = (BTreeMap::new(), Vec::new());
         while let Some((at, look)) = looks.next().await {
             let look = match look {

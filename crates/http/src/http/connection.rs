@@ -38,24 +38,24 @@ use ray_relay_session::context::Context;
 
 /// Maximum size of a request's head, and of buffered output that a client does not read. Together with one chunk per
 /// pending answer from the head, this bounds the memory per connection.
-const MAX_HEAD: usize = 32 * 1024;
+const MAX_HEAD_BYTES: usize = 32 * 1024;
 
 /// Memory of an HTTP connection between requests, in bytes: the head of the next one, in a buffer that grows by
 /// doubling.
 pub const IDLE_WEIGHT: usize = 40 * 1024;
 
 /// Bytes that an HTTP/2 client may send ahead, per request and in all.
-const WINDOW: u32 = 64 * 1024;
+const WINDOW_BYTES: u32 = 64 * 1024;
 
 /// Concurrent requests on one HTTP/2 connection. A dashboard page opens some dozens.
 const MAX_STREAMS: u32 = 128;
 
 /// Time limit for the graceful shutdown of an idle connection.
-const GOODBYE: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Ping interval of an active HTTP/2 connection, so that a client that is gone does not hold a log stream open for
 /// ever.
-const PROBE: Duration = Duration::from_secs(30);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Serves HTTP/1.1 or HTTP/2 on `stream`. It ends when the client disconnects or is idle between requests for
 /// [`HEADER_TIMEOUT`]. On `shutdown` it ends once the requests in progress are done, or after `listen.drain_timeout`.
@@ -102,7 +102,7 @@ pub async fn serve_connection<S>(
             // A client that connects while the relay drains gets one answer: before its first request there is nothing
             // to finish.
             () = async { shutdown.cancelled().await; activity.begun.cancelled().await; } => drain_timeout,
-            () = activity.idle_for(HEADER_TIMEOUT) => GOODBYE,
+            () = activity.idle_for(HEADER_TIMEOUT) => CLOSE_TIMEOUT,
         }
     });
     let beside = WakeForwarder::default();
@@ -141,17 +141,17 @@ fn builder() -> auto::Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(MAX_HEAD);
+        .max_buf_size(MAX_HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEAD as u32)
-        .max_send_buf_size(MAX_HEAD)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .keep_alive_interval(PROBE)
-        .keep_alive_timeout(PROBE);
+        .max_header_list_size(MAX_HEAD_BYTES as u32)
+        .max_send_buf_size(MAX_HEAD_BYTES)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_INTERVAL);
     builder
 }
 

@@ -34,7 +34,8 @@ use ray_relay_session::session::authenticate::PresentedCredential;
 const MAX_BODY_BYTES: usize = 16 * 1024;
 
 /// Error for an invalid body.
-const WANTED: &str = "the body has to be {\"cluster\": \"NAME\", \"path\": \"/\"}, both optional";
+const INVALID_BODY: &str =
+    "the body has to be {\"cluster\": \"NAME\", \"path\": \"/\"}, both optional";
 
 /// Maximum size of a cookie in browsers, with its name and attributes, in bytes.
 const MAX_COOKIE_BYTES: usize = 4096;
@@ -139,7 +140,7 @@ fn within(path: &str) -> String {
 pub(super) async fn open(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let request: Option<EntranceRequest> = body::json(post.body, MAX_BODY_BYTES).await;
-    let request = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let request = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let which = request.cluster.as_deref();
     let which = which.map_or(Which::Default, |name| Which::Named(name, ""));
     let cluster = cluster(exchange.ctx, principal, which)?;

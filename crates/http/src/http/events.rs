@@ -42,7 +42,7 @@ use ray_relay_view::listing::shared::SharedRows;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Batch size in bytes: larger batches of events get no further event.
-const AT_A_TIME: usize = 32 * 1024;
+const MAX_CHUNK_BYTES: usize = 32 * 1024;
 
 /// Answers with a new stream, or 503 if there are too many.
 pub(super) async fn subscribe(
@@ -193,7 +193,7 @@ impl Feed {
                     break;
                 }
             }
-            if length >= AT_A_TIME {
+            if length >= MAX_CHUNK_BYTES {
                 break;
             }
             event = match self.events.try_recv() {
@@ -268,7 +268,7 @@ impl Feed {
         let rows: Vec<_> = listed.live.iter().collect();
         let [list, end] = self.shared.list(&rows).ended_with(end);
         let beginning = Bytes::from_static(b"event: snapshot\ndata: ");
-        if list.len() <= AT_A_TIME {
+        if list.len() <= MAX_CHUNK_BYTES {
             return [beginning, list, end].concat().into();
         }
         self.rest = [list, end].into();

@@ -23,7 +23,7 @@ use ray_relay_session::context::Context;
 use ray_relay_session::session::authenticate::RequestDetails;
 
 /// Query keys that are audited. The rest of a query is Ray's and may contain anything, so it is left out.
-const MEANT: [&str; 14] = [
+const AUDITED_KEYS: [&str; 14] = [
     "actor_id",
     "force_kill",
     "no_restart",
@@ -132,7 +132,7 @@ fn meant(query: Option<&str>) -> Map<String, Value> {
             vec![(name.to_owned(), value.to_owned())]
         });
         for (name, value) in pair {
-            if !MEANT.contains(&name.as_str()) {
+            if !AUDITED_KEYS.contains(&name.as_str()) {
                 continue;
             }
             match meant.get_mut(&name) {

@@ -24,7 +24,7 @@ const MAX_IDS: usize = 10_000;
 /// Maximum length of the client's name, in characters.
 const MAX_CLIENT_CHARS: usize = 60;
 /// Error for an invalid body.
-const WANTED: &str = "the body has to be {\"ids\": [\"ID\"], \"client\": \"NAME\"}, with 1 to 10000 ids as in /relay/v1/breakpoints";
+const INVALID_BODY: &str = "the body has to be {\"ids\": [\"ID\"], \"client\": \"NAME\"}, with 1 to 10000 ids as in /relay/v1/breakpoints";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,7 +38,8 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     let (exchange, principal) = (post.exchange, post.principal);
     let request: Option<GroupRequest> = body::json(post.body, MAX_BODY_BYTES).await;
     let request = request.filter(|request| (1..=MAX_IDS).contains(&request.ids.len()));
-    let GroupRequest { ids, client } = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let GroupRequest { ids, client } =
+        request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let seen = visible(principal, &exchange.ctx.registry.snapshot());
     let known = |id: &String| {
         let id: BreakpointId = id.parse().ok()?;

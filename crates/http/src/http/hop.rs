@@ -31,7 +31,7 @@ pub(super) fn ticket_cookie(port: Option<u16>, encrypted: bool) -> String {
 const HOST_ONLY: &str = "__Host-";
 
 /// Headers that a head must not set: they affect an origin as a whole, or the relay's host beyond this answer.
-const OF_THE_ORIGIN: [&str; 14] = [
+const ORIGIN_HEADERS: [&str; 14] = [
     "accept-ch",
     "access-control-allow-credentials",
     "access-control-allow-headers",
@@ -62,7 +62,7 @@ const HOP_BY_HOP: [&str; 9] = [
 ];
 
 /// Request headers that are meant for the relay itself.
-const OF_THE_REQUEST: [&str; 4] = ["host", "authorization", "expect", "x-ray-authorization"];
+const REQUEST_HEADERS: [&str; 4] = ["host", "authorization", "expect", "x-ray-authorization"];
 
 /// The members of all `name` headers, which are comma-separated lists.
 pub(super) fn listed<'a>(
@@ -97,7 +97,7 @@ fn strip(headers: &mut HeaderMap, names: &[&str]) {
 
 /// Prepares a client's headers for the head: removes credentials and connection headers.
 pub(super) fn strip_request(headers: &mut HeaderMap) {
-    strip(headers, &OF_THE_REQUEST);
+    strip(headers, &REQUEST_HEADERS);
     keep_cookies(headers, |pair| !is_ray_cookie(pair));
 }
 
@@ -140,7 +140,7 @@ pub(super) fn ask_for_plain(headers: &mut HeaderMap) {
 /// Prepares the head's headers for a client: removes credentials, connection headers, and those with an effect beyond
 /// the answer. On an origin that is the head's `own`, host-only cookies are kept.
 pub(super) fn strip_answer(headers: &mut HeaderMap, own: bool) {
-    strip(headers, &OF_THE_ORIGIN);
+    strip(headers, &ORIGIN_HEADERS);
     let cookies: Vec<HeaderValue> = headers
         .get_all(SET_COOKIE)
         .iter()
@@ -284,7 +284,7 @@ mod tests {
             let policies: Vec<_> = policies.map(|policy| policy.to_str().unwrap()).collect();
             assert_eq!(policies[0], "default-src 'self'");
             assert_eq!(policies[1].starts_with("sandbox"), !own, "{policies:?}");
-            for name in OF_THE_ORIGIN {
+            for name in ORIGIN_HEADERS {
                 assert!(!map.contains_key(name), "{name}");
             }
             assert_eq!(map["content-type"], "text/html");

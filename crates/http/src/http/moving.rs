@@ -13,7 +13,7 @@ use ray_relay_base::wire::write_through;
 
 /// How long an unauthenticated client may leave an answer unread. Others may do so longer: a user can well leave `curl
 /// | less` alone.
-const UNREAD: Duration = Duration::from_secs(30);
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client's stream that reports activity to its connection permit.
 pub(super) struct Moving<S> {
@@ -44,7 +44,7 @@ impl<S> Moving<S> {
             return attempt;
         }
         if self.stalled.is_none() && self.place.owes_a_credential() {
-            self.stalled = Some(Box::pin(sleep(UNREAD)));
+            self.stalled = Some(Box::pin(sleep(UNREAD_TIMEOUT)));
         }
         let stalled = self.stalled.as_mut();
         match stalled.map(|stalled| stalled.as_mut().poll(cx)) {
@@ -88,6 +88,6 @@ mod tests {
         let began = Instant::now();
         let error = stream.write_all(&[0; 100]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(began.elapsed(), UNREAD);
+        assert_eq!(began.elapsed(), UNREAD_TIMEOUT);
     }
 }

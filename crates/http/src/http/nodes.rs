@@ -20,7 +20,7 @@ use ray_relay_base::wire::tunnel::{LINK_PROTOCOL, STREAM_PROTOCOL, link_config, 
 use ray_relay_session::context::Context;
 
 /// Time limit for querying the heads for their nodes, for a list.
-const LISTED: Duration = Duration::from_secs(2);
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// `GET /relay/v1/nodes`.
 pub(super) async fn list(
@@ -36,7 +36,7 @@ pub(super) async fn listed(ctx: &Context, principal: &Principal) -> Value {
     // Without agents, no background task keeps the nodes fresh.
     let live = ctx.registry.watch_nodes();
     if ctx.peers.agents.is_empty() {
-        let _ = timeout(LISTED, ctx.registry.nodes_refreshed()).await;
+        let _ = timeout(LIST_TIMEOUT, ctx.registry.nodes_refreshed()).await;
     }
     let live = Arc::clone(&live.borrow());
     let rows = ctx.peers.agents.rows(&live, principal);

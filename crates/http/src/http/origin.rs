@@ -16,10 +16,10 @@ use ray_relay_view::advertise::{AdvertisedAddresses, ExternalAddress};
 const LOCAL: &str = ".localhost";
 
 /// Placeholder of the label in `http.dashboard_hosts`.
-const PLACE: &str = "{cluster}";
+const CLUSTER_PLACEHOLDER: &str = "{cluster}";
 
 /// Length of the readable part before the hash, in a label for an unsuitable name.
-const READABLE: usize = 24;
+const MAX_READABLE_CHARS: usize = 24;
 
 /// The pages at a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub(crate) fn is_relays(
 /// The part of `http.dashboard_hosts` after the label, starting with the dot.
 fn domain(config: &Config) -> Option<&str> {
     let template = config.http.dashboard_hosts.as_deref()?;
-    template.strip_prefix(PLACE)
+    template.strip_prefix(CLUSTER_PLACEHOLDER)
 }
 
 /// Whether `host` is below `domain`, an allowed `.domain`.
@@ -130,7 +130,7 @@ pub fn label(cluster: &str) -> Cow<'_, str> {
     let readable: String = cluster
         .chars()
         .filter(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
-        .take(READABLE)
+        .take(MAX_READABLE_CHARS)
         .collect();
     let hash = digest(&SHA256, cluster.as_bytes());
     Cow::Owned(format!("c{readable}---{}", hex(&hash.as_ref()[..16])))

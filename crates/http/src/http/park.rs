@@ -33,7 +33,7 @@ use ray_relay_view::listing::json::seconds;
 
 const MAX_BODY_BYTES: usize = 1024;
 /// Error for an invalid body.
-const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"for\": \"12h\"";
+const INVALID_BODY: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"for\": \"12h\"";
 /// Client name of such a session.
 const CLIENT: &str = "ray-relay park";
 /// Time limit for the list to show the park.
@@ -86,7 +86,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     let (exchange, principal) = (post.exchange, post.principal);
     let request: Option<ParkRequest> = body::json(post.body, MAX_BODY_BYTES).await;
     let request = request.filter(|request| request.r#for.as_deref().is_none_or(is_a_time));
-    let ParkRequest { id, r#for } = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let ParkRequest { id, r#for } = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let share = exchange.ctx.snapshots.take(principal);
     let _share = share.map_err(HttpRefusal::Busy)?;
     let id: Option<BreakpointId> = id.parse().ok();

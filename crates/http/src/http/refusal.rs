@@ -18,7 +18,7 @@ use ray_relay_session::session::authenticate::NotAuthenticated;
 use ray_relay_session::session::shares::QuotaExceeded;
 
 /// `Retry-After` when memory is short, in seconds.
-pub(super) const ASK_AGAIN: u64 = 5;
+pub(super) const RETRY_AFTER_SECONDS: u64 = 5;
 
 /// Answer to a request.
 pub(super) type Answer = Result<Response<Body>, HttpRefusal>;
@@ -212,7 +212,7 @@ impl HttpRefusal {
             headers.insert(RETRY_AFTER, retry_after.as_secs().max(1).into());
         }
         if let Self::Short(_) = self {
-            headers.insert(RETRY_AFTER, ASK_AGAIN.into());
+            headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
         }
         if let Self::WebSocketVersion = self {
             headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));

@@ -24,15 +24,15 @@ use ray_relay_session::session::{Authorized, Denied, authorise, authorise_end};
 
 const MAX_BODY_BYTES: usize = 64 * 1024;
 /// Error for an invalid body.
-const WANTED: &str = "the body has to be {\"ids\": [\"ID\"]}, with at most 1000 ids as in /relay/v1/breakpoints, and maybe \"force\": true";
+const INVALID_BODY: &str = "the body has to be {\"ids\": [\"ID\"]}, with at most 1000 ids as in /relay/v1/breakpoints, and maybe \"force\": true";
 const MAX_IDS: usize = 1000;
 /// Maximum number of tasks of one request that are released at a time.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_RELEASES: usize = 16;
 /// How to get the permission to end a worker.
 const ENDING: &str =
     "to end a worker process, `debug` does only on a relay with dap.allow_terminate on";
 /// Maximum number of workers ended at a time: each needs a job of Ray's.
-const ENDED_AT_ONCE: usize = 2;
+const MAX_CONCURRENT_ENDS: usize = 2;
 /// Scopes of which any one is enough.
 const NEEDED: [Scope; 3] = [Scope::Debug, Scope::Terminal, Scope::PlaceAdmin];
 
@@ -57,7 +57,8 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     }
     let request: Option<ReleaseRequest> = body::json(post.body, MAX_BODY_BYTES).await;
     let request = request.filter(|request| request.ids.len() <= MAX_IDS);
-    let ReleaseRequest { ids, force } = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let ReleaseRequest { ids, force } =
+        request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let results = stream::iter(ids)
         .map(|id| async move {
             match (one(exchange, principal, &id, force).await, force) {
@@ -67,7 +68,11 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
                 (Err(why), true) => json!({"id": id, "ended": false, "error": why}),
             }
         })
-        .buffered(if force { ENDED_AT_ONCE } else { AT_ONCE });
+        .buffered(if force {
+            MAX_CONCURRENT_ENDS
+        } else {
+            MAX_CONCURRENT_RELEASES
+        });
     let results: Vec<Value> = results.collect().await;
     Ok(answer::json(StatusCode::OK, &json!({ "results": results })))
 }

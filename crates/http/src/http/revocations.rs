@@ -24,7 +24,7 @@ use ray_relay_session::context::Context;
 const MAX_BODY_BYTES: usize = 4096;
 
 /// Error for an invalid body.
-const WANTED: &str = "the body has to be {\"jti\": ID} or {\"sub\": NAME}, with \"until\": SECONDS SINCE 1970 where it may be forgotten then";
+const INVALID_BODY: &str = "the body has to be {\"jti\": ID} or {\"sub\": NAME}, with \"until\": SECONDS SINCE 1970 where it may be forgotten then";
 
 /// Handles the request.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
@@ -51,7 +51,7 @@ async fn read(body: Incoming) -> Result<Revocation, &'static str> {
     let Some(whole) = body::whole(body, MAX_BODY_BYTES).await else {
         return Err("the body did not come, or is longer than 4 KiB");
     };
-    parse(&whole, SystemTime::now()).ok_or(WANTED)
+    parse(&whole, SystemTime::now()).ok_or(INVALID_BODY)
 }
 
 fn parse(text: &[u8], now: SystemTime) -> Option<Revocation> {

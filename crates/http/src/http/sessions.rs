@@ -22,7 +22,7 @@ use ray_relay_session::session::newer;
 const MAX_BODY_BYTES: usize = 1024;
 
 /// Error for an invalid body.
-const WANTED: &str = "the body has to be {\"id\": NUMBER}, with an id as in /relay/v1/sessions, and maybe its \"replica\"";
+const INVALID_BODY: &str = "the body has to be {\"id\": NUMBER}, with an id as in /relay/v1/sessions, and maybe its \"replica\"";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,7 +36,7 @@ struct EndRequest {
 pub(super) async fn end(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (ctx, principal) = (post.exchange.ctx, post.principal);
     let request = body::json(post.body, MAX_BODY_BYTES).await;
-    let EndRequest { id, replica } = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let EndRequest { id, replica } = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let may = |owner: Option<&Principal>, held: &Arc<Breakpoint>| {
         let list = ctx.registry.snapshot();
         let access = principal.access();

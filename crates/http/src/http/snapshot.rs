@@ -48,7 +48,7 @@ use ray_relay_session::upstream::park::takes_in;
 
 const MAX_BODY_BYTES: usize = 1024;
 /// Error for an invalid body.
-const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false, \"process\": true and \"limit\": 1000, up to 100000";
+const INVALID_BODY: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false, \"process\": true and \"limit\": 1000, up to 100000";
 /// Maximum `limit` of a value, in characters.
 pub(super) const MAX_VALUE_CHARS: usize = 100_000;
 /// Lines of source around a frame's line.
@@ -132,7 +132,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     let ctx = exchange.ctx;
     let request: Option<SnapshotRequest> = body::json(post.body, MAX_BODY_BYTES).await;
     let request = request.filter(SnapshotRequest::is_bounded);
-    let request = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let request = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
     let limits = request.limits(ctx.account(principal));
     let shot = look(exchange, principal, &request.id, limits, Arc::new(share)).await;

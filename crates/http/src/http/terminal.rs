@@ -33,15 +33,15 @@ const PROTOCOL: &str = "ray-relay.terminal.v1";
 /// Prefix of the subprotocol with a token.
 const BEARER: &str = "ray-relay.bearer.";
 /// Read buffer size, in bytes.
-const ROOM: usize = 16 * 1024;
+const READ_BUFFER_BYTES: usize = 16 * 1024;
 /// Ping interval, which also keeps proxies from closing an idle connection.
-const PROBE: Duration = Duration::from_secs(15);
+const PING_INTERVAL: Duration = Duration::from_secs(15);
 /// A browser that sends nothing for so long, not even a pong, is gone.
-const SILENCE: Duration = Duration::from_secs(50);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(50);
 /// Time limit for writing one message to the browser.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for the closing handshake.
-const GOODBYE: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Opens a terminal.
 pub(super) async fn open(
@@ -89,7 +89,7 @@ async fn carry(
 }
 
 async fn up(browser: &mut SplitStream<Socket>, mut relay: WriteHalf<DuplexStream>) {
-    while let Ok(Some(Ok(message))) = timeout(SILENCE, browser.next()).await {
+    while let Ok(Some(Ok(message))) = timeout(SILENCE_TIMEOUT, browser.next()).await {
         let written = match message {
             Message::Text(text) => relay.write_all(text.as_bytes()).await,
             Message::Binary(bytes) => relay.write_all(&bytes).await,
@@ -104,8 +104,8 @@ async fn up(browser: &mut SplitStream<Socket>, mut relay: WriteHalf<DuplexStream
 }
 
 async fn down(mut relay: ReadHalf<DuplexStream>, browser: &mut SplitSink<Socket, Message>) {
-    let mut bytes = vec![0; ROOM];
-    let mut probe = Instant::now() + PROBE;
+    let mut bytes = vec![0; READ_BUFFER_BYTES];
+    let mut probe = Instant::now() + PING_INTERVAL;
     loop {
         let message = tokio::select! {
             read = relay.read(&mut bytes) => match read {
@@ -113,7 +113,7 @@ async fn down(mut relay: ReadHalf<DuplexStream>, browser: &mut SplitSink<Socket,
                 Ok(read) => Message::binary(bytes[..read].to_vec()),
             },
             () = sleep_until(probe) => {
-                probe = Instant::now() + PROBE;
+                probe = Instant::now() + PING_INTERVAL;
                 Message::Ping(Bytes::new())
             }
         };
@@ -133,5 +133,5 @@ async fn close(mut to_browser: SplitSink<Socket, Message>, mut from_browser: Spl
         let _ = to_browser.close().await;
         while let Some(Ok(_)) = from_browser.next().await {}
     };
-    let _ = timeout(GOODBYE, both).await;
+    let _ = timeout(CLOSE_TIMEOUT, both).await;
 }

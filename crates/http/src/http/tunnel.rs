@@ -14,7 +14,7 @@ use super::answer::{self, Body};
 use super::exchange::Exchange;
 use super::hop;
 use super::refusal::HttpRefusal;
-use super::websocket::{self, HANDSHAKE};
+use super::websocket::{self, HANDSHAKE_TIMEOUT};
 use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::counted::Counted;
 use ray_relay_base::wire::tunnel::{MAX_FRAME_BYTES, SECRET_HEADER, STREAM_PROTOCOL};
@@ -81,7 +81,7 @@ impl Handshake {
         let answer = websocket::switch(&self.key, Some(&protocol));
         let upgraded = hyper::upgrade::on(Request::from_parts(self.parts, ()));
         let carrying = async move {
-            let upgraded: Upgraded = match timeout(HANDSHAKE, upgraded).await {
+            let upgraded: Upgraded = match timeout(HANDSHAKE_TIMEOUT, upgraded).await {
                 Ok(Ok(upgraded)) => upgraded,
                 Ok(Err(error)) => return debug!(%error, "a websocket was not opened"),
                 Err(_) => return debug!("a websocket was not opened in time"),

@@ -44,16 +44,16 @@ use ray_relay_base::memory::{Account, Short};
 use ray_relay_base::wire::counted::Counted;
 
 /// Maximum size of a message or frame. Ray's log tail sends the log's growth of a second; its own client accepts 4 MiB.
-const MAX_MESSAGE: usize = 16 * 1024 * 1024;
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Read buffer of each side: an idle WebSocket should cost little.
-const READ_BUFFER: usize = 8 * 1024;
+const READ_BUFFER_BYTES: usize = 8 * 1024;
 
 /// Time limit from the answer's head until both connections are upgraded.
-pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time limit for the closing handshake of one side.
-const CLOSING: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 type UpgradedSocket = WebSocketStream<Counted<TokioIo<Upgraded>>>;
 
@@ -162,7 +162,7 @@ impl WebSocketSession {
     async fn run(self) {
         let upgraded = async { tokio::try_join!(self.client, self.head) };
         // Bytes that followed the handshakes are inside the upgraded streams.
-        let (client, head) = match timeout(HANDSHAKE, upgraded).await {
+        let (client, head) = match timeout(HANDSHAKE_TIMEOUT, upgraded).await {
             Ok(Ok(both)) => both,
             Ok(Err(error)) => return tracing::debug!(%error, "websocket was not opened"),
             Err(_) => return tracing::debug!("websocket was not opened in time"),
@@ -179,9 +179,9 @@ impl WebSocketSession {
 
 async fn socket(upgraded: Upgraded, role: Role, account: &Account) -> UpgradedSocket {
     let config = WebSocketConfig::default()
-        .max_message_size(Some(MAX_MESSAGE))
-        .max_frame_size(Some(MAX_MESSAGE))
-        .read_buffer_size(READ_BUFFER)
+        .max_message_size(Some(MAX_MESSAGE_BYTES))
+        .max_frame_size(Some(MAX_MESSAGE_BYTES))
+        .read_buffer_size(READ_BUFFER_BYTES)
         // Every message is flushed at once anyway.
         .write_buffer_size(0);
     let carrier = Counted::new(TokioIo::new(upgraded), account);
@@ -316,5 +316,5 @@ async fn finish(mut socket: UpgradedSocket, frame: Option<CloseFrame>) {
         _ = socket.close(frame).await;
         while let Some(Ok(_)) = socket.next().await {}
     };
-    _ = timeout(CLOSING, closing).await;
+    _ = timeout(CLOSE_TIMEOUT, closing).await;
 }

@@ -25,9 +25,9 @@ pub const TOKEN_NEEDED: &str = "ray-relay: a token is needed here.\n";
 /// Question for a token, on each try.
 pub const TOKEN_QUESTION: &str = "token: ";
 /// Wrong tokens before the connection is closed.
-const TRIES: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 /// Maximum number of lines, including those without a token such as an initial Enter.
-const LINES: usize = 10;
+const MAX_LINES: usize = 10;
 /// Time limit for entering a token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -147,7 +147,7 @@ async fn ask_for_token<R: AsyncRead + Unpin>(
     out.text(TOKEN_NEEDED).await;
     let mut errand = None;
     let (mut tries, mut lines) = (0, 0);
-    while tries < TRIES && lines < LINES {
+    while tries < MAX_ATTEMPTS && lines < MAX_LINES {
         lines += 1;
         out.text(TOKEN_QUESTION).await;
         let line = match input.next().await {

@@ -16,14 +16,14 @@ use ray_relay_debugger::debugger::legacy::LegacySession;
 use ray_relay_debugger::pdb::resumes;
 
 /// Maximum number of typed bytes that wait for the prompt to read them.
-const PENDING: usize = 64 << 10;
+const MAX_PENDING_BYTES: usize = 64 << 10;
 /// Interval for checking whether the task is paused, when no output arrives.
-const QUIET: Duration = Duration::from_millis(200);
+const STATE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a half-closed client still receives output.
 const HALF_CLOSED_PERIOD: Duration = Duration::from_secs(10);
 
 /// Answer to the first `q`.
-const FAILS: &str =
+const QUIT_WARNING: &str =
     "leaving with q makes the task fail (BdbQuit); c lets it run on. Say it again to have it fail";
 
 /// How the relaying ended.
@@ -83,7 +83,7 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
             return LegacyOutcome::Lost;
         }
         let until = state.detach_at.unwrap_or_else(Instant::now);
-        let listening = !detaching && entered.pending() < PENDING;
+        let listening = !detaching && entered.pending() < MAX_PENDING_BYTES;
         bytes.clear();
         let typed = tokio::select! {
             read = entered.hear(&mut bytes) => match read {
@@ -102,7 +102,7 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
             },
             typed = input.next(), if listening => typed,
             () = out.closed(), if !detaching => Typed::End,
-            () = sleep(QUIET) => continue,
+            () = sleep(STATE_CHECK_INTERVAL) => continue,
             () = sleep_until(until), if detaching => return LegacyOutcome::Left,
         };
         state.typed(typed, entered, out, shown, log).await;
@@ -127,7 +127,7 @@ impl LegacyRelay {
                 let command = text.trim();
                 let leaves = matches!(command, "q" | "quit" | "exit" | "EOF");
                 if leaves && !std::mem::replace(&mut self.warned, true) {
-                    out.notice(FAILS).await;
+                    out.notice(QUIT_WARNING).await;
                     shown.raw(entered.question()).await;
                     return;
                 }

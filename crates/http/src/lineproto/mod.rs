@@ -37,10 +37,10 @@ use ray_relay_session::session::Session;
 use ray_relay_session::session::state::SessionState;
 
 /// Time limit for flushing the final output to the client, and for draining its input.
-const FLUSH: Duration = Duration::from_millis(700);
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// Time limit for a session to record its end after its client is gone.
-const LEAVE: Duration = Duration::from_secs(15);
+const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Serves one connection.
 pub async fn serve<S>(context: &Context, session: Session, stream: S, connection: ConnectionInfo)
@@ -82,16 +82,16 @@ where
             // The client reads no more, which `Out::closed` reports. If this times out, dropping the conversation
             // resumes the task.
             () = &mut pumping => {
-                let ending = timeout(LEAVE, conversation).await;
+                let ending = timeout(END_TIMEOUT, conversation).await;
                 (ending.unwrap_or(ClientEnding::Over(Outcome::Client)), false)
             }
         }
     };
     // Unread input makes the kernel reset a socket that is closed, and the client would lose the final output.
     if reads {
-        let _ = timeout(FLUSH, pumping).await;
+        let _ = timeout(FLUSH_TIMEOUT, pumping).await;
     }
-    let _ = timeout(FLUSH, input.drain()).await;
+    let _ = timeout(FLUSH_TIMEOUT, input.drain()).await;
     session.set_bytes((input.bytes(), counts.written()));
     (ending, busy)
 }

@@ -13,10 +13,10 @@ use ray_relay_access::recording::{CaptureTee, Direction};
 use ray_relay_base::memory::{Account, MemoryUse, Taken};
 
 /// Length of the queue to the client, in pieces. The longest value that the prompt prints makes one piece.
-const QUEUE: usize = 16;
+const QUEUED_WRITES: usize = 16;
 
 /// Bytes that can always be queued: enough for a prompt and a sentence.
-const LITTLE: usize = 4 * 1024;
+const UNRESERVED_BYTES: usize = 4 * 1024;
 
 /// How long a piece waits for memory. Whatever the client reads meanwhile frees some.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,7 +51,7 @@ pub(super) struct Out {
 impl Out {
     /// Creates the queue, and returns the receiver for [`pump`].
     pub(super) fn new() -> (Self, mpsc::Receiver<Queued>) {
-        let (pieces, taken) = mpsc::channel(QUEUE);
+        let (pieces, taken) = mpsc::channel(QUEUED_WRITES);
         let out = Self {
             pieces,
             counts: Arc::default(),
@@ -107,7 +107,7 @@ impl Out {
             return;
         }
         let (mut bytes, mut taken) = (bytes, self.nothing());
-        if taken.resize_beyond(LITTLE, bytes.len()).is_err()
+        if taken.resize_beyond(UNRESERVED_BYTES, bytes.len()).is_err()
             && let Err(short) = taken.resize_within(bytes.len(), MEMORY_TIMEOUT).await
         {
             bytes = format!("\n*** {} bytes are not shown: {short}\n", bytes.len()).into_bytes();

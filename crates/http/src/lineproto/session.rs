@@ -45,12 +45,12 @@ use ray_relay_view::listing::menu::Menu;
 use ray_relay_view::listing::select::ListSelection;
 
 /// How long a connection may send nothing at first, such as one that a browser opens in advance.
-const SILENT: Duration = Duration::from_secs(60);
+const FIRST_INPUT_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a client may pause after its first input.
-const IDLE: Duration = Duration::from_secs(30 * 60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// Rows per page of the list. The height of the client's terminal is unknown.
-const PAGE: usize = 40;
+const PAGE_ROWS: usize = 40;
 
 /// Hint below a list of several.
 const ALL_HINT: &str = "`all` debugs all of this list at one prompt, `all NAME ranks=0-7,9` or `all job=ID` some of it.\n";
@@ -135,12 +135,12 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         let mut show = true;
         let mut menu = Menu::default();
         let own = self.principal.known_subject().into();
-        let mut browse = Browse::new(ListSelection::default(), Some(PAGE)).owned_by(own);
+        let mut browse = Browse::new(ListSelection::default(), Some(PAGE_ROWS)).owned_by(own);
         // An initial Enter asks for the list that is shown anyway.
         let entered = |line: &str| line.trim().is_empty().then_some(());
         let mut idle_timeout = match self.input.take_if(entered).await {
-            Some(()) => IDLE,
-            None => SILENT,
+            Some(()) => IDLE_TIMEOUT,
+            None => FIRST_INPUT_TIMEOUT,
         };
         loop {
             if std::mem::take(&mut show) {
@@ -160,7 +160,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                 Ok(typed) => typed,
                 Err(outcome) => return outcome,
             };
-            idle_timeout = IDLE;
+            idle_timeout = IDLE_TIMEOUT;
             let line = match typed {
                 Typed::Line(line) => Typed::text(&line).trim().to_owned(),
                 Typed::TooLong | Typed::Interrupt => continue,

@@ -17,7 +17,7 @@ pub(super) const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(5 * 60);
 
 /// Maximum age of an undelivered notice; after that it is dropped.
-pub(super) const KEPT: Duration = Duration::from_secs(60 * 60);
+pub(super) const MAX_NOTICE_AGE: Duration = Duration::from_secs(60 * 60);
 
 /// Result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +77,7 @@ async fn deliver(
         };
         let pause = backoff.pause();
         let wait = after.map_or(pause, |after| after.clamp(FIRST_BACKOFF, MAX_BACKOFF));
-        let given_up = notice.at.elapsed() + wait > KEPT;
+        let given_up = notice.at.elapsed() + wait > MAX_NOTICE_AGE;
         if given_up {
             warn!(webhook = host, id, event, %about, %why, "a notice was not delivered within an hour; it is given up");
         } else if !warned {

@@ -23,7 +23,7 @@ use ray_relay_base::dial::{Connector, Proxies};
 use ray_relay_base::wire::text::{hex, innermost_cause};
 
 /// Time limit of an attempt, up to the status of the answer.
-const DEADLINE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Header with the id of a notice, the same on each attempt.
 pub(super) const ID: &str = "x-ray-relay-notice";
@@ -63,7 +63,11 @@ impl Target {
                 key,
                 // Minutes pass between notices: a pooled connection would be dead by then.
                 client: http::client(
-                    Connector::new(tls.with_no_client_auth(), DEADLINE, Proxies::from_env()),
+                    Connector::new(
+                        tls.with_no_client_auth(),
+                        REQUEST_TIMEOUT,
+                        Proxies::from_env(),
+                    ),
                     Duration::ZERO,
                 ),
             }),
@@ -103,10 +107,10 @@ impl Post for Target {
             Ok(request) => request,
             Err(why) => return again(why.to_string()),
         };
-        let answer = match timeout(DEADLINE, self.client.request(request)).await {
+        let answer = match timeout(REQUEST_TIMEOUT, self.client.request(request)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(why)) => return again(innermost_cause(&why)),
-            Err(_) => return again(format!("no answer within {} s", DEADLINE.as_secs())),
+            Err(_) => return again(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())),
         };
         let status = answer.status();
         if status.is_success() {

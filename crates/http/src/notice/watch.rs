@@ -27,7 +27,7 @@ const MIN_POLL_DELAY: Duration = Duration::from_millis(100);
 const MAX_POLL_DELAY: Duration = Duration::from_secs(10);
 
 /// How long after a session Ray may report that the worker died: longer than the relay asks for it.
-const EXPLAINED: Duration = Duration::from_secs(90);
+const DEATH_EXPLANATION_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Maximum number of recently ended sessions to remember.
 const MAX_ENDED_SESSIONS: usize = 1024;
@@ -156,7 +156,7 @@ impl<'a> Watch<'a> {
     pub(super) fn look(&mut self, list: &Snapshot, reports_waiting: bool) {
         if !self.left.is_empty() {
             self.left
-                .retain(|_, (_, _, since)| since.elapsed() < EXPLAINED);
+                .retain(|_, (_, _, since)| since.elapsed() < DEATH_EXPLANATION_TIMEOUT);
             for ended in list.ended.iter() {
                 let is_it = |(stop, _, _): &(u64, Holder, Instant)| *stop == ended.stop;
                 if matches!(ended.state, State::Died { .. })

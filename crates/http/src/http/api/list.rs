@@ -23,7 +23,7 @@ use ray_relay_view::listing::json::Rest;
 use ray_relay_view::listing::shared::SharedRows;
 
 /// Minimum length of a list that is compressed, in bytes.
-const WORTH_COMPRESSING: usize = 1024;
+const MIN_COMPRESSED_BYTES: usize = 1024;
 
 /// Answers with the list in `snapshot` for `principal`, or with a page of it ([`super::page`]).
 pub async fn breakpoints(
@@ -58,7 +58,7 @@ pub async fn breakpoints(
     }
     let mut end = rest.end();
     end.push(b'\n');
-    let compressed = match takes_gzip(headers) && rows.text.len() >= WORTH_COMPRESSING {
+    let compressed = match takes_gzip(headers) && rows.text.len() >= MIN_COMPRESSED_BYTES {
         true => rows.compressed(&end).await,
         false => None,
     };

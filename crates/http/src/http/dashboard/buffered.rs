@@ -18,7 +18,7 @@ use super::upstream::Upstream;
 use crate::http::answer::{self, Body};
 use crate::http::filter::{FilteredRow, RowFilter};
 use crate::http::hop;
-use crate::http::refusal::ASK_AGAIN;
+use crate::http::refusal::RETRY_AFTER_SECONDS;
 use crate::http::required_access::RowAccess;
 use crate::http::rewrite::{Worker, rewrite};
 use ray_relay_access::identity::Principal;
@@ -31,7 +31,7 @@ use ray_relay_session::session::may_list;
 use ray_relay_view::advertise::ExternalAddress;
 
 /// Time limit for receiving an answer to rewrite. 10,000 rows take Ray a few seconds.
-const WHOLE_ANSWER: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum size of a dashboard answer that is rewritten or filtered: the list of workers of a large cluster.
 const MAX_REWRITE_BYTES: usize = 64 << 20;
@@ -65,7 +65,7 @@ pub(super) async fn rewritten(
     let metrics = Arc::clone(&job.ctx.metrics);
     let principal = job.principal.clone();
     let changed = job.changed(&parts.headers, body);
-    let refused = match tokio::time::timeout(WHOLE_ANSWER, changed).await {
+    let refused = match tokio::time::timeout(ANSWER_TIMEOUT, changed).await {
         Ok(Ok(changed)) => {
             hop::forget_body(&mut parts.headers);
             let body = match changed {
@@ -88,7 +88,9 @@ pub(super) async fn rewritten(
     let again = matches!(refused, NotChanged::Short(_));
     let mut response = answer::text(refused.status(), refused);
     if again {
-        response.headers_mut().insert(RETRY_AFTER, ASK_AGAIN.into());
+        response
+            .headers_mut()
+            .insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
     }
     response
 }

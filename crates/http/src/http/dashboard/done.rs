@@ -25,7 +25,7 @@ const MAX_ANSWER_BYTES: u64 = 64 << 10;
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Keys of a job's description to audit. Its environment may contain secrets.
-const TOLD: [&str; 3] = ["entrypoint", "submission_id", "job_id"];
+const AUDITED_KEYS: [&str; 3] = ["entrypoint", "submission_id", "job_id"];
 
 /// Name that the head gives an unnamed application.
 const UNNAMED: &str = "default";
@@ -115,7 +115,7 @@ fn details(what: Described, fields: &Map<String, Value>) -> Option<Map<String, V
 
 fn of_job(job: &Map<String, Value>) -> Option<Map<String, Value>> {
     let mut details = Map::new();
-    for key in TOLD {
+    for key in AUDITED_KEYS {
         match job.get(key) {
             None | Some(Value::Null) => {}
             Some(text) => _ = details.insert(key.to_owned(), text.as_str()?.into()),

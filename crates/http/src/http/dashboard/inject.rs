@@ -12,11 +12,11 @@ use ray_relay_ray::ray::registry::SUBMITTER;
 /// Names the function that Ray calls to change runtime environments.
 const HOOK: &str = "RAY_RUNTIME_ENV_HOOK";
 /// The relay's function.
-const OURS: &str = "ray_relay.runtime_env";
+const RELAY_HOOK: &str = "ray_relay.runtime_env";
 /// Passes the job's own function on to the relay's.
-const THEN: &str = "RAY_RELAY_ENV_THEN";
+const NEXT_HOOK_VARIABLE: &str = "RAY_RELAY_ENV_THEN";
 /// Opts a job out of the hook.
-const REFUSED: (&str, &str) = ("RAY_RELAY_HOOK", "off");
+const HOOK_DISABLED: (&str, &str) = ("RAY_RELAY_HOOK", "off");
 
 /// Changes that were made to a job.
 #[derive(Debug, PartialEq)]
@@ -64,13 +64,13 @@ fn add_hook(job: &mut RawObject) -> Option<bool> {
     let mut environment = object(job, "runtime_env")?;
     let mut variables = object(&environment, "env_vars")?;
     let text = |value: &RawValue| serde_json::from_str::<String>(value.get()).ok();
-    let refuses = variables.get(REFUSED.0).and_then(|value| text(value));
-    if refuses.as_deref() == Some(REFUSED.1) {
+    let refuses = variables.get(HOOK_DISABLED.0).and_then(|value| text(value));
+    if refuses.as_deref() == Some(HOOK_DISABLED.1) {
         return Some(false);
     }
-    let own = variables.insert(HOOK.to_owned(), raw(OURS)?);
-    if let Some(own) = own.filter(|own| text(own).as_deref() != Some(OURS)) {
-        variables.insert(THEN.to_owned(), own);
+    let own = variables.insert(HOOK.to_owned(), raw(RELAY_HOOK)?);
+    if let Some(own) = own.filter(|own| text(own).as_deref() != Some(RELAY_HOOK)) {
+        variables.insert(NEXT_HOOK_VARIABLE.to_owned(), own);
     }
     environment.insert("env_vars".to_owned(), raw(&variables)?);
     job.insert("runtime_env".to_owned(), raw(&environment)?);
@@ -119,14 +119,17 @@ mod tests {
         for environment in [json!({}), Value::Null] {
             let job = json!({"entrypoint": "python a.py", "runtime_env": environment, "metadata": {"a": "1"}});
             let with = json!({"entrypoint": "python a.py", "metadata": {"a": "1"},
-                "runtime_env": {"env_vars": {HOOK: OURS}}});
+                "runtime_env": {"env_vars": {HOOK: RELAY_HOOK}}});
             assert_eq!(injected(&job).unwrap(), with);
         }
         let own = json!({"entrypoint": "x", "runtime_env": {"working_dir": "gcs://a.zip", "worker_process_setup_hook": "mine.hook",
             "env_vars": {"A": "b", HOOK: "uv.hook"}}});
         let with = injected(&own).unwrap();
         let variables = &with["runtime_env"]["env_vars"];
-        assert_eq!(*variables, json!({"A": "b", HOOK: OURS, THEN: "uv.hook"}));
+        assert_eq!(
+            *variables,
+            json!({"A": "b", HOOK: RELAY_HOOK, NEXT_HOOK_VARIABLE: "uv.hook"})
+        );
         assert_eq!(
             with["runtime_env"]["worker_process_setup_hook"],
             "mine.hook"

@@ -16,7 +16,7 @@ use ray_relay_ray::ray::head::{HeadBody, StreamedBodyError};
 
 /// Bytes of a list that are validated before the answer begins, so that an error page is refused with a sentence. A
 /// shorter list is validated to its end.
-const BEGINNING: usize = 64 << 10;
+const VALIDATED_BYTES: usize = 64 << 10;
 
 /// A list that is being streamed with new addresses.
 pub(super) struct StreamedList<F> {
@@ -48,7 +48,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> StreamedList<F> {
     /// [`NotChanged`], before any of it was sent.
     pub(super) async fn begin(&mut self) -> Result<Option<Bytes>, NotChanged> {
         let mut seen = 0;
-        while seen < BEGINNING {
+        while seen < VALIDATED_BYTES {
             let Some(piece) = next(&mut self.body, self.limit).await? else {
                 self.finish()?;
                 return Ok(Some(std::mem::take(&mut self.walked).into()));

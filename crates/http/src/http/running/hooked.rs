@@ -15,10 +15,10 @@ use ray_relay_session::context::Context;
 
 /// Time limit for one agent, and for all of them.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(3);
-const ALL: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Number of agents asked at a time.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT_QUERIES: usize = 32;
 
 /// The workers of one node with the hook, or why they are unknown.
 type OfNode = Result<HashSet<u32>, String>;
@@ -51,7 +51,7 @@ async fn query_nodes<'a>(
         .iter()
         .map(|one| (&*one.cluster, &*one.node_id))
         .collect();
-    let until = Instant::now() + ALL;
+    let until = Instant::now() + REQUEST_TIMEOUT;
     // Boxed here: as a closure of the stream they would have to be valid for every lifetime.
     let queries = nodes.into_iter().map(|(cluster, node_id)| {
         async move {
@@ -66,7 +66,7 @@ async fn query_nodes<'a>(
     });
     let queries: Vec<_> = queries.collect();
     stream::iter(queries)
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(MAX_CONCURRENT_QUERIES)
         .collect()
         .await
 }

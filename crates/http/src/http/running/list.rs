@@ -27,7 +27,7 @@ use ray_relay_session::session::within;
 use ray_relay_view::listing::standing;
 
 /// Rows per page, by default and at most.
-const PAGE: usize = 1000;
+const DEFAULT_PAGE_ROWS: usize = 1000;
 const MAX_PAGE_ROWS: usize = 10_000;
 
 const PARAMETERS: &str = "the parameters of /relay/v1/tasks are cluster and name (patterns such as train*), job (its id or \
@@ -49,7 +49,7 @@ impl TaskListRequest {
             choice: TaskChoice::default(),
             failed: false,
             hook: false,
-            limit: PAGE,
+            limit: DEFAULT_PAGE_ROWS,
             after: None,
         };
         for (name, value) in query::pairs(query)? {

@@ -36,17 +36,17 @@ use ray_relay_session::context::Context;
 
 const MAX_BODY_BYTES: usize = 4096;
 /// Error for an invalid body.
-const WANTED: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"], \"older_than\": SECONDS, \"locals\": false, \"objects\": true}, each of which may be left out; or {\"failed\": \"ID\"} alone, with \"locals\" or without";
+const INVALID_BODY: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"], \"older_than\": SECONDS, \"locals\": false, \"objects\": true}, each of which may be left out; or {\"failed\": \"ID\"} alone, with \"locals\" or without";
 /// Maximum number of processes to inspect for one request.
 const MAX_PROCESSES: usize = 512;
 /// Number of processes inspected at a time.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT_INSPECTIONS: usize = 32;
 /// Time limits of one snapshot, of the agent's part of it, and of the whole request.
 const INSPECTION_TIMEOUT: Duration = Duration::from_secs(8);
-const BY_AGENT: Duration = Duration::from_secs(3);
-const ALL: Duration = Duration::from_secs(30);
+const AGENT_TIMEOUT: Duration = Duration::from_secs(3);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of all snapshots of a request, in bytes.
-const ROOM: usize = 24 << 20;
+const MAX_ANSWER_BYTES: usize = 24 << 20;
 
 #[derive(Debug, Deserialize)]
 struct LooksRequest {
@@ -103,7 +103,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
         failed,
         locals,
         objects: asks_objects,
-    } = request.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    } = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let choice = choice
         .read()
         .map_err(|why| HttpRefusal::Malformed(why.into()))?;
@@ -120,7 +120,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     meant.truncate(MAX_PROCESSES);
     let classes = meant.iter().flat_map(|process| &process.running);
     let classes = classes.map(|one| idle::class(one)).collect();
-    let until = Instant::now() + ALL;
+    let until = Instant::now() + REQUEST_TIMEOUT;
     // Boxed here: as a closure of the stream they would have to be valid for every lifetime.
     let looked = meant.into_iter().map(|process| {
         async move {
@@ -137,8 +137,8 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
         .boxed()
     });
     let looked: Vec<_> = looked.collect();
-    let mut looked = stream::iter(looked).buffered(AT_ONCE);
-    let (mut looks, mut room, mut awaited) = (Vec::new(), ROOM, Vec::new());
+    let mut looked = stream::iter(looked).buffered(MAX_CONCURRENT_INSPECTIONS);
+    let (mut looks, mut room, mut awaited) = (Vec::new(), MAX_ANSWER_BYTES, Vec::new());
     while let Some((tasks, looked, awaits)) = looked.next().await {
         let looked = looked.and_then(|look| {
             room = room
@@ -246,7 +246,7 @@ async fn seen(ctx: &Context, running: &Running) -> Result<Look, String> {
     });
     let by_agent = match &at {
         Some(at) => {
-            let looked = ctx.peers.agents.look(at, false, BY_AGENT).await;
+            let looked = ctx.peers.agents.look(at, false, AGENT_TIMEOUT).await;
             looked.map_err(|why| (why.to_string(), !matches!(why, NotInspected::NoAgent(_))))
         }
         None => Err((NoStack::Nowhere.to_string(), false)),

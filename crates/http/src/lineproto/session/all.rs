@@ -29,8 +29,8 @@ use ray_relay_view::listing::select::{ListSelection, arranged};
 const MAX_TASKS: usize = 256;
 
 /// Bytes of one command's output that are stored for all tasks together, and those needed to fold equal answers.
-const KEPT: usize = 2 << 20;
-const FOLDING: usize = 2 * KEPT;
+const MAX_OUTPUT_BYTES: usize = 2 << 20;
+const FOLDING_BYTES: usize = 2 * MAX_OUTPUT_BYTES;
 
 impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     /// Runs one prompt for the tasks selected by `words` from the list, ordered by `choice`, until none remains.
@@ -47,7 +47,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
             }
         };
         let account = self.context.account(&self.principal);
-        let _folding = match account.take(MemoryUse::Messages, KEPT + FOLDING) {
+        let _folding = match account.take(MemoryUse::Messages, MAX_OUTPUT_BYTES + FOLDING_BYTES) {
             Ok(taken) => taken,
             Err(short) => {
                 self.out.text(&format!("*** {short}\n")).await;
@@ -58,7 +58,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
             .set_state(SessionProtocol::Terminal, SessionState::Connecting);
         self.out.text(&members.legend()).await;
         let refused = self.not_permitted(&members).await;
-        let room = KEPT / members.len();
+        let room = MAX_OUTPUT_BYTES / members.len();
         let (context, peer, out) = (self.context, self.connection.peer, &self.out);
         let principal = &self.principal;
         let dial = |at: usize, id: String| {

@@ -12,7 +12,7 @@ use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_ray::ray::registry::Breakpoint;
 
 /// How long to wait for its next stop.
-const FOLLOW: Duration = Duration::from_secs(300);
+const FOLLOW_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     /// Waits until the breakpoint of `last` stops again.
@@ -20,7 +20,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         self.out
             .text("Waiting for the session to go on in another task (Enter: back to the list).\n")
             .await;
-        let until = Instant::now() + FOLLOW;
+        let until = Instant::now() + FOLLOW_TIMEOUT;
         let mut snapshots = self.context.registry.watch();
         loop {
             let stopped = |b: &&Arc<Breakpoint>| b.stop > last.stop && b.is_paused();
