@@ -110,7 +110,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let notices = Notices::new(&config.notice).map_err(Error::Setup)?;
     let discovery = Discovery::from_config(&config, answers_again).await?;
     let mut passed = PassedDescriptors::take();
-    let kept = Keeper::open(config.listen.keeper.as_deref(), &mut passed).await?;
+    let opened = Keeper::open(config.listen.keeper.as_deref(), &mut passed).await?;
     let (address, listeners) = bind(&config, &mut passed)?;
     registry.observe(metrics.clone());
     registry.time_collectives(&config.release);
@@ -126,10 +126,10 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         Shutdown::default(),
     );
     context.traces = traces;
-    let left = match kept {
-        Some((keeper, left)) => {
+    let inherited = match opened {
+        Some((keeper, inherited)) => {
             context.keeper = Some(keeper);
-            left
+            inherited
         }
         None => Vec::new(),
     };
@@ -146,7 +146,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         essential.spawn("the discovery of clusters", run);
     }
     // Connections wait in the kernel's queue until sessions of the previous process are parked here.
-    restored::run(&context, left, &mut essential).await;
+    restored::run(&context, inherited, &mut essential).await;
     for (port, listener) in listeners {
         let (serving, tls) = (context.clone(), tls.clone());
         let run = listener::run(listener, serving, tls, admission.clone(), port);

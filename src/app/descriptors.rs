@@ -63,11 +63,11 @@ fn lower(config: &mut Config, there: usize, is_kept: bool) -> bool {
     if of(*connections, *links, *agents) <= there {
         return false;
     }
-    let left = there.saturating_sub(RESERVED_DESCRIPTORS);
+    let available = there.saturating_sub(RESERVED_DESCRIPTORS);
     // Half for connections, the rest for links and agents.
-    *connections = (*connections).min((left * 2 / quarters).max(MIN_CONNECTIONS));
-    *links = (*links).min((left / 8).max(MIN_CONNECTIONS));
-    *agents = (*agents).min((left / 4).max(MIN_CONNECTIONS));
+    *connections = (*connections).min((available * 2 / quarters).max(MIN_CONNECTIONS));
+    *links = (*links).min((available / 8).max(MIN_CONNECTIONS));
+    *agents = (*agents).min((available / 4).max(MIN_CONNECTIONS));
     true
 }
 

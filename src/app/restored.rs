@@ -25,17 +25,17 @@ const MAX_QUEUED: usize = 1024;
 /// over later.
 pub(super) async fn run(
     context: &Arc<Context>,
-    left: Vec<LeftConnection>,
+    inherited: Vec<LeftConnection>,
     essential: &mut Essential,
 ) {
     let Some(keeper) = context.keeper.clone() else {
         return;
     };
-    let (leave, later) = mpsc::channel(MAX_QUEUED);
-    essential.spawn("the link with the keeper", keeper.run(leave));
-    if !left.is_empty() {
+    let (handed_over, later) = mpsc::channel(MAX_QUEUED);
+    essential.spawn("the link with the keeper", keeper.run(handed_over));
+    if !inherited.is_empty() {
         info!(
-            connections = left.len(),
+            connections = inherited.len(),
             "the previous process has left connections to debuggers"
         );
         let until = Instant::now() + CLAIM_TIMEOUT;
@@ -48,7 +48,7 @@ pub(super) async fn run(
             );
         }
         let tasks = &context.shutdown.tasks;
-        let claims = left.into_iter().map(Restored::left);
+        let claims = inherited.into_iter().map(Restored::left);
         let claims = claims.map(|restored| restore(context, restored));
         let mut claims: JoinSet<()> = claims.map(|claim| tasks.track_future(claim)).collect();
         // Claims that are not done by then continue in the background.
@@ -61,8 +61,8 @@ pub(super) async fn run(
 
 /// Parks the session of each connection that arrives in `coming`.
 async fn take_up(context: Arc<Context>, mut coming: mpsc::Receiver<LeftConnection>) {
-    while let Some(left) = coming.recv().await {
-        let restored = Restored::left(left);
+    while let Some(connection) = coming.recv().await {
+        let restored = Restored::left(connection);
         context.shutdown.tasks.spawn(restore(&context, restored));
     }
 }

@@ -139,15 +139,19 @@ async fn in_one(
             Err(_) => {
                 // With --continue, a running task must not stop at its next breakpoint and stay there.
                 let stays = !args.resume || prompt.standing().is_some();
-                let left = timeout(DISCONNECT_TIMEOUT, leave(&mut prompt, stays, screen)).await;
-                left.unwrap_or(Ok(()))?;
+                let detached = timeout(
+                    DISCONNECT_TIMEOUT,
+                    resume_or_park(&mut prompt, stays, screen),
+                )
+                .await;
+                detached.unwrap_or(Ok(()))?;
                 return Err(late(args, &format!("`{line}` did not end")).into());
             }
         };
         failed |= prompt.failed();
         match after {
             After::Prompt if prompt.failed() && !args.keep_going => {
-                leave(&mut prompt, true, screen).await?;
+                resume_or_park(&mut prompt, true, screen).await?;
                 return result(failed);
             }
             After::Prompt => screen.ends(line, prompt.calls()),
@@ -161,7 +165,7 @@ async fn in_one(
             After::Ended(end) => return Ok(unexpected(end)?),
         }
     }
-    leave(&mut prompt, !args.resume, screen).await?;
+    resume_or_park(&mut prompt, !args.resume, screen).await?;
     result(failed)
 }
 
@@ -208,7 +212,7 @@ fn late(args: &ExecArgs, what: &str) -> SessionError {
 }
 
 /// Resumes the task, or parks it if it `stays`, and reports that.
-async fn leave<S: AsyncRead + AsyncWrite + Unpin>(
+async fn resume_or_park<S: AsyncRead + AsyncWrite + Unpin>(
     prompt: &mut Prompt<S>,
     stays: bool,
     screen: &mut Screen,
@@ -259,9 +263,9 @@ enum Lines {
 impl Lines {
     /// # Errors
     /// No command is given, and standard input is a terminal.
-    fn new(given: Vec<String>) -> Result<Self, Failure> {
-        match given.is_empty() {
-            false => Ok(Self::Given(given.into_iter())),
+    fn new(commands: Vec<String>) -> Result<Self, Failure> {
+        match commands.is_empty() {
+            false => Ok(Self::Given(commands.into_iter())),
             true if io::stdin().is_terminal() => Err(no_command()),
             true => Ok(Self::Typed(BufReader::new(tokio::io::stdin()).lines())),
         }

@@ -99,7 +99,7 @@ pub(super) struct KubeRelay {
     name: Option<ServerName<'static>>,
     account: Option<AccountName>,
     audience: String,
-    given: Mutex<AccountToken>,
+    cached: Mutex<AccountToken>,
 }
 
 /// The last token of the ServiceAccount.
@@ -162,7 +162,7 @@ impl KubeRelay {
                 name: args.tls_server_name.clone(),
                 account,
                 audience: audience.unwrap_or_else(|| AUDIENCE.to_owned()),
-                given: Mutex::default(),
+                cached: Mutex::default(),
                 cluster,
             },
         ))
@@ -211,14 +211,15 @@ impl KubeRelay {
                 token,
             }));
         };
-        let mut given = self.given.lock().await;
-        let left = |dated: &Dated| {
-            let left = dated.expires?.duration_since(SystemTime::now());
-            Some(left.unwrap_or_default())
+        let mut cached = self.cached.lock().await;
+        let time_left = |dated: &Dated| {
+            let time_left = dated.expires?.duration_since(SystemTime::now());
+            Some(time_left.unwrap_or_default())
         };
-        let is_good = |dated: &&Dated| left(dated).is_none_or(|left| left > RENEWED_BEFORE);
-        if let Some(dated) = given.token.as_ref().filter(is_good)
-            && !given.is_stale
+        let is_good =
+            |dated: &&Dated| time_left(dated).is_none_or(|time_left| time_left > RENEWED_BEFORE);
+        if let Some(dated) = cached.token.as_ref().filter(is_good)
+            && !cached.is_stale
         {
             return Ok(Some(dated.clone()));
         }
@@ -228,15 +229,16 @@ impl KubeRelay {
                     token,
                     expires: Some(expires),
                 };
-                given.is_stale = false;
-                given.token = Some(dated.clone());
+                cached.is_stale = false;
+                cached.token = Some(dated.clone());
                 Ok(Some(dated))
             }
             // The last token is still valid for a while.
             Err(error) if error.is_passing() => {
-                let last = given.token.clone();
-                let last =
-                    last.filter(|dated| left(dated).is_some_and(|left| left > Duration::ZERO));
+                let last = cached.token.clone();
+                let last = last.filter(|dated| {
+                    time_left(dated).is_some_and(|time_left| time_left > Duration::ZERO)
+                });
                 last.map(Some).ok_or(error)
             }
             Err(error) => Err(error),
@@ -248,9 +250,9 @@ impl KubeRelay {
     pub(super) async fn renew(&self) -> bool {
         match &self.account {
             Some(_) => {
-                let mut given = self.given.lock().await;
-                given.is_stale = true;
-                given.token.is_some()
+                let mut cached = self.cached.lock().await;
+                cached.is_stale = true;
+                cached.token.is_some()
             }
             None => self.cluster.renew().await.is_ok(),
         }

@@ -151,10 +151,10 @@ fn text(id: &str, answer: &ParkAnswer<'_>) -> String {
         let after = Duration::try_from_secs_f64(seconds?.max(0.0)).ok()?;
         Some(utc(UNIX_EPOCH.checked_add(after)?).format("%Y-%m-%d %H:%M UTC"))
     };
-    let left = answer.seconds.max(0.0).round();
-    let left = Duration::try_from_secs_f64(left).unwrap_or_default();
+    let remaining = answer.seconds.max(0.0).round();
+    let remaining = Duration::try_from_secs_f64(remaining).unwrap_or_default();
     let mut text = match moment(answer.parked_until) {
-        Some(until) => format!("{id}  parked until {until}, for {}\n", span(left)),
+        Some(until) => format!("{id}  parked until {until}, for {}\n", span(remaining)),
         None => format!("{id}  parked, and resumed already\n"),
     };
     if let Some(expires) = moment(answer.credential_expires) {

@@ -89,8 +89,8 @@ impl RelayClient {
         /// Limits of the relay.
         const MAX_FILTERS: usize = 4;
         const MAX_FILTER_BYTES: usize = 256;
-        let taken = filters.iter().map(Filter::written);
-        let short = taken.filter(|written| written.len() <= MAX_FILTER_BYTES);
+        let texts = filters.iter().map(Filter::written);
+        let short = texts.filter(|written| written.len() <= MAX_FILTER_BYTES);
         let mut query: Vec<_> = short
             .take(MAX_FILTERS)
             .map(|written| format!("filter={}", percent_encoded(written)))

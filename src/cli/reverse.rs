@@ -53,7 +53,7 @@ pub(super) async fn run(args: ReverseArgs) -> Result<(), Failure> {
     let mut signals = Signals::new().map_err(ReverseError::Signal)?;
     let printer = Arc::new(ReversePrinter::new(args.json, args.to.clone()));
     let mut line = ReverseLink::new(args, Arc::clone(&printer));
-    let kept = async {
+    let linked = async {
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         loop {
             let was_ready = line.port.is_some();
@@ -78,7 +78,7 @@ pub(super) async fn run(args: ReverseArgs) -> Result<(), Failure> {
         }
     };
     tokio::select! {
-        ended = kept => ended,
+        ended = linked => ended,
         () = signals.next() => Ok(()),
     }
 }

@@ -92,8 +92,8 @@ pub(super) fn run(command: &str) -> Result<Dated, String> {
     if !status.success() {
         return Err(format!("has failed ({status})"));
     }
-    let left = deadline.saturating_duration_since(Instant::now());
-    match printed.recv_timeout(left) {
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    match printed.recv_timeout(remaining) {
         Ok(Ok(text)) if text.len() as u64 > MAX_OUTPUT_BYTES => {
             Err("prints more than 64 KiB".to_owned())
         }

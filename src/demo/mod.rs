@@ -96,15 +96,15 @@ pub async fn run(args: DemoArgs) -> Result<(), DemoError> {
     };
     let interrupted = matches!(outcome, Err(DemoError::Interrupted));
     let ready = started.ready;
-    let left = clean_up(started, &stop, &progress).await;
+    let survivors = clean_up(started, &stop, &progress).await;
     match outcome {
-        outcome if !left.is_empty() => {
+        outcome if !survivors.is_empty() => {
             if let Err(error) = outcome
                 && !interrupted
             {
                 progress.say(error);
             }
-            Err(DemoError::Left(left))
+            Err(DemoError::Left(survivors))
         }
         Err(DemoError::Interrupted) if interrupted && ready => Ok(()),
         outcome => outcome,
@@ -204,14 +204,14 @@ async fn start_relay(
         ..config::Cluster::default()
     }];
     // Checked first, so that a second demo next to a first one needs no flag.
-    let taken = std::net::TcpListener::bind(args.listen)
+    let in_use = std::net::TcpListener::bind(args.listen)
         .is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse);
-    if taken {
+    if in_use {
         config.listen.address.set_port(0);
     }
     let relay = app::start(config).await?;
     let address = relay.local_addr();
-    let why = match taken {
+    let why = match in_use {
         true => format!("{} is taken, so ", args.listen),
         false => String::new(),
     };
@@ -246,24 +246,24 @@ async fn clean_up(started: Started, stop: &StopListener, progress: &PreparationC
     }
     let hurry = stop.hurry();
     let ending = tokio::task::spawn_blocking(move || {
-        let mut left = started.cluster.map_or(Vec::new(), |c| c.stop(&hurry));
+        let mut survivors = started.cluster.map_or(Vec::new(), |c| c.stop(&hurry));
         // Any other descendants of this process, such as an installation that was cut short.
-        left.extend(ProcessGroup::everything().end(Duration::from_secs(1), &hurry, || {}));
-        left.sort_unstable();
-        left.dedup();
+        survivors.extend(ProcessGroup::everything().end(Duration::from_secs(1), &hurry, || {}));
+        survivors.sort_unstable();
+        survivors.dedup();
         // The second round may have ended what the first could not.
-        left.retain(|pid| processes::is_alive(*pid));
-        left
+        survivors.retain(|pid| processes::is_alive(*pid));
+        survivors
     });
-    let left = match ending.await {
-        Ok(left) => left,
+    let survivors = match ending.await {
+        Ok(survivors) => survivors,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     };
     if let Some(folder) = started.folder {
         let _ = std::fs::remove_dir_all(folder);
     }
-    if left.is_empty() {
+    if survivors.is_empty() {
         step.done("nothing is left running");
     }
-    left
+    survivors
 }

@@ -137,11 +137,11 @@ fn become_(arguments: &[String]) -> Result<(), DeployError> {
         serde_json::from_slice(&recipient.open(&sealed)?).map_err(|_| DeployError::Seal)?;
     let mut command = Command::new("/proc/self/exe");
     command.arg0("ray-relay").args(arguments);
-    let mut kept = Vec::new();
+    let mut open_files = Vec::new();
     for file in &files {
         let (path, memory) = in_memory(&file.content).map_err(DeployError::Pipe)?;
         command.arg(&file.flag).arg(path);
-        kept.push(memory);
+        open_files.push(memory);
     }
     let log = io::stderr().as_fd().try_clone_to_owned();
     let log = log.map_err(DeployError::Pipe)?;

@@ -321,13 +321,13 @@ impl Deployment {
             );
             loop {
                 let actors = self.jobs.rows(&query).await?;
-                let left = actors
+                let alive = actors
                     .iter()
                     .filter(|actor| typed_at::<&str>(actor, "state") != "DEAD");
-                match left.count() {
+                match alive.count() {
                     0 => break,
-                    left if Instant::now() >= deadline => {
-                        return Err(late(&format!("{left} of its actors have not")));
+                    alive if Instant::now() >= deadline => {
+                        return Err(late(&format!("{alive} of its actors have not")));
                     }
                     _ => sleep(POLL_INTERVAL).await,
                 }

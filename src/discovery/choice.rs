@@ -58,7 +58,7 @@ pub(super) fn choose<'a>(
 ) -> Chosen {
     let configured = configured.iter();
     // Owners of addresses.
-    let mut taken: HashMap<String, Option<&RayCluster>> = configured
+    let mut owners: HashMap<String, Option<&RayCluster>> = configured
         .map(|cluster| (place(&cluster.ray_address, home), None))
         .collect();
     let mut chosen = Chosen::default();
@@ -91,11 +91,11 @@ pub(super) fn choose<'a>(
     for (_, RayClusterCandidate { one, name, .. }) in in_turn {
         let head = head(one, settings);
         let at = head.as_ref().ok().map(|at| place(&at.ray_address, home));
-        let why = match at.as_ref().and_then(|at| taken.get(at)) {
+        let why = match at.as_ref().and_then(|at| owners.get(at)) {
             Some(None) => "a [[cluster]] of the configuration has its address".to_owned(),
             Some(Some(other)) => format!("the RayCluster {other} has the same Service as its head"),
             None if chosen.clusters.len() < settings.max_clusters => {
-                taken.extend(at.map(|at| (at, Some(one))));
+                owners.extend(at.map(|at| (at, Some(one))));
                 chosen.clusters.push(FoundRayCluster {
                     name: name.into(),
                     ray_job: one.ray_job.as_deref().map(|job| one_line(job).into()),

@@ -28,7 +28,7 @@ pub(super) struct Tokens {
 /// Contents of a Secret.
 struct Cached<G> {
     secret: Option<Secret>,
-    given: G,
+    credential: G,
     /// Task that reads the Secret.
     _reader: Option<AbortOnDropHandle<()>>,
 }
@@ -51,27 +51,31 @@ impl Tokens {
 
     /// The token of the cluster `name`, from `secret`.
     pub(super) fn of(&mut self, name: &str, secret: Option<Secret>) -> GivenToken {
-        if let Some(kept) = self.tokens.get(name).filter(|kept| kept.secret == secret) {
-            return kept.given.clone();
+        if let Some(cached) = self
+            .tokens
+            .get(name)
+            .filter(|cached| cached.secret == secret)
+        {
+            return cached.credential.clone();
         }
-        let given = match &secret {
+        let credential = match &secret {
             Some((namespace, name)) => GivenToken::new(format!("the Secret {namespace}/{name}")),
             None => GivenToken::new("spec.authOptions of its RayCluster"),
         };
         let reader = secret.clone().map(|secret| {
-            let read = token(self.api.clone(), secret, given.clone());
+            let read = token(self.api.clone(), secret, credential.clone());
             reading(read)
         });
         if secret.is_none() {
-            given.give(None);
+            credential.give(None);
         }
-        let kept = Cached {
+        let cached = Cached {
             secret,
-            given: given.clone(),
+            credential: credential.clone(),
             _reader: reader,
         };
-        self.tokens.insert(name.to_owned(), kept);
-        given
+        self.tokens.insert(name.to_owned(), cached);
+        credential
     }
 
     /// The certificates for the GCS of the cluster `name`, from `secret`; `None`: it uses plain text.
@@ -80,19 +84,19 @@ impl Tokens {
             self.certificates.remove(name);
             return None;
         };
-        let kept = self.certificates.get(name);
-        if let Some(kept) = kept.filter(|kept| kept.secret == secret) {
-            return Some(kept.given.clone());
+        let cached = self.certificates.get(name);
+        if let Some(cached) = cached.filter(|cached| cached.secret == secret) {
+            return Some(cached.credential.clone());
         }
-        let given = GivenTls::new();
-        let read = certificates(self.api.clone(), source, given.clone());
-        let kept = Cached {
+        let credential = GivenTls::new();
+        let read = certificates(self.api.clone(), source, credential.clone());
+        let cached = Cached {
             secret,
-            given: given.clone(),
+            credential: credential.clone(),
             _reader: Some(reading(read)),
         };
-        self.certificates.insert(name.to_owned(), kept);
-        Some(given)
+        self.certificates.insert(name.to_owned(), cached);
+        Some(credential)
     }
 }
 
@@ -125,7 +129,7 @@ async fn token(api: RayClusterApi, (namespace, name): Secret, token: GivenToken)
 }
 
 /// Publishes the certificates in `secret`, and rereads them whenever a connection with them fails. Never returns.
-async fn certificates(api: RayClusterApi, (namespace, name): Secret, given: GivenTls) {
+async fn certificates(api: RayClusterApi, (namespace, name): Secret, credential: GivenTls) {
     loop {
         let pems = until_read(
             &namespace,
@@ -134,7 +138,7 @@ async fn certificates(api: RayClusterApi, (namespace, name): Secret, given: Give
             || api.certificates(&namespace, &name),
         );
         match pems.await {
-            Some(pems) => given.give(pems),
+            Some(pems) => credential.give(pems),
             None => tracing::warn!(
                 namespace,
                 secret = name,
@@ -142,7 +146,7 @@ async fn certificates(api: RayClusterApi, (namespace, name): Secret, given: Give
             ),
         }
         sleep(MIN_READ_INTERVAL).await;
-        given.failed().await;
+        credential.failed().await;
     }
 }
 

@@ -41,12 +41,12 @@ impl ChildCommand {
             command: name.clone(),
             source,
         })?;
-        let taken = |kind| signal(kind).map_err(NotConnected::Signal);
+        let listener = |kind| signal(kind).map_err(NotConnected::Signal);
         Ok(Self(Some(RunningCommand {
             child,
-            interrupt: taken(SignalKind::interrupt())?,
-            terminate: taken(SignalKind::terminate())?,
-            hang_up: taken(SignalKind::hangup())?,
+            interrupt: listener(SignalKind::interrupt())?,
+            terminate: listener(SignalKind::terminate())?,
+            hang_up: listener(SignalKind::hangup())?,
         })))
     }
 

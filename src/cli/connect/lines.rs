@@ -39,7 +39,7 @@ pub(super) struct Lines {
     home: Mutex<Home>,
     /// Opened in advance, for the next client.
     spare: Mutex<Option<(Arc<RelayLink>, LinkedStream)>>,
-    taken: Notify,
+    spare_taken: Notify,
     /// Makes every link reconnect.
     cut: watch::Sender<()>,
     /// Notifies that the relay was just reached.
@@ -82,7 +82,7 @@ impl Lines {
             printer,
             home: Mutex::default(),
             spare: Mutex::new(None),
-            taken: Notify::new(),
+            spare_taken: Notify::new(),
             cut: watch::Sender::new(()),
             renewed: watch::Sender::new(()),
             notices: EditorNotices::default(),
@@ -154,9 +154,9 @@ impl Lines {
     /// Returns the stream of a link for a new client; `None`: the relay is unreachable, which was reported.
     pub(super) async fn take(self: &Arc<Self>) -> Option<LinkedStream> {
         let spare = self.spare.lock().take();
-        self.taken.notify_one();
+        self.spare_taken.notify_one();
         let ready = spare.filter(|(line, _)| *line.link.phase().borrow() == Phase::Attached);
-        let taken = async {
+        let opened = async {
             if let Some(ready) = ready {
                 return Some(ready);
             }
@@ -169,7 +169,7 @@ impl Lines {
                 sleep(backoff.pause()).await;
             }
         };
-        let (line, stream) = timeout(LINK_TIMEOUT, taken).await.ok().flatten()?;
+        let (line, stream) = timeout(LINK_TIMEOUT, opened).await.ok().flatten()?;
         line.link.take_up();
         Some(stream)
     }
@@ -190,12 +190,12 @@ impl Lines {
         self.reached(None);
         self.renewed.send_replace(());
         let line = Arc::new(line);
-        let (lines, kept) = (Arc::clone(self), Arc::clone(&line));
+        let (lines, held) = (Arc::clone(self), Arc::clone(&line));
         // Ends with its link: when its stream is dropped and the relay knows, or the relay is unreachable for too long.
         self.tasks.spawn(async move {
             let (cut, reached) = (lines.cut.subscribe(), lines.renewed.subscribe());
             let watcher: &dyn Watcher = &*lines;
-            Box::pin(kept.keep(&lines.args, socket, cut, reached, watcher)).await;
+            Box::pin(held.keep(&lines.args, socket, cut, reached, watcher)).await;
         });
         Ok((line, stream))
     }
@@ -233,25 +233,26 @@ impl Lines {
         let mut phase = line.link.phase();
         let over = phase.wait_for(|phase| *phase != Phase::Attached);
         tokio::pin!(over);
-        let look = Duration::from_secs(1);
+        let interval = Duration::from_secs(1);
         loop {
             tokio::select! {
                 _ = &mut over => return,
-                () = self.taken.notified() => return,
-                () = sleep(look) => self.printer.round_trip(line.link.round_trip()),
+                () = self.spare_taken.notified() => return,
+                () = sleep(interval) => self.printer.round_trip(line.link.round_trip()),
             }
         }
     }
 
     /// Renews the token before it expires.
     async fn renew(self: &Arc<Self>) -> Infallible {
-        let left = |at: SystemTime| at.duration_since(SystemTime::now()).unwrap_or_default();
+        let time_left = |at: SystemTime| at.duration_since(SystemTime::now()).unwrap_or_default();
         let mut shown = self.shown(None).await;
         // For a short-lived token: its last third.
         let ends = |shown: &Option<Dated>| shown.as_ref().and_then(|dated| dated.expires);
-        let mut before = ends(&shown).map_or(RENEWED_BEFORE, |at| RENEWED_BEFORE.min(left(at) / 3));
+        let mut renewed_before =
+            ends(&shown).map_or(RENEWED_BEFORE, |at| RENEWED_BEFORE.min(time_left(at) / 3));
         loop {
-            let waits = ends(&shown).map(|at| left(at).saturating_sub(before));
+            let waits = ends(&shown).map(|at| time_left(at).saturating_sub(renewed_before));
             if waits != Some(Duration::ZERO) {
                 // In short steps, because the wall clock decides.
                 sleep(waits.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL)).await;
@@ -261,11 +262,12 @@ impl Lines {
             let next = self.shown(shown.clone()).await;
             if next == shown {
                 if waits == Some(Duration::ZERO) {
-                    sleep(Duration::from_secs(1).max(before / 6)).await;
+                    sleep(Duration::from_secs(1).max(renewed_before / 6)).await;
                 }
                 continue;
             }
-            before = ends(&next).map_or(RENEWED_BEFORE, |at| RENEWED_BEFORE.min(left(at) / 3));
+            renewed_before =
+                ends(&next).map_or(RENEWED_BEFORE, |at| RENEWED_BEFORE.min(time_left(at) / 3));
             shown = next;
             self.cut.send_replace(());
         }

@@ -36,11 +36,11 @@ pub(super) fn load() -> Vec<String> {
     }
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    let kept = lines[lines.len().saturating_sub(MAX_LINES)..].to_vec();
+    let recent = lines[lines.len().saturating_sub(MAX_LINES)..].to_vec();
     if bytes.len() as u64 > MAX_FILE_BYTES || lines.len() > 2 * MAX_LINES {
-        let _ = rewrite(&path, &kept);
+        let _ = rewrite(&path, &recent);
     }
-    kept
+    recent
 }
 
 fn rewrite(path: &PathBuf, lines: &[String]) -> io::Result<()> {

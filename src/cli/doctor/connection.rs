@@ -331,8 +331,8 @@ async fn handshake(args: &RelayArgs, stream: impl AsyncRead + AsyncWrite + Unpin
         Ok(config) => config,
         Err(error) => return refused(&error),
     };
-    let given = args.reached.as_ref().and_then(|reached| reached.name());
-    let name = match given {
+    let reached_name = args.reached.as_ref().and_then(|reached| reached.name());
+    let name = match reached_name {
         Some(name) => Ok(name),
         None => ServerName::try_from(relay.host().to_owned()),
     };
@@ -367,8 +367,8 @@ fn presented(certificate: &CertificateDer<'_>, now: SystemTime) -> Finding {
         "the relay's certificate is trusted; it is of {issuer}, and expires {}",
         moment(expires, now)
     );
-    let left = expires.duration_since(now).unwrap_or_default();
-    match left < EXPIRY_WARNING {
+    let remaining = expires.duration_since(now).unwrap_or_default();
+    match remaining < EXPIRY_WARNING {
         true => Finding::warning(ChainLink::Tls, says)
             .next("have it renewed: the relay takes new files without a restart"),
         false => Finding::ok(ChainLink::Tls, says),
@@ -404,8 +404,8 @@ fn not_trusted(args: &RelayArgs, error: &io::Error) -> Finding {
 /// The finding for an invalid certificate of the relay.
 fn invalid(args: &RelayArgs, why: &CertificateError) -> Finding {
     let wrong = |says: String| Finding::error(ChainLink::Tls, Fault::Misconfigured, says);
-    let given = args.reached.as_ref().and_then(|reached| reached.name());
-    let host = match &given {
+    let reached_name = args.reached.as_ref().and_then(|reached| reached.name());
+    let host = match &reached_name {
         Some(name) => name.to_str(),
         None => args.relay.host().into(),
     };

@@ -54,8 +54,8 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
         Ok(client) => client,
         Err(error) => return Ok(report.add(refused(&error))?),
     };
-    let here = match token::given(args, SystemTime::now()).await {
-        Ok(here) => here,
+    let presented_token = match token::presented(args, SystemTime::now()).await {
+        Ok(presented_token) => presented_token,
         Err(error) => return Ok(report.add(refused(&error))?),
     };
     match client.time().await {
@@ -65,10 +65,12 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
     }
     let list = match client.breakpoints(true).await {
         Ok(list) => list,
-        Err(error) if error.is_not_permitted() => return Ok(report.add(here.refused(&error))?),
+        Err(error) if error.is_not_permitted() => {
+            return Ok(report.add(presented_token.refused(&error))?);
+        }
         Err(error) => return Ok(report.add(refused(&error))?),
     };
-    for found in here.taken() {
+    for found in presented_token.findings() {
         report.add(found)?;
     }
     report.about("asking for the nodes");

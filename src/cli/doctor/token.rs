@@ -36,7 +36,10 @@ pub(super) struct PresentedToken {
 ///
 /// # Errors
 /// [`RelayError::Token`].
-pub(super) async fn given(args: &RelayArgs, now: SystemTime) -> Result<PresentedToken, RelayError> {
+pub(super) async fn presented(
+    args: &RelayArgs,
+    now: SystemTime,
+) -> Result<PresentedToken, RelayError> {
     let token = args.shown_token().await?;
     let of_kubernetes = args.by_kubernetes();
     let source = token
@@ -63,7 +66,7 @@ pub(super) async fn given(args: &RelayArgs, now: SystemTime) -> Result<Presented
 
 impl PresentedToken {
     /// Findings if the relay accepts the token.
-    pub(super) fn taken(&self) -> Vec<Finding> {
+    pub(super) fn findings(&self) -> Vec<Finding> {
         let Some(source) = &self.source else {
             return vec![match self.certificate {
                 true => Finding::ok(ChainLink::Token, "the relay takes the client certificate"),
@@ -82,8 +85,8 @@ impl PresentedToken {
         let says = format!(
             "the relay takes the token of {source}: {subject}, who may do {permits}; it expires {expires}"
         );
-        let left = claims.expires.duration_since(self.now).unwrap_or_default();
-        vec![match left < EXPIRY_WARNING {
+        let remaining = claims.expires.duration_since(self.now).unwrap_or_default();
+        vec![match remaining < EXPIRY_WARNING {
             true => Finding::warning(ChainLink::Token, says).next(ANOTHER),
             false => Finding::ok(ChainLink::Token, says),
         }]

@@ -21,20 +21,20 @@ pub(in crate::cli) enum Screen {
 impl Screen {
     /// Whether to ask the task for its rank.
     pub(in crate::cli) fn asks_rank(&self) -> bool {
-        matches!(self, Self::Kept(kept) if kept.asks_rank)
+        matches!(self, Self::Kept(output) if output.asks_rank)
     }
 
     /// Sets the rank of the task.
     pub(in crate::cli) fn has_rank(&mut self, rank: Option<u32>) {
-        if let Self::Kept(kept) = self {
-            kept.rank = rank;
+        if let Self::Kept(output) = self {
+            output.rank = rank;
         }
     }
 
     /// Begins a command.
     pub(in crate::cli) fn begin(&mut self) {
-        if let Self::Kept(kept) = self {
-            kept.begin();
+        if let Self::Kept(output) = self {
+            output.begin();
         }
     }
 
@@ -55,7 +55,7 @@ impl Screen {
                 }
             }
             Self::Now => io::stdout().lock().write_all(piece.text().as_bytes())?,
-            Self::Kept(kept) => kept.put(piece),
+            Self::Kept(output) => output.put(piece),
         }
         Ok(())
     }
@@ -66,8 +66,8 @@ impl Screen {
         line: &str,
         calls: impl Iterator<Item = (String, u32, String)>,
     ) {
-        if let Self::Kept(kept) = self {
-            kept.ends(line, calls);
+        if let Self::Kept(output) = self {
+            output.ends(line, calls);
         }
     }
 
@@ -83,8 +83,8 @@ impl Screen {
         match self {
             Self::Now => writeln!(io::stderr(), "ray-relay: {text}"),
             Self::None | Self::Notices => Ok(()),
-            Self::Kept(kept) => {
-                kept.stays = true;
+            Self::Kept(output) => {
+                output.stays = true;
                 Ok(())
             }
         }

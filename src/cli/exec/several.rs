@@ -33,7 +33,7 @@ pub(in crate::cli) const MESSAGES: usize = 512 << 20;
 
 /// Result of the commands in one task.
 struct Done {
-    kept: KeptOutput,
+    output: KeptOutput,
     /// Why not all commands were done.
     error: Option<String>,
     /// The exit code, if it failed.
@@ -42,9 +42,9 @@ struct Done {
 
 /// Runs the commands in each selected task, and shows their answers.
 pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
-    let mut given = Lines::new(std::mem::take(&mut args.commands))?;
+    let mut commands = Lines::new(std::mem::take(&mut args.commands))?;
     let mut lines = Vec::new();
-    while let Some(line) = given.next().await? {
+    while let Some(line) = commands.next().await? {
         lines.push(line);
     }
     if lines.is_empty() {
@@ -62,23 +62,23 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     };
     let runs = members.rows.iter().enumerate().map(|(at, row)| {
         let (lines, shared) = (lines.clone(), shared.clone());
-        let mut kept = KeptOutput::new(room);
-        kept.asks_rank = members.lacks_rank(at);
-        Box::pin(in_member(args, group, row, lines, kept, shared))
+        let mut output = KeptOutput::new(room);
+        output.asks_rank = members.lacks_rank(at);
+        Box::pin(in_member(args, group, row, lines, output, shared))
     });
     let runs = futures_util::stream::iter(runs).buffered(MAX_CONCURRENT_SESSIONS);
     let done: Vec<Done> = runs.collect().await;
     let ranks = done.iter().enumerate();
     members.learn(
         &ranks
-            .filter_map(|(at, done)| Some((at, done.kept.rank?)))
+            .filter_map(|(at, done)| Some((at, done.output.rank?)))
             .collect(),
     );
     match args.json {
         true => print(&format!("{:#}\n", as_json(&members, &lines, &done)))?,
         false => print(&text(&members, &lines, &done))?,
     }
-    let staying = done.iter().filter(|done| done.kept.stays).count();
+    let staying = done.iter().filter(|done| done.output.stays).count();
     if staying > 0 {
         writeln!(
             io::stderr(),
@@ -95,11 +95,11 @@ async fn in_member(
     group: &str,
     row: &Value,
     lines: Vec<String>,
-    kept: KeptOutput,
+    output: KeptOutput,
     shared: Shared,
 ) -> Done {
-    let failed = |kept: KeptOutput, why: &Failure| Done {
-        kept,
+    let failed = |output: KeptOutput, why: &Failure| Done {
+        output,
         error: why
             .sentence
             .as_deref()
@@ -107,10 +107,10 @@ async fn in_member(
         code: Some(why.code()),
     };
     if let Err(why) = ready(row) {
-        return failed(kept, &SessionError::from(why).into());
+        return failed(output, &SessionError::from(why).into());
     }
     let which = Which::Member(typed_at(row, "id"), group.to_owned());
-    let mut screen = Screen::Kept(kept);
+    let mut screen = Screen::Kept(output);
     let mut lines = Lines::Given(lines.into_iter());
     let deadline = Instant::now() + args.timeout;
     let done = async {
@@ -123,26 +123,26 @@ async fn in_member(
         }
     };
     let done = done.await;
-    let kept = match screen {
-        Screen::Kept(kept) => kept,
+    let output = match screen {
+        Screen::Kept(output) => output,
         Screen::None | Screen::Notices | Screen::Now => KeptOutput::new(0),
     };
     match done {
         Ok(()) => Done {
-            kept,
+            output,
             error: None,
             code: None,
         },
-        Err(why) => failed(kept, &why),
+        Err(why) => failed(output, &why),
     }
 }
 
 /// Answers of all tasks to the command at index `at`.
 fn answers(at: usize, done: &[Done]) -> Vec<(usize, Answered)> {
     let answered = done.iter().enumerate().filter_map(|(member, done)| {
-        let printed = done.kept.commands.get(at)?;
+        let printed = done.output.commands.get(at)?;
         // If the session ended during the command, only its error counts.
-        let is_last = at + 1 == done.kept.commands.len();
+        let is_last = at + 1 == done.output.commands.len();
         let is_whole = done.error.is_none() || !is_last || printed.answer.starts_with("***");
         is_whole.then(|| (member, Answered::to(printed)))
     });

@@ -52,10 +52,10 @@ fn pages(
         if at >= all.len() {
             break;
         }
-        let left = all.len() - at;
+        let remaining = all.len() - at;
         write!(
             out,
-            "-- {left} more: Enter shows the next page, q ends, --filter shows fewer --"
+            "-- {remaining} more: Enter shows the next page, q ends, --filter shows fewer --"
         )?;
         out.flush()?;
         let mut line = String::new();

@@ -145,7 +145,7 @@ fn write_line(out: &mut impl Write, word: &str, row: &Row) -> io::Result<()> {
     let holder = unless_unknown(", ", &row.holder);
     let (clock, waiting) = (clock(), span(row.waiting));
     let timeout = match row.timeout {
-        Some(left) => format!(", others time out in {}", span(left)),
+        Some(remaining) => format!(", others time out in {}", span(remaining)),
         None => String::new(),
     };
     let Row { id, task, node, .. } = row;

@@ -59,8 +59,8 @@ Of a failed task (an id of `ray-relay list --failed`) it shows the stack as the 
 Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be reached, 77 refused, 66 no such task waits or runs.";
 
 pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
-    if let Some(kept) = args.target.as_deref().and_then(saved::find) {
-        return running::show(&kept?, &args);
+    if let Some(saved_file) = args.target.as_deref().and_then(saved::find) {
+        return running::show(&saved_file?, &args);
     }
     let client = RelayClient::new(args.relay.clone())?;
     if args.running.is_some() || args.job.is_some() {
@@ -83,17 +83,17 @@ pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
         }
     };
     let looked = async |(at, row): (usize, Value)| {
-        let taken = look(&client, &args, &row).await;
-        (at, row, taken)
+        let result = look(&client, &args, &row).await;
+        (at, row, result)
     };
     let mut shots = Vec::new();
     let mut refused = Vec::new();
     // A held or silent task delays no other; results are printed in the list's order.
     let mut early = BTreeMap::new();
     let tasks = stream::iter(chosen.into_iter().enumerate()).map(looked);
-    let mut taken = pin!(tasks.buffer_unordered(MAX_CONCURRENT_SNAPSHOTS));
-    while let Some((at, row, taken)) = taken.next().await {
-        let shot = match taken {
+    let mut results = pin!(tasks.buffer_unordered(MAX_CONCURRENT_SNAPSHOTS));
+    while let Some((at, row, result)) = results.next().await {
+        let shot = match result {
             Ok(threads) => json!({"breakpoint": row, "threads": threads}),
             Err(why) => {
                 let why = SessionError::of_refusal(why)?;

@@ -50,11 +50,11 @@ impl Fails for SavedError {
 
 /// Saves `answer` of the relay to a new file at `path`, which only this user can read.
 pub(super) fn write(path: &Path, answer: &Value) -> Result<(), SavedError> {
-    let mut kept = json!({ KEY: VERSION });
+    let mut saved = json!({ KEY: VERSION });
     for key in ["taken", "looks", "left_out", "clusters"] {
-        kept[key] = answer[key].clone();
+        saved[key] = answer[key].clone();
     }
-    write_new(path, &format!("{kept}\n"), 0o600).map_err(|source| match source.kind() {
+    write_new(path, &format!("{saved}\n"), 0o600).map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists => SavedError::Exists(path.to_owned()),
         _ => SavedError::Write {
             path: path.to_owned(),
@@ -95,9 +95,9 @@ pub(super) fn find(name: &str) -> Option<Result<Value, SavedError>> {
 
 fn read_kept(path: &Path, text: &[u8]) -> Result<Value, SavedError> {
     let broken = || SavedError::Broken(path.to_owned());
-    let kept: Value = serde_json::from_slice(text).map_err(|_| broken())?;
-    match kept[KEY].as_u64() {
-        Some(VERSION) if kept["looks"].is_array() => Ok(kept),
+    let saved: Value = serde_json::from_slice(text).map_err(|_| broken())?;
+    match saved[KEY].as_u64() {
+        Some(VERSION) if saved["looks"].is_array() => Ok(saved),
         Some(found) if found > VERSION => Err(SavedError::Later {
             path: path.to_owned(),
             found,

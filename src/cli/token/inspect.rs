@@ -108,8 +108,8 @@ fn verify(keys: &KeyFiles, jws: &Jws<'_>) -> Result<(), CredentialRefusal> {
 }
 
 fn id(jws: &Jws<'_>, claims: Option<&Claims>) -> String {
-    let given = claims.and_then(|claims| claims.id.clone());
-    given.unwrap_or_else(|| jws.derived_id())
+    let explicit = claims.and_then(|claims| claims.id.clone());
+    explicit.unwrap_or_else(|| jws.derived_id())
 }
 
 fn shown(

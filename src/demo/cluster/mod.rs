@@ -178,14 +178,14 @@ impl DemoCluster {
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
             }
         }
-        let left = self.family.end(GRACE_PERIOD, hurry, || {
+        let survivors = self.family.end(GRACE_PERIOD, hurry, || {
             for node in nodes.iter_mut() {
                 let _ = node.child.try_wait();
             }
         });
         self.nodes.clear();
         let _ = fs::remove_dir_all(&self.dir);
-        left
+        survivors
     }
 
     fn prepare(plan: &Plan<'_>, head_ip: Ipv4Addr) -> Result<Self, ClusterError> {

@@ -19,7 +19,7 @@ pub(super) const INSTALL_DEADLINE: Duration = Duration::from_secs(30 * 60);
 /// `python -m venv` copies pip; it takes seconds.
 const CREATE_DEADLINE: Duration = Duration::from_secs(120);
 /// Number of output lines shown of a failed command.
-const KEPT_LINES: usize = 8;
+const MAX_LAST_LINES: usize = 8;
 
 pub(super) async fn create(
     venv: &Venv,
@@ -134,7 +134,7 @@ async fn run(
         .map_err(|error| error.to_string())?;
     let mut out = lines(child.stdout.take());
     let mut err = lines(child.stderr.take());
-    let mut kept: VecDeque<String> = VecDeque::new();
+    let mut last_lines: VecDeque<String> = VecDeque::new();
     let end = tokio::time::Instant::now() + deadline;
     let (mut out_open, mut err_open) = (true, true);
     while out_open || err_open {
@@ -162,19 +162,19 @@ async fn run(
         }
         // pip repeats a warning on each attempt; keep only the last.
         let again = |line: &str| line.starts_with("WARNING: Retrying");
-        if again(line) && kept.back().is_some_and(|last| again(last)) {
-            kept.pop_back();
+        if again(line) && last_lines.back().is_some_and(|last| again(last)) {
+            last_lines.pop_back();
         }
         if !line.is_empty() {
-            kept.push_back(line.chars().take(400).collect());
-            if kept.len() > KEPT_LINES {
-                kept.pop_front();
+            last_lines.push_back(line.chars().take(400).collect());
+            if last_lines.len() > MAX_LAST_LINES {
+                last_lines.pop_front();
             }
         }
     }
     match tokio::time::timeout_at(end, child.wait()).await {
         Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(format!("{status}\n{}", Vec::from(kept).join("\n"))),
+        Ok(Ok(status)) => Err(format!("{status}\n{}", Vec::from(last_lines).join("\n"))),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no end after {} s", deadline.as_secs())),
     }

@@ -125,13 +125,15 @@ pub(super) fn cookie(
     if !token.bytes().all(fits) {
         return None;
     }
-    let left = principal
+    let remaining = principal
         .expires()
         .map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
-    let life = left.map_or(longest, |left| left.min(longest)).as_secs();
+    let lifetime = remaining
+        .map_or(longest, |remaining| remaining.min(longest))
+        .as_secs();
     let secure = if encrypted { "; Secure" } else { "" };
     let cookie =
-        format!("{name}={token}; Max-Age={life}; Path=/; HttpOnly; SameSite=Strict{secure}");
+        format!("{name}={token}; Max-Age={lifetime}; Path=/; HttpOnly; SameSite=Strict{secure}");
     let mut cookie = HeaderValue::try_from(cookie).ok()?;
     cookie.set_sensitive(true);
     Some(cookie)

@@ -191,8 +191,8 @@ impl TaskSnapshots {
         let (mut by_member, mut memory) = (BTreeMap::new(), Vec::new());
         while let Some((at, look)) = looks.next().await {
             let look = match look {
-                Ok(Ok((threads, taken))) => {
-                    memory.push(taken);
+                Ok(Ok((threads, reservation))) => {
+                    memory.push(reservation);
                     Ok(threads)
                 }
                 Ok(Err(why)) => Err((why.status(), why.to_string())),

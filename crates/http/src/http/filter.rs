@@ -157,7 +157,7 @@ pub(super) struct RowFilter<J> {
     outside: Vec<u8>,
     /// Text of an incomplete row.
     row: Vec<u8>,
-    kept: Vec<u8>,
+    output: Vec<u8>,
     count: u64,
     /// Number of open objects and arrays.
     depth: usize,
@@ -176,7 +176,7 @@ where
             judge,
             outside: Vec::new(),
             row: Vec::new(),
-            kept: Vec::new(),
+            output: Vec::new(),
             count: 0,
             depth: 0,
             in_row: false,
@@ -187,7 +187,7 @@ where
 
     /// Buffered bytes.
     pub(super) fn held(&self) -> usize {
-        self.outside.capacity() + self.row.capacity() + self.kept.capacity()
+        self.outside.capacity() + self.row.capacity() + self.output.capacity()
     }
 
     /// Processes the next piece of the text.
@@ -252,16 +252,16 @@ where
     /// Judges the row, which is complete.
     fn whole(&mut self) -> Result<(), E> {
         let row: FilteredRow<'_> = serde_json::from_slice(&self.row).map_err(|_| NotAList)?;
-        let before = self.kept.len();
+        let before = self.output.len();
         if self.count > 0 {
-            self.kept.push(b',');
+            self.output.push(b',');
         }
-        if (self.judge)(&row, &self.row, &mut self.kept)? {
+        if (self.judge)(&row, &self.row, &mut self.output)? {
             self.count += 1;
             self.outside
                 .extend_from_slice(self.count.to_string().as_bytes());
         } else {
-            self.kept.truncate(before);
+            self.output.truncate(before);
             self.outside.push(b'0');
         }
         self.row.clear();
@@ -288,7 +288,7 @@ where
         .to_string();
         let before = br#"{"result":true,"msg":"","data":{"result":{"result":["#;
         let after = format!("],{}}}}}", &counts[1..]);
-        Ok([before.to_vec(), self.kept, after.into_bytes()])
+        Ok([before.to_vec(), self.output, after.into_bytes()])
     }
 }
 

@@ -106,17 +106,21 @@ pub(super) fn keep_cookies(headers: &mut HeaderMap, keep: impl Fn(&[u8]) -> bool
     if !headers.contains_key(COOKIE) {
         return;
     }
-    let kept = |value: &HeaderValue| {
+    let retained = |value: &HeaderValue| {
         let pairs = value.as_bytes().split(|b| *b == b';');
         let pairs = pairs.map(<[u8]>::trim_ascii);
-        let kept: Vec<&[u8]> = pairs
+        let pairs: Vec<&[u8]> = pairs
             .filter(|pair| !pair.is_empty() && keep(pair))
             .collect();
-        HeaderValue::from_bytes(&kept.join(&b"; "[..]))
+        HeaderValue::from_bytes(&pairs.join(&b"; "[..]))
             .ok()
             .filter(|value| !value.is_empty())
     };
-    let cookies: Vec<HeaderValue> = headers.get_all(COOKIE).iter().filter_map(kept).collect();
+    let cookies: Vec<HeaderValue> = headers
+        .get_all(COOKIE)
+        .iter()
+        .filter_map(retained)
+        .collect();
     headers.remove(COOKIE);
     for cookie in cookies {
         headers.append(COOKIE, cookie);

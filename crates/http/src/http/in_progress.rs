@@ -20,7 +20,7 @@ const MAX_WAITING: usize = 2;
 /// Memory reservation of one request, made once its principal is known. It is released when the request ends.
 #[derive(Debug, Clone)]
 pub(super) struct InProgress {
-    taken: Arc<Mutex<Option<Taken>>>,
+    reservation: Arc<Mutex<Option<Taken>>>,
     waits: bool,
 }
 
@@ -28,7 +28,7 @@ impl InProgress {
     /// Creates the reservation for one of `requests` on its connection.
     pub(super) fn new(requests: usize) -> Self {
         Self {
-            taken: Arc::default(),
+            reservation: Arc::default(),
             waits: requests <= MAX_WAITING,
         }
     }
@@ -38,13 +38,15 @@ impl InProgress {
     /// # Errors
     /// [`Short`].
     pub(super) async fn belongs_to(&self, account: &Account) -> Result<(), Short> {
-        let mut taken = account.nothing(MemoryUse::Requests);
+        let mut reservation = account.nothing(MemoryUse::Requests);
         let time_limit = match self.waits {
             true => MEMORY_TIMEOUT,
             false => Duration::ZERO,
         };
-        taken.resize_within(REQUEST_WEIGHT, time_limit).await?;
-        *self.taken.lock() = Some(taken);
+        reservation
+            .resize_within(REQUEST_WEIGHT, time_limit)
+            .await?;
+        *self.reservation.lock() = Some(reservation);
         Ok(())
     }
 }

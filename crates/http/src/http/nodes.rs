@@ -43,8 +43,8 @@ pub(super) async fn listed(ctx: &Context, principal: &Principal) -> Value {
     let agents = &ctx.peers.agents;
     let (replica, others) = (agents.replica(), agents.other_relays());
     let version = env!("CARGO_PKG_VERSION");
-    let keeps = ctx.config.post_mortem.enabled;
-    json!({ "nodes": rows, "post_mortem": keeps, "version": version, "replica": replica, "other_relays": others })
+    let post_mortem = ctx.config.post_mortem.enabled;
+    json!({ "nodes": rows, "post_mortem": post_mortem, "version": version, "replica": replica, "other_relays": others })
 }
 
 /// Opens the link of an agent, or a stream.

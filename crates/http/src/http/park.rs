@@ -190,8 +190,8 @@ fn parked_answer(
     breakpoint: &Breakpoint,
     until: Option<Timestamp>,
 ) -> Value {
-    let left = until.map(|until| seconds(Timestamp::now().until(until)));
-    let mut parked = json!({"id": breakpoint.id, "parked_until": until, "seconds": left});
+    let remaining = until.map(|until| seconds(Timestamp::now().until(until)));
+    let mut parked = json!({"id": breakpoint.id, "parked_until": until, "seconds": remaining});
     if breakpoint.names.is_replica() {
         parked["warning"] = SERVE_NOTE.into();
     }

@@ -85,12 +85,15 @@ async fn revoke(ctx: &Context, revocation: Revocation) -> Response<Body> {
     let (kind, name) = key_and_name(&revocation);
     let revoked = json!({ kind: name });
     match ctx.auth.revoke(revocation).await {
-        Ok(kept) => {
-            let kept = match kept {
+        Ok(stored) => {
+            let stored = match stored {
                 StoredIn::File => "file",
                 StoredIn::Memory => "memory",
             };
-            answer::json(StatusCode::OK, &json!({ "revoked": revoked, "kept": kept }))
+            answer::json(
+                StatusCode::OK,
+                &json!({ "revoked": revoked, "kept": stored }),
+            )
         }
         Err(error) => {
             let status = match &error {

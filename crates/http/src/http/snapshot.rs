@@ -141,9 +141,9 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
         return Err(HttpRefusal::Ended(ended));
     }
     Ok(match shot {
-        Ok((threads, taken)) => {
+        Ok((threads, reservation)) => {
             let answer = answer::json(StatusCode::OK, &json!({ "threads": threads }));
-            answer.map(|body| answer::held(body, taken).boxed_unsync())
+            answer.map(|body| answer::held(body, reservation).boxed_unsync())
         }
         Err(why) => answer::error(why.status(), why),
     })
@@ -250,12 +250,12 @@ async fn look_at_park(
         .parks
         .look(&authorized, snapshot_expression(limits));
     let looked = looked.await?;
-    let taken = limits
+    let reservation = limits
         .account
         .take(memory::MemoryUse::Messages, weight(looked.as_bytes()));
-    let taken = taken.map_err(|short| SessionRefusal::Throttled(short.to_string()))?;
+    let reservation = reservation.map_err(|short| SessionRefusal::Throttled(short.to_string()))?;
     let threads = read_snapshot(&looked).map_err(|why| NoSnapshot::Failed(why.to_string()))?;
-    Ok((shown(threads, &limits.rendering), taken))
+    Ok((shown(threads, &limits.rendering), reservation))
 }
 
 fn shows_threads(breakpoint: &Breakpoint) -> Result<(), NoSnapshot> {
@@ -283,20 +283,20 @@ async fn looked(
     let shot = shot
         .instrument(look.span.clone())
         .await
-        .map(|(threads, taken)| {
+        .map(|(threads, reservation)| {
             if let Some(place) = place_in(&threads) {
                 look.live.worker.stands_at(Some(place));
             }
-            (shown(threads, &limits.rendering), taken)
+            (shown(threads, &limits.rendering), reservation)
         });
     let outcome = match &shot {
         Ok((threads, _)) => {
             // If the capture fails, the snapshot is not shown.
-            let taken = look
+            let captured = look
                 .live
                 .capture
                 .take(Direction::Down, threads.to_string().as_bytes());
-            taken
+            captured
                 .map_err(|why| why.to_string())
                 .map(|()| Outcome::Client)
         }

@@ -125,13 +125,13 @@ impl LegacyRelay {
             Typed::Line(line) => {
                 let text = Typed::text(&line);
                 let command = text.trim();
-                let leaves = matches!(command, "q" | "quit" | "exit" | "EOF");
-                if leaves && !std::mem::replace(&mut self.warned, true) {
+                let quits = matches!(command, "q" | "quit" | "exit" | "EOF");
+                if quits && !std::mem::replace(&mut self.warned, true) {
                     out.notice(QUIT_WARNING).await;
                     shown.raw(entered.question()).await;
                     return;
                 }
-                self.warned = leaves;
+                self.warned = quits;
                 if let Err(why) = log.command(&text).await {
                     out.notice(&why.to_string()).await;
                     shown.raw(entered.question()).await;

@@ -51,13 +51,13 @@ pub(super) struct Out {
 impl Out {
     /// Creates the queue, and returns the receiver for [`pump`].
     pub(super) fn new() -> (Self, mpsc::Receiver<Queued>) {
-        let (pieces, taken) = mpsc::channel(QUEUED_WRITES);
+        let (pieces, queued) = mpsc::channel(QUEUED_WRITES);
         let out = Self {
             pieces,
             counts: Arc::default(),
             account: Arc::default(),
         };
-        (out, taken)
+        (out, queued)
     }
 
     /// From now on charges queued bytes to `account`. Only the first call has an effect.
@@ -87,9 +87,9 @@ impl Out {
     /// Like [`Out::notice`], without waiting: if the queue is full, the sentence is lost.
     pub(super) fn farewell(&self, sentence: &str) {
         let bytes = format!("\r\n*** {sentence}\r\n").into_bytes();
-        let mut taken = self.nothing();
-        taken.insist(bytes.len());
-        let _ = self.pieces.try_send(Queued(bytes.into(), taken));
+        let mut reservation = self.nothing();
+        reservation.insist(bytes.len());
+        let _ = self.pieces.try_send(Queued(bytes.into(), reservation));
     }
 
     fn nothing(&self) -> Taken {
@@ -106,15 +106,17 @@ impl Out {
         if bytes.is_empty() {
             return;
         }
-        let (mut bytes, mut taken) = (bytes, self.nothing());
-        if taken.resize_beyond(UNRESERVED_BYTES, bytes.len()).is_err()
-            && let Err(short) = taken.resize_within(bytes.len(), MEMORY_TIMEOUT).await
+        let (mut bytes, mut reservation) = (bytes, self.nothing());
+        if reservation
+            .resize_beyond(UNRESERVED_BYTES, bytes.len())
+            .is_err()
+            && let Err(short) = reservation.resize_within(bytes.len(), MEMORY_TIMEOUT).await
         {
             bytes = format!("\n*** {} bytes are not shown: {short}\n", bytes.len()).into_bytes();
-            taken.insist(bytes.len());
+            reservation.insist(bytes.len());
         }
         // An error means that the connection is closing, which its owner notices.
-        let _ = self.pieces.send(Queued(bytes.into(), taken)).await;
+        let _ = self.pieces.send(Queued(bytes.into(), reservation)).await;
     }
 }
 

@@ -60,10 +60,10 @@ impl Opening {
     ) -> Result<(TerminalPrompt, After), PromptError> {
         match self {
             Self::New(stream) => Prompt::open(*stream, options, out).await,
-            Self::Prompt(prompt, kept) => prompt.go_on(options, out, kept).await,
-            Self::Kept(worker, kept) => {
+            Self::Prompt(prompt, state) => prompt.go_on(options, out, state).await,
+            Self::Kept(worker, state) => {
                 let stream = Prefixed::new(Default::default(), *worker);
-                Prompt::take_up(stream, options, out, kept).await
+                Prompt::take_up(stream, options, out, state).await
             }
         }
     }
@@ -224,8 +224,8 @@ where
             () = task.ended() => interrupt.task_ended(),
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                 // A line that quits is audited like any other.
-                let leave = match ahead.front() {
-                    Some(Typed::Line(leave)) => log.command(&Typed::text(leave)).await,
+                let recorded = match ahead.front() {
+                    Some(Typed::Line(line)) => log.command(&Typed::text(line)).await,
                     _ => match command.due() {
                         Due::Leave => Ok(()),
                         Due::Interrupt => {
@@ -234,7 +234,7 @@ where
                         }
                     },
                 };
-                let Err(why) = leave else {
+                let Err(why) = recorded else {
                     return None;
                 };
                 ahead.pop_front();

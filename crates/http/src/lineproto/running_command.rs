@@ -62,7 +62,7 @@ impl RunningCommand {
             // No client is left that could interrupt it. One that only closed its half still sees output that comes at
             // once.
             Some(Typed::End) => Some(*self.last_words.get_or_insert_with(later)),
-            Some(Typed::Line(next)) if self.may_leave && leaves(next) => {
+            Some(Typed::Line(next)) if self.may_leave && quits(next) => {
                 Some(self.began + QUIT_DELAY)
             }
             _ => None,
@@ -111,7 +111,7 @@ pub(super) fn lets_run(line: &str) -> bool {
 }
 
 /// Whether a line only detaches. `q!` does not, because it ends the worker: it waits for its turn.
-pub(super) fn leaves(line: &[u8]) -> bool {
+pub(super) fn quits(line: &[u8]) -> bool {
     let line = Typed::text(line);
     matches!(line.trim(), "q" | "quit" | "exit" | "detach" | "EOF")
 }

@@ -295,14 +295,14 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
             let may_enter =
                 |b: &Breakpoint| b.id == id && access.rights(b).scopes.contains(Scope::Terminal);
             leaving::given_back(registry, sessions, may_enter).await;
-            let mut taken = self.take(id, take_over).await;
-            if let Err(SessionRefusal::InUse { .. }) = taken {
+            let mut acquired = self.take(id, take_over).await;
+            if let Err(SessionRefusal::InUse { .. }) = acquired {
                 // Held by the same principal: make sure that its earlier client is still there.
                 leaving::made_sure(registry, sessions, &self.principal, may_enter).await;
-                taken = self.take(id, take_over).await;
+                acquired = self.take(id, take_over).await;
             }
-            let (permit, resumed) = match taken {
-                Ok(taken) => taken,
+            let (permit, resumed) = match acquired {
+                Ok(acquired) => acquired,
                 Err(refusal) => {
                     self.denied(id, &refusal).await;
                     self.refuse(&refusal).await;
@@ -350,8 +350,8 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
             take_over,
             taker: Taker::Prompt,
         };
-        let taken = park::take((self.context, self.session), held, authorised, terms);
-        let (permit, resumed) = Box::pin(taken).await?;
+        let acquired = park::take((self.context, self.session), held, authorised, terms);
+        let (permit, resumed) = Box::pin(acquired).await?;
         Ok((permit, Some(resumed)))
     }
 

@@ -70,14 +70,14 @@ where
             }
             continue;
         }
-        let waited = Box::pin(execute(group, &line, input, out, &mut ahead)).await;
+        let failures = Box::pin(execute(group, &line, input, out, &mut ahead)).await;
         // The last command resumed tasks, and the client closed its input: detach.
         let is_done = ahead.front() == Some(&Typed::End) && lets_run(&line);
-        let left = match is_done {
+        let notice = match is_done {
             true => group.leave_all().await,
-            false => group.leave(&waited).await,
+            false => group.leave(&failures).await,
         };
-        out.text(&left).await;
+        out.text(&notice).await;
     }
     GroupOutcome::Over
 }

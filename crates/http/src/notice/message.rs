@@ -149,8 +149,8 @@ impl NoticeContent<'_> {
                 "holder": self.holder.as_ref().map(|name| name.as_deref().unwrap_or(NAMELESS)),
             },
         });
-        if let Some(left) = self.left() {
-            body["breakpoint"]["collective_left_seconds"] = left.as_secs().into();
+        if let Some(time_left) = self.time_left() {
+            body["breakpoint"]["collective_left_seconds"] = time_left.as_secs().into();
         }
         body
     }
@@ -202,16 +202,16 @@ impl NoticeContent<'_> {
     }
 
     /// Time before the collectives of the waiting ranks time out. `None`: unknown.
-    fn left(&self) -> Option<Duration> {
+    fn time_left(&self) -> Option<Duration> {
         let ends = self.breakpoint.collective_ends()?;
         Some(self.now.until(ends))
     }
 
     fn times_out(&self) -> String {
-        let left = self.left().unwrap_or_default();
+        let time_left = self.time_left().unwrap_or_default();
         format!(
             "has others of its job wait, whose collectives time out in {}",
-            span(left)
+            span(time_left)
         )
     }
 

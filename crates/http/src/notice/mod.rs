@@ -55,21 +55,21 @@ impl Notices {
         }))
     }
 
-    /// Posts notices of breakpoints and of `failing` tasks until `closed`. Once the relay is `leaving`, it no longer
+    /// Posts notices of breakpoints and of `failing` tasks until `closed`. Once the relay is `draining`, it no longer
     /// reports waiting tasks, but still how its own sessions end.
     pub async fn run(
         self,
         registry: Registry,
         failing: broadcast::Receiver<Arc<Failed>>,
         metrics: Arc<Metrics>,
-        leaving: CancellationToken,
+        draining: CancellationToken,
         closed: CancellationToken,
     ) {
         let queue = Queue::new(metrics.clone());
         info!(webhook = self.target.host(), "notices are posted");
         tokio::select! {
             () = closed.cancelled() => {}
-            () = Watch::new(&self.config, &queue).run(&registry, &leaving) => {}
+            () = Watch::new(&self.config, &queue).run(&registry, &draining) => {}
             () = watch::failures(&self.config, &queue, failing) => {}
             () = delivery::run(&self.target, self.target.host(), &queue, &metrics) => {}
         }

@@ -39,7 +39,7 @@ pub(super) struct Watch<'a> {
     /// Held breakpoints, with their stop.
     held: HashMap<BreakpointId, (u64, Holder)>,
     /// Breakpoints that this relay's sessions have detached from, whose workers were last known to run.
-    left: HashMap<BreakpointId, (u64, Holder, Instant)>,
+    ended_sessions: HashMap<BreakpointId, (u64, Holder, Instant)>,
     /// Stops that were reported as waiting for long.
     reported: HashMap<BreakpointId, u64>,
     /// Stops whose job was reported as about to time out.
@@ -76,15 +76,15 @@ impl<'a> Watch<'a> {
             config,
             queue,
             held: HashMap::new(),
-            left: HashMap::new(),
+            ended_sessions: HashMap::new(),
             reported: HashMap::new(),
             timing_out: HashMap::new(),
         }
     }
 
-    /// Watches until `registry` is closed. Once the relay is `leaving`, it does not report waiting tasks: another relay
+    /// Watches until `registry` is closed. Once the relay is `draining`, it does not report waiting tasks: another relay
     /// lists them then.
-    pub(super) async fn run(mut self, registry: &Registry, leaving: &CancellationToken) {
+    pub(super) async fn run(mut self, registry: &Registry, draining: &CancellationToken) {
         let mut events = registry.events();
         self.catch_up(&registry.snapshot());
         let soonest = self.config.paused_for.min(self.config.collective_within);
@@ -102,7 +102,7 @@ impl<'a> Watch<'a> {
                     }
                     Err(RecvError::Closed) => return,
                 },
-                _ = looks.tick() => self.look(&registry.snapshot(), !leaving.is_cancelled()),
+                _ = looks.tick() => self.look(&registry.snapshot(), !draining.is_cancelled()),
             }
         }
     }
@@ -137,8 +137,9 @@ impl<'a> Watch<'a> {
             false if auto::is_by(&holder) => self.notify(NoticeEvent::Released, breakpoint, None),
             _ if auto::is_by(&holder) || !reports_on(&holder) => {}
             true => self.notify_death(breakpoint, &holder),
-            false if self.left.len() < MAX_ENDED_SESSIONS => {
-                self.left.insert(id, (stop, holder, Instant::now()));
+            false if self.ended_sessions.len() < MAX_ENDED_SESSIONS => {
+                self.ended_sessions
+                    .insert(id, (stop, holder, Instant::now()));
             }
             false => {}
         }
@@ -154,14 +155,14 @@ impl<'a> Watch<'a> {
 
     /// Checks for tasks that have waited for long, if `reports_waiting`, and for deaths that Ray reported late.
     pub(super) fn look(&mut self, list: &Snapshot, reports_waiting: bool) {
-        if !self.left.is_empty() {
-            self.left
+        if !self.ended_sessions.is_empty() {
+            self.ended_sessions
                 .retain(|_, (_, _, since)| since.elapsed() < DEATH_EXPLANATION_TIMEOUT);
             for ended in list.ended.iter() {
                 let is_it = |(stop, _, _): &(u64, Holder, Instant)| *stop == ended.stop;
                 if matches!(ended.state, State::Died { .. })
-                    && self.left.get(&ended.id).is_some_and(is_it)
-                    && let Some((_, holder, _)) = self.left.remove(&ended.id)
+                    && self.ended_sessions.get(&ended.id).is_some_and(is_it)
+                    && let Some((_, holder, _)) = self.ended_sessions.remove(&ended.id)
                 {
                     self.notify_death(ended, &holder);
                 }

@@ -69,10 +69,10 @@ pub(super) async fn rewritten(
         Ok(Ok(changed)) => {
             hop::forget_body(&mut parts.headers);
             let body = match changed {
-                Changed::Whole(pieces, taken) => {
+                Changed::Whole(pieces, reservation) => {
                     let length: usize = pieces.iter().map(Bytes::len).sum();
                     parts.headers.insert(CONTENT_LENGTH, length.into());
-                    answer::held(answer::pieces(pieces), taken).boxed_unsync()
+                    answer::held(answer::pieces(pieces), reservation).boxed_unsync()
                 }
                 Changed::Begun(list) if principal.is_anonymous() => list,
                 Changed::Begun(list) => answer::until_over(list, &principal).boxed_unsync(),
@@ -130,9 +130,9 @@ impl BufferedAnswer {
             .ctx
             .account(&self.principal)
             .for_answers_of(&of_cluster);
-        let mut taken = account.nothing(MemoryUse::Answers);
+        let mut reservation = account.nothing(MemoryUse::Answers);
         let View::Rows(rows, reader) = self.view else {
-            let mut list = StreamedList::new(body, limit, self.addresses(), taken);
+            let mut list = StreamedList::new(body, limit, self.addresses(), reservation);
             return Ok(match list.begin().await? {
                 Some(text) => Changed::Whole(vec![text], list.into_taken()),
                 None => Changed::Begun(list.boxed_unsync()),
@@ -141,12 +141,12 @@ impl BufferedAnswer {
         let mut filter = RowFilter::new(self.judge(rows, reader));
         while let Some(piece) = next(&mut body, limit).await? {
             // While a buffer grows, both copies exist.
-            hold(&mut taken, filter.held() + 2 * piece.len()).await?;
+            hold(&mut reservation, filter.held() + 2 * piece.len()).await?;
             filter.feed(&piece)?;
         }
         let pieces = filter.finish()?.map(Bytes::from).to_vec();
-        hold(&mut taken, pieces.iter().map(Bytes::len).sum()).await?;
-        Ok(Changed::Whole(pieces, taken))
+        hold(&mut reservation, pieces.iter().map(Bytes::len).sum()).await?;
+        Ok(Changed::Whole(pieces, reservation))
     }
 
     /// Creates the filter of the rows for the principal: those of breakpoints that it may list. A viewer of the whole
@@ -177,7 +177,7 @@ impl BufferedAnswer {
         let known = move |name: Option<&str>| name.is_some_and(|name| names.contains(name));
         let mut addresses = self.addresses();
         let cluster = Arc::clone(&self.cluster);
-        move |row, text, kept| {
+        move |row, text, output| {
             let keep = match rows {
                 RowAccess::Workers => {
                     let id = row.worker_id().map(|id| BreakpointId::derive(&cluster, id));
@@ -192,10 +192,10 @@ impl BufferedAnswer {
             if keep {
                 match rows {
                     RowAccess::Workers => match rewrite(text, &mut addresses)? {
-                        Some(new) => kept.extend_from_slice(&new),
-                        None => kept.extend_from_slice(text),
+                        Some(new) => output.extend_from_slice(&new),
+                        None => output.extend_from_slice(text),
                     },
-                    RowAccess::Tasks | RowAccess::Jobs => kept.extend_from_slice(text),
+                    RowAccess::Tasks | RowAccess::Jobs => output.extend_from_slice(text),
                 }
             }
             Ok(keep)

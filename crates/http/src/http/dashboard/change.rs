@@ -38,9 +38,9 @@ pub(super) async fn next(
 }
 
 /// Resizes the reservation to `bytes`, waiting for memory.
-pub(super) async fn hold(taken: &mut Taken, bytes: usize) -> Result<(), NotChanged> {
-    let held = taken.resize_within(bytes, MEMORY_TIMEOUT).await;
-    held.map_err(NotChanged::Short)
+pub(super) async fn hold(reservation: &mut Taken, bytes: usize) -> Result<(), NotChanged> {
+    let resized = reservation.resize_within(bytes, MEMORY_TIMEOUT).await;
+    resized.map_err(NotChanged::Short)
 }
 
 /// Why an answer is not delivered. `Display` is a sentence for the client.

@@ -27,18 +27,23 @@ pub(super) struct StreamedList<F> {
     /// Rewritten text that is not sent yet.
     walked: Vec<u8>,
     /// Memory reservation for the buffered text.
-    taken: Taken,
+    reservation: Taken,
 }
 
 impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> StreamedList<F> {
     /// Streams the list in `body`, of at most `limit` bytes. `address` is as for [`Rewriter::new`].
-    pub(super) fn new(body: Limited<HeadBody>, limit: usize, address: F, taken: Taken) -> Self {
+    pub(super) fn new(
+        body: Limited<HeadBody>,
+        limit: usize,
+        address: F,
+        reservation: Taken,
+    ) -> Self {
         Self {
             body,
             limit,
             rewriter: Some(Rewriter::new(address)),
             walked: Vec::new(),
-            taken,
+            reservation,
         }
     }
 
@@ -55,7 +60,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> StreamedList<F> {
             };
             seen += piece.len();
             // While a buffer grows, both copies exist.
-            hold(&mut self.taken, 2 * seen).await?;
+            hold(&mut self.reservation, 2 * seen).await?;
             self.walk(&piece)?;
         }
         Ok(None)
@@ -63,7 +68,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> StreamedList<F> {
 
     /// The memory reservation.
     pub(super) fn into_taken(self) -> Taken {
-        self.taken
+        self.reservation
     }
 
     fn walk(&mut self, piece: &[u8]) -> Result<(), NotChanged> {
@@ -93,7 +98,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> StreamedList<F> {
         }
         let held = self.rewriter.as_ref().map_or(0, Rewriter::held);
         let held = held + self.walked.len();
-        self.taken.resize(held).map_err(NotChanged::Short)
+        self.reservation.resize(held).map_err(NotChanged::Short)
     }
 }
 

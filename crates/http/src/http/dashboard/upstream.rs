@@ -125,7 +125,7 @@ impl Upstream {
         };
         let slash = if path.starts_with('/') { "" } else { "/" };
         let path = format!("{slash}{path}");
-        if !self.own && leaves(&path, &self.prefix) {
+        if !self.own && leaves_prefix(&path, &self.prefix) {
             return None;
         }
         HeaderValue::try_from(format!("{}{path}", self.prefix)).ok()
@@ -133,7 +133,7 @@ impl Upstream {
 }
 
 /// Whether `path` behind `prefix` leaves the head, in any reading of the next server.
-fn leaves(path: &str, prefix: &str) -> bool {
+fn leaves_prefix(path: &str, prefix: &str) -> bool {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let bytes = unescaped(path);
     let climbs = bytes

@@ -109,9 +109,8 @@ pub(in crate::http) async fn list(
     };
     if request.failed {
         let rows = failed::rows(ctx, principal, &request.choice);
-        let (total, keeps) = (rows.len(), ctx.config.post_mortem.enabled);
-        let body =
-            json!({ "tasks": rows, "total": total, "next": null, "clusters": [], "kept": keeps });
+        let (total, post_mortem) = (rows.len(), ctx.config.post_mortem.enabled);
+        let body = json!({ "tasks": rows, "total": total, "next": null, "clusters": [], "kept": post_mortem });
         return held(exchange, principal, &body);
     }
     let _share = match ctx.snapshots.take(principal) {

@@ -209,10 +209,10 @@ pub(in crate::http) fn held(
     let text = serde_json::to_string(content).unwrap_or_default();
     let account = exchange.ctx.account(principal);
     match account.take(MemoryUse::Answers, text.len()) {
-        Ok(taken) => {
+        Ok(reservation) => {
             let body = answer::full(text);
             let answer = answer::own(StatusCode::OK, "application/json", body);
-            answer.map(|body| answer::held(body, taken).boxed_unsync())
+            answer.map(|body| answer::held(body, reservation).boxed_unsync())
         }
         Err(short) => answer::error(StatusCode::SERVICE_UNAVAILABLE, short),
     }

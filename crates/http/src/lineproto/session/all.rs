@@ -48,7 +48,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         };
         let account = self.context.account(&self.principal);
         let _folding = match account.take(MemoryUse::Messages, MAX_OUTPUT_BYTES + FOLDING_BYTES) {
-            Ok(taken) => taken,
+            Ok(reservation) => reservation,
             Err(short) => {
                 self.out.text(&format!("*** {short}\n")).await;
                 return Ok(());

@@ -65,8 +65,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             return NextPrompt::List;
         };
         session.set_state(SessionProtocol::Terminal, SessionState::Attached);
-        let keeps = park::keeps(self.context, &begun.permit, None);
-        let stay = keeps.map(|time| Stay {
+        let park_time = park::keeps(self.context, &begun.permit, None);
+        let stay = park_time.map(|time| Stay {
             time,
             at_least: resumed.as_ref().and_then(Resumed::until),
         });
@@ -98,8 +98,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 let (outcome, mut next) = Box::pin(ran).await;
                 session.set_bytes((self.input.bytes(), self.out.counts().written()));
                 if matches!(next, NextPrompt::Lost) {
-                    let kept = (stay, memory);
-                    (live, line) = match self.park(live, line, kept, outcome).await {
+                    let terms = (stay, memory);
+                    (live, line) = match self.park(live, line, terms, outcome).await {
                         Ok(()) => return NextPrompt::Lost,
                         Err(ends) => ends,
                     };
@@ -410,10 +410,10 @@ fn because(end: &SessionEnd) -> String {
 }
 
 /// Describes how long a task that another process keeps stays parked.
-pub(super) fn stays_for(keeps: Duration) -> String {
-    let keeps = span(keeps);
+pub(super) fn stays_for(duration: Duration) -> String {
+    let duration = span(duration);
     format!(
-        "the task stays parked for {keeps}: connect again within that time, at whatever relay there is then"
+        "the task stays parked for {duration}: connect again within that time, at whatever relay there is then"
     )
 }
 

@@ -32,7 +32,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
             {
                 return Ok(());
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let remaining = until.saturating_duration_since(Instant::now());
             tokio::select! {
                 changed = snapshots.changed() => if changed.is_err() {
                     return Err(NextPrompt::Ended(Outcome::Drained));
@@ -47,7 +47,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
                     self.out.notice("it goes on in no other task: the one that was debugged has ended").await;
                     return Err(NextPrompt::List);
                 }
-                () = sleep(left) => {
+                () = sleep(remaining) => {
                     self.out.notice("it did not go on within five minutes").await;
                     return Err(NextPrompt::List);
                 }

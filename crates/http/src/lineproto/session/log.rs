@@ -32,8 +32,8 @@ impl<'a> Log<'a> {
     /// Records `line`. Must be called before the line is executed.
     pub(in crate::lineproto) async fn command(&self, line: &str) -> Result<(), Unavailable> {
         let typed = format!("{}\n", line.trim_end_matches(['\r', '\n']));
-        let taken = self.capture.take(Direction::Up, typed.as_bytes());
-        taken.map_err(|why| Unavailable(why.to_string()))?;
+        let captured = self.capture.take(Direction::Up, typed.as_bytes());
+        captured.map_err(|why| Unavailable(why.to_string()))?;
         let Some(audit) = self.audit.as_ref().filter(|audit| audit.wants_commands()) else {
             return Ok(());
         };

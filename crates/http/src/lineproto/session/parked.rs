@@ -54,14 +54,14 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         };
         let now = Timestamp::now();
         let until = stay.until(now);
-        let keeps = now.until(until);
-        let Some(place) = park::place(self.context, &live, keeps, None).await else {
+        let duration = now.until(until);
+        let Some(place) = park::place(self.context, &live, duration, None).await else {
             return Err((live, line));
         };
         let Some(memory) = memory else {
             return Err((live, line));
         };
-        let keep = memory.keep(&live, Some(keeps));
+        let keep = memory.keep(&live, Some(duration));
         let mut debugger = match line {
             SessionDebugger::Prompt(attached) => Unattended::prompt(Box::new(attached.prompt)),
             SessionDebugger::Legacy(entered) => Unattended::legacy(entered),
@@ -74,17 +74,17 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let (title, id) = (breakpoint.title(), breakpoint.id);
         // Reaches a client that has only closed its half.
         self.out.farewell(&match ends {
-            Outcome::Drained => format!("{}; {}", SessionEnd::Aborted, stays_for(keeps)),
+            Outcome::Drained => format!("{}; {}", SessionEnd::Aborted, stays_for(duration)),
             _ => format!(
                 "this connection was closed without a word about the task, so the session with {title} is parked for {}: come again to go on with it; `ray-relay release {id}` lets the task run",
-                span(keeps)
+                span(duration)
             ),
         });
         let protocol = SessionProtocol::Terminal;
         let relay = (self.context, self.session);
-        let left = self.session.left(until);
+        let remaining = self.session.left(until);
         self.parked = Some(ParkedSession {
-            park: Park::begin(relay, protocol, live, place, left, (debugger, memory)),
+            park: Park::begin(relay, protocol, live, place, remaining, (debugger, memory)),
             span: Span::current(),
         });
         Ok(())

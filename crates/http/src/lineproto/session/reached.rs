@@ -71,13 +71,13 @@ impl ReachedWorker {
             };
         };
         let (parked, began) = origin.reach(context, permit).await?;
-        let kept = parked.kept;
+        let state = parked.kept;
         let line = match parked.line {
             unattended::IdleConnection::Worker(worker) => {
-                SessionDebugger::Opening(Opening::Kept(worker, kept))
+                SessionDebugger::Opening(Opening::Kept(worker, state))
             }
             unattended::IdleConnection::Prompt(prompt) => {
-                SessionDebugger::Opening(Opening::Prompt(prompt, kept))
+                SessionDebugger::Opening(Opening::Prompt(prompt, state))
             }
             unattended::IdleConnection::Legacy(entered) => SessionDebugger::Legacy(entered),
         };

@@ -13,7 +13,7 @@ use crate::lineproto::authenticate::StopRunning;
 use crate::lineproto::input::Typed;
 use crate::lineproto::output::WorkerOutput;
 use crate::lineproto::prompt::{self, OpenedPrompt, PromptOutcome};
-use crate::lineproto::running_command::leaves;
+use crate::lineproto::running_command::quits;
 use ray_relay_access::recording::CaptureTee;
 use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::shutdown::DRAINING;
@@ -94,7 +94,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
             tokio::select! {
                 opened = &mut opened => return Some(opened),
                 typed = self.input.next() => match typed {
-                    Typed::Line(line) if !leaves(&line) => self.out.notice(NOT_YET).await,
+                    Typed::Line(line) if !quits(&line) => self.out.notice(NOT_YET).await,
                     Typed::TooLong => self.out.notice(NOT_YET).await,
                     Typed::Line(_) | Typed::Interrupt | Typed::End => return None,
                 },
