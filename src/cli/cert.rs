@@ -167,8 +167,8 @@ fn store(folder: &Path, files: &[(&PathBuf, &str, u32)], force: bool) -> Result<
         let placed = if force {
             let mut name = path.as_os_str().to_owned();
             name.push(format!(".{:08x}", rand::random::<u32>()));
-            let beside = PathBuf::from(name);
-            write_new(&beside, text, *mode).and_then(|()| fs::rename(&beside, path))
+            let temporary = PathBuf::from(name);
+            write_new(&temporary, text, *mode).and_then(|()| fs::rename(&temporary, path))
         } else {
             write_new(path, text, *mode)
         };

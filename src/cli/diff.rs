@@ -80,12 +80,12 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
         Ok(answer) => Answer::deserialize(answer).unwrap_or_default(),
         Err(why) => return Err(SessionError::of_refusal(why)?.into()),
     };
-    let (mut stands, mut silent) = (BTreeMap::new(), BTreeMap::new());
+    let (mut positions, mut silent) = (BTreeMap::new(), BTreeMap::new());
     for (at, id) in members.ids().into_iter().enumerate() {
         let why = match answer.looks.remove(id) {
             Some(Look::Seen { threads }) => match Stands::read(&threads) {
-                Some(seen) => {
-                    stands.insert(at, seen);
+                Some(position) => {
+                    positions.insert(at, position);
                     continue;
                 }
                 None => SessionError::Failed(NO_THREAD.to_owned()),
@@ -95,7 +95,7 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
         };
         silent.insert(at, why);
     }
-    let compared = Compared::new(members.names(), &stands);
+    let compared = Compared::new(members.names(), &positions);
     let errors: BTreeMap<usize, String> = silent
         .iter()
         .map(|(at, why)| (*at, replaced(&why.to_string()).into_owned()))
@@ -107,7 +107,7 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
     let done = match silent.into_values().next_back() {
         None => Ok(()),
         // Already printed.
-        Some(why) if stands.is_empty() => Err(Failure::reported(Failure::from(why).code())),
+        Some(why) if positions.is_empty() => Err(Failure::reported(Failure::from(why).code())),
         Some(_) => Err(Failure::reported(Exit::Failed as u8)),
     };
     complete(members.unnamed, done)

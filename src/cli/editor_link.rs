@@ -241,8 +241,8 @@ impl<C: PeerStream, R: PeerStream> EditorLink<C, R> {
 /// Returns the `paths` that do not exist on this machine. A path that cannot be checked in time counts as existing.
 async fn missing(paths: Vec<String>) -> Vec<String> {
     let absent = |path: &String| matches!(Path::new(path).try_exists(), Ok(false));
-    let looked = tokio::task::spawn_blocking(move || paths.into_iter().filter(absent).collect());
-    match timeout(DISK_TIMEOUT, looked).await {
+    let missing = tokio::task::spawn_blocking(move || paths.into_iter().filter(absent).collect());
+    match timeout(DISK_TIMEOUT, missing).await {
         Ok(Ok(missing)) => missing,
         Ok(Err(_)) | Err(_) => Vec::new(),
     }

@@ -242,8 +242,8 @@ impl RelayAccess for TrustSettings {
                 "{relay} is not linked in clear text, which others could read and forge: use https, or, on a private network, give --allow-plaintext"
             ));
         }
-        let shown = self.token.authorization(relay);
-        shown.map_err(|error| error.to_string())
+        let authorization = self.token.authorization(relay);
+        authorization.map_err(|error| error.to_string())
     }
 }
 

@@ -102,9 +102,9 @@ async fn end(args: EndArgs) -> Result<(), Failure> {
     // Each relay numbers its own sessions: another relay that answers may have a session of the same number.
     let payload = json!({"id": args.id, "replica": row.replica});
     client.end_session(&payload).await?;
-    let [_, who, _, _, _, task, ..] = cells(&row, None, Duration::ZERO);
+    let [_, user, _, _, _, task, ..] = cells(&row, None, Duration::ZERO);
     let text = format!(
-        "session {} of {who} with {task} ends; the task runs on\n",
+        "session {} of {user} with {task} ends; the task runs on\n",
         args.id
     );
     io::stdout().lock().write_all(text.as_bytes())?;

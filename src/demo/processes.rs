@@ -111,7 +111,7 @@ impl ProcessGroup {
     }
 
     /// Scans the process table. Returns the pids of living members, and reaps dead orphans.
-    pub fn look(&mut self) -> Vec<i32> {
+    pub fn scan(&mut self) -> Vec<i32> {
         let table = table();
         let own = rustix::process::getpid().as_raw_nonzero().get();
         let mut belongs: HashMap<i32, bool> = HashMap::new();
@@ -173,7 +173,7 @@ impl ProcessGroup {
         let mut signalled = HashSet::new();
         loop {
             reap();
-            let living = self.look();
+            let living = self.scan();
             let waited = began.elapsed();
             if living.is_empty() || waited > grace + KILL_DEADLINE {
                 return living;
@@ -224,7 +224,7 @@ mod tests {
         std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut up).unwrap();
         let mut family = ProcessGroup::marked(mark.clone());
         family.add(child.id());
-        assert!(!family.look().is_empty());
+        assert!(!family.scan().is_empty());
         let patience = CancellationToken::new();
         let left = family.end(Duration::from_millis(200), &patience, || {
             let _ = child.try_wait();

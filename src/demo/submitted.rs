@@ -56,7 +56,7 @@ pub(super) struct Submitted {
     /// Ray's own id for it, once its driver runs.
     job_id: Option<String>,
     /// All stops since, as last seen; some may have resumed since.
-    seen: HashMap<StopId, Arc<Breakpoint>>,
+    stops: HashMap<StopId, Arc<Breakpoint>>,
 }
 
 impl Submitted {
@@ -67,7 +67,7 @@ impl Submitted {
             id,
             before,
             job_id: None,
-            seen: HashMap::new(),
+            stops: HashMap::new(),
         }
     }
 
@@ -86,7 +86,7 @@ impl Submitted {
             if let Ok(Some(job)) = &job {
                 self.job_id.clone_from(&job.job_id);
             }
-            self.look(&snapshots.borrow_and_update());
+            self.observe(&snapshots.borrow_and_update());
             let (count, named) = self.count();
             if count > reported {
                 reported = count;
@@ -122,18 +122,18 @@ impl Submitted {
     }
 
     /// Includes live breakpoints that are not paused: an editor may hold them the moment they are listed.
-    fn look(&mut self, snapshot: &Snapshot) {
+    fn observe(&mut self, snapshot: &Snapshot) {
         for breakpoint in &snapshot.live {
             let stop = (breakpoint.id, breakpoint.stop);
             if !self.before.contains(&stop) {
-                self.seen.insert(stop, breakpoint.clone());
+                self.stops.insert(stop, breakpoint.clone());
             }
         }
     }
 
     /// Number of this job's breakpoints, and whether all of them have names.
     fn count(&self) -> (usize, bool) {
-        let mine = || self.seen.values().filter(|b| self.is_mine(b));
+        let mine = || self.stops.values().filter(|b| self.is_mine(b));
         (mine().count(), mine().all(|b| b.names.name.is_some()))
     }
 
@@ -150,14 +150,14 @@ impl Submitted {
     /// Resolves when the job has ended. Prints its output as it arrives if `shows_log`, and the end of it if the job
     /// failed.
     pub(super) async fn follow(&self, shows_log: bool, progress: &PreparationClock) {
-        let mut shown = 0;
+        let mut printed = 0;
         loop {
             // State first, so that output before the end is never missed.
             let state = self.jobs.job(&self.id).await;
             if shows_log && let Ok(output) = self.jobs.output(&self.id).await {
                 let whole = output.rfind('\n').map_or(0, |end| end + 1);
-                say_output(output.get(shown..whole).unwrap_or_default(), progress);
-                shown = shown.max(whole);
+                say_output(output.get(printed..whole).unwrap_or_default(), progress);
+                printed = printed.max(whole);
             }
             if let Ok(Some(state)) = state
                 && state.ended()
@@ -223,14 +223,14 @@ mod tests {
             breakpoint(4, 1, None, Some("raysubmit_1")),
             breakpoint(5, 1, None, None),
         ];
-        submitted.look(&Snapshot {
+        submitted.observe(&Snapshot {
             live: live.into_iter().collect(),
             ..Snapshot::default()
         });
         assert_eq!(submitted.count().0, 3);
         // One is continued, and the last turns out to be another job's.
         let live = vec![breakpoint(5, 1, Some("03000000"), None)];
-        submitted.look(&Snapshot {
+        submitted.observe(&Snapshot {
             live: live.into_iter().collect(),
             ..Snapshot::default()
         });

@@ -47,19 +47,19 @@ pub(super) struct HeadAt {
 
 /// Selects clusters from `all`. If there are more than `settings.max_clusters`, those with a serving head come first.
 /// The slots are shared evenly between namespaces, so no namespace can crowd out another. Within a namespace, clusters
-/// `in_use` come first, by name, then the oldest. A starting cluster displaces none that serves. `home` is the relay's
-/// own namespace.
+/// `in_use` come first, by name, then the oldest. A starting cluster displaces none that serves. `own_namespace` is
+/// the relay's.
 pub(super) fn choose<'a>(
     all: impl Iterator<Item = &'a RayCluster>,
     settings: &ClusterDiscovery,
     configured: &[Cluster],
-    home: &str,
+    own_namespace: &str,
     in_use: impl Fn(&str) -> bool,
 ) -> Chosen {
     let configured = configured.iter();
     // Owners of addresses.
     let mut owners: HashMap<String, Option<&RayCluster>> = configured
-        .map(|cluster| (place(&cluster.ray_address, home), None))
+        .map(|cluster| (place(&cluster.ray_address, own_namespace), None))
         .collect();
     let mut chosen = Chosen::default();
     let mut by_namespace: BTreeMap<(bool, &str), Vec<RayClusterCandidate<'_>>> = BTreeMap::new();
@@ -71,13 +71,13 @@ pub(super) fn choose<'a>(
             let turns = by_namespace.entry((comes_up, &one.namespace)).or_default();
             turns.push(RayClusterCandidate { is_free, one, name });
         } else {
-            let shown: String = one_line(&one.to_string())
+            let name: String = one_line(&one.to_string())
                 .chars()
                 .take(MAX_ERROR_CHARS)
                 .collect();
             chosen.left_out.insert(LeftOut {
-                why: format!("{shown}: KubeRay makes no cluster of such a name").into(),
-                name: shown.into(),
+                why: format!("{name}: KubeRay makes no cluster of such a name").into(),
+                name: name.into(),
             });
         }
     }
@@ -90,7 +90,10 @@ pub(super) fn choose<'a>(
     in_turn.sort_by(|(a, one), (b, other)| (a, one.rank()).cmp(&(b, other.rank())));
     for (_, RayClusterCandidate { one, name, .. }) in in_turn {
         let head = head(one, settings);
-        let at = head.as_ref().ok().map(|at| place(&at.ray_address, home));
+        let at = head
+            .as_ref()
+            .ok()
+            .map(|at| place(&at.ray_address, own_namespace));
         let why = match at.as_ref().and_then(|at| owners.get(at)) {
             Some(None) => "a [[cluster]] of the configuration has its address".to_owned(),
             Some(Some(other)) => format!("the RayCluster {other} has the same Service as its head"),
@@ -176,8 +179,8 @@ fn usable(one: &RayCluster, at: HeadAt) -> Result<HeadAt, String> {
     }
 }
 
-/// Normalizes an address, in all spellings of a Service's name. One without a namespace belongs to `home`.
-fn place(address: &str, home: &str) -> String {
+/// Normalizes an address, in all spellings of a Service's name. One without a namespace belongs to `own_namespace`.
+fn place(address: &str, own_namespace: &str) -> String {
     let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
     let rest = rest.trim_end_matches('/').to_ascii_lowercase();
     let (host, port) = rest.split_once(':').unwrap_or((&rest, ""));
@@ -186,6 +189,6 @@ fn place(address: &str, home: &str) -> String {
     let host = host.strip_suffix(".svc").unwrap_or(host);
     match host.contains('.') {
         true => format!("{host}:{port}"),
-        false => format!("{host}.{home}:{port}"),
+        false => format!("{host}.{own_namespace}:{port}"),
     }
 }

@@ -64,7 +64,7 @@ pub(crate) struct Discovery {
 /// The RayClusters as last seen, by watch, namespace and name.
 #[derive(Default)]
 struct KnownClusters {
-    seen: Mutex<BTreeMap<usize, SeenClusters>>,
+    by_watch: Mutex<BTreeMap<usize, SeenClusters>>,
     /// Why a watch is failing.
     trouble: Mutex<BTreeMap<usize, String>>,
     /// Whether all namespaces are configured, but the relay may see only its own.
@@ -77,7 +77,7 @@ type SeenClusters = BTreeMap<(String, String), RayCluster>;
 impl KnownClusters {
     /// Sets `all` as the result of watch number `watch`.
     fn replace(&self, watch: usize, all: SeenClusters) {
-        self.seen.lock().insert(watch, all);
+        self.by_watch.lock().insert(watch, all);
         self.trouble.lock().remove(&watch);
         self.news.notify_one();
     }
@@ -96,28 +96,28 @@ impl KnownClusters {
 
     /// Whether watch number `watch` has ever succeeded.
     fn has_seen(&self, watch: usize) -> bool {
-        self.seen.lock().contains_key(&watch)
+        self.by_watch.lock().contains_key(&watch)
     }
 
     /// Adds or updates a RayCluster of watch number `watch`. Returns `false` if there are too many.
     fn put(&self, watch: usize, one: RayCluster) -> bool {
-        let mut seen = self.seen.lock();
-        let seen = seen.entry(watch).or_default();
+        let mut by_watch = self.by_watch.lock();
+        let clusters = by_watch.entry(watch).or_default();
         let key = (one.namespace.clone(), one.name.clone());
-        let has_room = seen.len() < MAX_KNOWN || seen.contains_key(&key);
+        let has_room = clusters.len() < MAX_KNOWN || clusters.contains_key(&key);
         if has_room {
-            seen.insert(key, one);
+            clusters.insert(key, one);
             self.news.notify_one();
         }
         has_room
     }
 
     fn remove(&self, watch: usize, one: &RayCluster) {
-        let mut seen = self.seen.lock();
+        let mut by_watch = self.by_watch.lock();
         let key = (one.namespace.clone(), one.name.clone());
-        if seen
+        if by_watch
             .get_mut(&watch)
-            .and_then(|seen| seen.remove(&key))
+            .and_then(|clusters| clusters.remove(&key))
             .is_some()
         {
             self.news.notify_one();
@@ -203,9 +203,9 @@ impl Discovery {
     }
 
     fn chosen(&self, in_use: impl Fn(&str) -> bool) -> Chosen {
-        let seen = self.known.seen.lock();
+        let by_watch = self.known.by_watch.lock();
         choose(
-            seen.values().flat_map(BTreeMap::values),
+            by_watch.values().flat_map(BTreeMap::values),
             &self.settings,
             &self.configured,
             self.api.namespace(),
@@ -215,11 +215,11 @@ impl Discovery {
 
     /// State of the discovery. RayClusters in `left_out` are not watched.
     fn search(&self, left_out: &BTreeSet<LeftOut>) -> Search {
-        let (home, namespaces) = (self.api.namespace(), &self.settings.namespaces);
+        let (own_namespace, namespaces) = (self.api.namespace(), &self.settings.namespaces);
         let is_narrowed = self.known.narrowed.load(Ordering::Relaxed);
         let (scope, brief) = match &**namespaces {
             [] if is_narrowed => (
-                format!("namespace {home}"),
+                format!("namespace {own_namespace}"),
                 "the relay's own namespace".to_owned(),
             ),
             [] => ("all namespaces".to_owned(), "all namespaces".to_owned()),

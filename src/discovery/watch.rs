@@ -27,14 +27,14 @@ impl Discovery {
             // Listing all was refused, and has never succeeded. An API server that is starting may refuse wrongly, and
             // permissions may be granted later. So watch the own namespace meanwhile, and keep retrying all.
             self.known.is_narrowed(true);
-            let home = Scope::Namespace(self.api.namespace().to_owned());
+            let own_namespace = Scope::Namespace(self.api.namespace().to_owned());
             tracing::warn!(
                 namespace = self.api.namespace(),
                 "only the RayClusters of the relay's own namespace are found until it may list all: {NARROWED}"
             );
             let mut is_one = true;
             tokio::select! {
-                () = self.keep(&home, number, &mut is_one) => {}
+                () = self.keep(&own_namespace, number, &mut is_one) => {}
                 () = self.until_all() => {}
             }
             tracing::info!("the relay may list the RayClusters of all namespaces now");

@@ -48,9 +48,9 @@ pub fn detect(first: &[u8]) -> Option<Detection> {
             _ => Detection::Unknown,
         });
     }
-    let seen = &first[..first.len().min(DAP.len())];
-    if seen.eq_ignore_ascii_case(&DAP[..seen.len()]) {
-        return (seen.len() == DAP.len()).then_some(Detection::Dap);
+    let prefix = &first[..first.len().min(DAP.len())];
+    if prefix.eq_ignore_ascii_case(&DAP[..prefix.len()]) {
+        return (prefix.len() == DAP.len()).then_some(Detection::Dap);
     }
     let mut undecided = false;
     for start in HTTP {

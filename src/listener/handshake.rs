@@ -145,12 +145,12 @@ fn speak(context: Arc<Context>, recognised: DetectedConnection) -> Serving {
             // Boxed on its own: the select would hold it twice.
             let served = Box::pin(served);
             Box::pin(async move {
-                let beside = WakeForwarder::default();
+                let forwarder = WakeForwarder::default();
                 let aborted = pin!(context.shutdown.abort.cancelled());
                 tokio::select! {
                     biased;
                     () = served => {}
-                    () = beside.run(aborted) => {}
+                    () = forwarder.run(aborted) => {}
                 }
             })
         }
@@ -325,7 +325,7 @@ async fn terminate(
     let session = stream.get_ref().1;
     let alpn = session.alpn_protocol().map(<[u8]>::to_vec);
     let certificate = match session.peer_certificates().and_then(<[_]>::first) {
-        Some(certificate) => who(&context.auth, certificate).map(Some),
+        Some(certificate) => certificate_principal(&context.auth, certificate).map(Some),
         None => Ok(None),
     };
     let first = match alpn {
@@ -358,7 +358,7 @@ async fn terminate(
 }
 
 /// The principal of a certificate that rustls has verified, now or at the start of the resumed session.
-fn who(auth: &Authenticator, der: &[u8]) -> Result<Principal, HandshakeRefusal> {
+fn certificate_principal(auth: &Authenticator, der: &[u8]) -> Result<Principal, HandshakeRefusal> {
     let refused =
         |sentence: &dyn std::fmt::Display| HandshakeRefusal::Certificate(sentence.to_string());
     let certificate = Certificate::read(der).map_err(|why| refused(&why))?;

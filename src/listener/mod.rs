@@ -221,11 +221,11 @@ fn serve(
                 () = useless(&context, &place) => {}
             }
         });
-        let beside = WakeForwarder::default();
+        let forwarder = WakeForwarder::default();
         tokio::select! {
             biased;
             () = served => {}
-            () = beside.run(ending) => {}
+            () = forwarder.run(ending) => {}
         }
     }
 }

@@ -61,7 +61,7 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let header = read_header(&first).map_err(|why| no_recording(1, &why))?;
     let waits = !args.no_wait && !args.json && size().is_some();
     let mut out = BufWriter::new(io::stdout());
-    let mut shown = if args.json {
+    let mut renderer = if args.json {
         ShownMessage::Json
     } else {
         writeln!(out, "{}", title(&header))?;
@@ -88,7 +88,7 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<(), Failure> {
             tokio::time::sleep(pause.div_f64(args.speed)).await;
         }
         now = elapsed;
-        shown.put(&mut out, line)?;
+        renderer.put(&mut out, line)?;
     }
     Ok(out.flush()?)
 }

@@ -20,8 +20,8 @@ const COLUMNS: [AuditColumn; 6] = [
     }),
     ("ACTION", 14, |line| text(line, "action")),
     ("WHO", 16, |line| match text(line, "subject") {
-        who if who.is_empty() => text(line, "peer"),
-        who => who,
+        principal if principal.is_empty() => text(line, "peer"),
+        principal => principal,
     }),
     ("ID", 8, |line| text(line, "breakpoint")),
     ("JOB", 10, |line| match text(line, "submission") {
@@ -72,7 +72,7 @@ fn details(line: &Map<String, Value>) -> String {
     let Some(Value::Object(details)) = line.get("details") else {
         return String::new();
     };
-    let shown = details.iter().map(|(key, value)| {
+    let pairs = details.iter().map(|(key, value)| {
         let value = match value {
             Value::String(text) if text.contains([' ', '\n', '"']) || text.is_empty() => {
                 Value::from(text.as_str()).to_string()
@@ -82,5 +82,5 @@ fn details(line: &Map<String, Value>) -> String {
         };
         format!("{}={}", replaced(key), replaced(&value))
     });
-    shown.collect::<Vec<_>>().join(" ")
+    pairs.collect::<Vec<_>>().join(" ")
 }

@@ -36,7 +36,7 @@ pub(super) struct Lines {
     args: RelayArgs,
     opener: Opener,
     printer: Arc<ConnectPrinter>,
-    home: Mutex<Home>,
+    holder: Mutex<HolderReplica>,
     /// Opened in advance, for the next client.
     spare: Mutex<Option<(Arc<RelayLink>, LinkedStream)>>,
     spare_taken: Notify,
@@ -51,13 +51,13 @@ pub(super) struct Lines {
 
 /// The replica that holds the links, of several behind one name: a session and those that it opens need the same one.
 #[derive(Default)]
-struct Home {
+struct HolderReplica {
     replica: Option<Replica>,
     /// Number of answers from others since it last answered.
     others: u32,
 }
 
-impl Home {
+impl HolderReplica {
     /// Whether to use a link at `replica`: it is the current one, or that one no longer answers.
     fn takes(&mut self, replica: Replica) -> bool {
         let is_it = *self.replica.get_or_insert(replica) == replica;
@@ -80,7 +80,7 @@ impl Lines {
             args,
             opener: opener(address),
             printer,
-            home: Mutex::default(),
+            holder: Mutex::default(),
             spare: Mutex::new(None),
             spare_taken: Notify::new(),
             cut: watch::Sender::new(()),
@@ -179,7 +179,7 @@ impl Lines {
         loop {
             // A link at another replica is dropped, and so ends in order.
             let opened = Box::pin(self.open_anywhere()).await?;
-            if self.home.lock().takes(opened.0.replica) {
+            if self.holder.lock().takes(opened.0.replica) {
                 return Ok(opened);
             }
         }
@@ -246,21 +246,21 @@ impl Lines {
     /// Renews the token before it expires.
     async fn renew(self: &Arc<Self>) -> Infallible {
         let time_left = |at: SystemTime| at.duration_since(SystemTime::now()).unwrap_or_default();
-        let mut shown = self.shown(None).await;
+        let mut current = self.current(None).await;
         // For a short-lived token: its last third.
-        let ends = |shown: &Option<Dated>| shown.as_ref().and_then(|dated| dated.expires);
+        let ends = |current: &Option<Dated>| current.as_ref().and_then(|dated| dated.expires);
         let mut renewed_before =
-            ends(&shown).map_or(RENEWED_BEFORE, |at| RENEWED_BEFORE.min(time_left(at) / 3));
+            ends(&current).map_or(RENEWED_BEFORE, |at| RENEWED_BEFORE.min(time_left(at) / 3));
         loop {
-            let waits = ends(&shown).map(|at| time_left(at).saturating_sub(renewed_before));
+            let waits = ends(&current).map(|at| time_left(at).saturating_sub(renewed_before));
             if waits != Some(Duration::ZERO) {
                 // In short steps, because the wall clock decides.
                 sleep(waits.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL)).await;
             } else {
                 self.args.renew().await;
             }
-            let next = self.shown(shown.clone()).await;
-            if next == shown {
+            let next = self.current(current.clone()).await;
+            if next == current {
                 if waits == Some(Duration::ZERO) {
                     sleep(Duration::from_secs(1).max(renewed_before / 6)).await;
                 }
@@ -268,18 +268,18 @@ impl Lines {
             }
             renewed_before =
                 ends(&next).map_or(RENEWED_BEFORE, |at| RENEWED_BEFORE.min(time_left(at) / 3));
-            shown = next;
+            current = next;
             self.cut.send_replace(());
         }
     }
 
-    /// The current token; `shown` if it cannot be obtained.
-    async fn shown(&self, shown: Option<Dated>) -> Option<Dated> {
+    /// The current token; `current` if it cannot be obtained.
+    async fn current(&self, current: Option<Dated>) -> Option<Dated> {
         match self.args.dated().await {
             Ok(dated) => dated,
             Err(error) => {
                 self.away(&error.to_string(), SystemTime::now());
-                shown
+                current
             }
         }
     }

@@ -24,7 +24,7 @@ pub(super) struct ConnectPrinter {
     shared: bool,
     form: Form,
     /// Whether to print to standard error, because standard output is the command's.
-    beside: bool,
+    has_command: bool,
     state: Mutex<ConnectDisplay>,
     changed: Notify,
 }
@@ -77,10 +77,10 @@ impl Drop for CountedConnection<'_> {
 
 impl ConnectPrinter {
     pub(super) fn new(args: &ConnectArgs, relay: &RelayUrl, address: SocketAddr) -> Self {
-        let beside = !args.command.is_empty();
+        let has_command = !args.command.is_empty();
         let form = match args.json {
             true => Form::Json,
-            false if !beside && io::stdout().is_terminal() => Form::Terminal,
+            false if !has_command && io::stdout().is_terminal() => Form::Terminal,
             false => Form::Lines,
         };
         Self {
@@ -88,7 +88,7 @@ impl ConnectPrinter {
             address,
             shared: !address.ip().is_loopback(),
             form,
-            beside,
+            has_command,
             state: Mutex::default(),
             changed: Notify::new(),
         }
@@ -253,7 +253,7 @@ impl ConnectPrinter {
     }
 
     fn print(&self, text: &str) -> io::Result<()> {
-        if !self.beside {
+        if !self.has_command {
             return crate::cli::terminal::print(text);
         }
         let mut out = io::stderr().lock();

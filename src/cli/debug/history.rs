@@ -44,15 +44,15 @@ pub(super) fn load() -> Vec<String> {
 }
 
 fn rewrite(path: &PathBuf, lines: &[String]) -> io::Result<()> {
-    let beside = path.with_extension("new");
+    let temporary = path.with_extension("new");
     let mut file = OpenOptions::new()
         .create(true)
         .truncate(true)
         .write(true)
         .mode(0o600)
-        .open(&beside)?;
+        .open(&temporary)?;
     file.write_all((lines.join("\n") + "\n").as_bytes())?;
-    fs::rename(beside, path)
+    fs::rename(temporary, path)
 }
 
 /// Appends a line to the history file.

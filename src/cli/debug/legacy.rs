@@ -47,8 +47,8 @@ pub(super) async fn enter(
     let mut bytes = introduced.unwrap_or_default();
     while sent {
         if !bytes.is_empty() {
-            let (shown, question) = text.take(&bytes);
-            terminal.input.print(&shown)?;
+            let (output, question) = text.take(&bytes);
+            terminal.input.print(&output)?;
             if let Some(question) = question {
                 last_question = question;
                 // A token must not enter the history.

@@ -263,12 +263,12 @@ async fn resolve(relay: &RelayUrl) -> Result<(Vec<SocketAddr>, Option<Finding>),
             )));
         }
     };
-    let mut shown: Vec<String> = addresses.iter().map(|a| a.ip().to_string()).collect();
-    shown.dedup();
-    match shown.is_empty() {
+    let mut texts: Vec<String> = addresses.iter().map(|a| a.ip().to_string()).collect();
+    texts.dedup();
+    match texts.is_empty() {
         true => Err(unknown("it has none".to_owned())),
         false => {
-            let says = format!("{host} is {}", shown.join(", "));
+            let says = format!("{host} is {}", texts.join(", "));
             Ok((addresses, Some(Finding::ok(ChainLink::Name, says))))
         }
     }

@@ -45,7 +45,7 @@ pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
         }
     }
     let mut all = Vec::new();
-    let shown = |path: &Path| shortened(&path.display().to_string(), MAX_PATH_CHARS);
+    let short = |path: &Path| shortened(&path.display().to_string(), MAX_PATH_CHARS);
     if there > 0 {
         let says = format!(
             "{there} of the files in which tasks stand {} at the same place on this machine",
@@ -57,15 +57,15 @@ pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
         all.push(match folder == here {
             true => Finding::ok(
                 ChainLink::Folder,
-                format!("{} has files in which tasks stand", shown(here)),
+                format!("{} has files in which tasks stand", short(here)),
             ),
             false => Finding::note(
                 ChainLink::Folder,
-                format!("files in which tasks stand are in {}", shown(&folder)),
+                format!("files in which tasks stand are in {}", short(&folder)),
             )
             .next(format!(
                 "open that folder in the editor, or have \"rayRelay\": {{\"localRoot\": \"{}\"}} in its configuration",
-                shown(&folder)
+                short(&folder)
             )),
         });
     }
@@ -77,7 +77,7 @@ pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
         let says = format!(
             "{}, where a task stands,{more} is not below {}",
             shortened(first, MAX_PATH_CHARS),
-            shown(here)
+            short(here)
         );
         all.push(Finding::warning(ChainLink::Folder, says).next(
             "go to the folder that the job was submitted from, or name it to the editor as \"rayRelay\": {\"localRoot\": FOLDER}",

@@ -66,7 +66,7 @@ impl Report {
             lines.clear();
             io::stdout()
                 .lock()
-                .write_all(shown(&finding, lines.coloured).as_bytes())?;
+                .write_all(rendered(&finding, lines.coloured).as_bytes())?;
         }
         self.findings.push(finding);
         Ok(())
@@ -95,7 +95,7 @@ impl ReportLines {
 }
 
 /// Formats a finding: a line with its mark, and one with the next step.
-fn shown(finding: &Finding, coloured: bool) -> String {
+fn rendered(finding: &Finding, coloured: bool) -> String {
     let (mark, colour) = match finding.severity {
         Severity::Ok => ("ok", "32"),
         Severity::Note => ("note", "36"),
@@ -124,10 +124,10 @@ mod tests {
         let found =
             Finding::error(ChainLink::Head, Fault::Unreachable, "it is gone").next("start it");
         assert_eq!(
-            shown(&found, false),
+            rendered(&found, false),
             "error    head        it is gone\n                     start it\n"
         );
-        let coloured = shown(&Finding::ok(ChainLink::Tls, "fine"), true);
+        let coloured = rendered(&Finding::ok(ChainLink::Tls, "fine"), true);
         assert_eq!(coloured, "\u{1b}[32mok     \u{1b}[0m  tls         fine\n");
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn table(answer: &Value, columns: Option<usize>) -> String {
 }
 
 /// Sentence about other relays linked to the same agents.
-pub(super) fn beside(answer: &Value) -> String {
+pub(super) fn footer(answer: &Value) -> String {
     let is_linked = |node: &NodeAnswer<'_>| node.link == Some("linked");
     let linked = typed_list(answer, "nodes").filter(is_linked).count();
     match (linked, json::list(answer, "other_relays").len()) {
@@ -105,13 +105,13 @@ mod tests {
         let beside_of = |others: Value| {
             let mut answer = answer.clone();
             answer["other_relays"] = others;
-            beside(&answer)
+            footer(&answer)
         };
         assert!(beside_of(json!([])).starts_with("No other relay"));
         assert!(beside_of(json!(["aa"])).starts_with("One other relay"));
         assert!(beside_of(json!(["aa", "bb"])).starts_with("2 other relays"));
         assert!(
-            beside(&json!({"nodes": [], "other_relays": ["aa"]}))
+            footer(&json!({"nodes": [], "other_relays": ["aa"]}))
                 .contains("knows only its own sessions")
         );
     }

@@ -15,21 +15,21 @@ pub(super) fn page(list: &Value, columns: Option<usize>) -> String {
 
 /// The same with equal rows folded into one, if the output is a terminal with `columns`.
 pub(super) fn folded(list: &Value, columns: Option<usize>) -> String {
-    let mut shown = List::read(list);
+    let mut parsed = List::read(list);
     let (rows, is_any) = match columns {
         Some(_) => grouped::rows(list),
         None => (Vec::new(), false),
     };
     if !is_any {
-        return of(list, shown, columns);
+        return of(list, parsed, columns);
     }
-    shown.rows = rows;
-    of(list, shown, columns) + SEVERAL
+    parsed.rows = rows;
+    of(list, parsed, columns) + SEVERAL
 }
 
-fn of(list: &Value, shown: List, columns: Option<usize>) -> String {
+fn of(list: &Value, parsed: List, columns: Option<usize>) -> String {
     let places = lists::places(list);
-    let list = shown;
+    let list = parsed;
     let mut text = String::new();
     for trouble in list.troubles() {
         text += &format!("! {trouble}\n");

@@ -190,24 +190,24 @@ impl Screen {
             true => page(list, Some(columns)),
             false => folded(list, Some(columns)),
         };
-        let mut shown: Vec<&str> = text.lines().collect();
+        let mut visible: Vec<&str> = text.lines().collect();
         // Lines that have scrolled out of the terminal cannot be redrawn.
         let room = lines.saturating_sub(1).max(1);
         let more;
-        if shown.len() > room {
-            let hidden = shown.len() - room + 1;
-            shown.truncate(room - 1);
+        if visible.len() > room {
+            let hidden = visible.len() - room + 1;
+            visible.truncate(room - 1);
             more = format!("… and {hidden} more: make the terminal higher, or `ray-relay list`");
-            shown.push(&more);
+            visible.push(&more);
         }
         let mut out = io::stdout().lock();
         self.begin(&mut out)?;
-        for line in &shown {
+        for line in &visible {
             writeln!(out, "{}{CLEAR_LINE}", fit(line, columns, KeptEnd::Start))?;
         }
         write!(out, "{CLEAR_BELOW}")?;
         out.flush()?;
-        self.drawn = shown.len();
+        self.drawn = visible.len();
         self.changed = false;
         Ok(())
     }

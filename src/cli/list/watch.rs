@@ -164,7 +164,7 @@ impl WatchedList {
                 self.retain_live();
             }
             let before = (!first).then(|| arranged(before, &self.choice));
-            return view.snapshot(&self.shown(), before.as_ref());
+            return view.snapshot(&self.shown_list(), before.as_ref());
         }
         let of_breakpoint = data.get("breakpoint").filter(|row| row.is_object());
         let row = of_breakpoint.unwrap_or(&data);
@@ -179,7 +179,7 @@ impl WatchedList {
         }
     }
 
-    fn shown(&self) -> Value {
+    fn shown_list(&self) -> Value {
         arranged(self.list.clone(), &self.choice)
     }
 

@@ -24,7 +24,7 @@ pub(super) struct ReversePrinter {
 struct ReverseDisplay {
     port: u16,
     /// Port for which the code to insert was printed.
-    shown: Option<u16>,
+    printed_port: Option<u16>,
     nodes: Option<(u32, Option<String>)>,
     sessions: HashMap<u64, (String, Instant)>,
 }
@@ -67,8 +67,8 @@ impl ReversePrinter {
         if let Some(why) = refused {
             text += &format!("Not everywhere: {why}.\n");
         }
-        if nodes > 0 && state.shown != Some(port) {
-            state.shown = Some(port);
+        if nodes > 0 && state.printed_port != Some(port) {
+            state.printed_port = Some(port);
             text += &in_code(port, &self.to);
         }
         drop(state);

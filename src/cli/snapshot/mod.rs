@@ -82,15 +82,15 @@ pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
             chosen
         }
     };
-    let looked = async |(at, row): (usize, Value)| {
-        let result = look(&client, &args, &row).await;
+    let inspected = async |(at, row): (usize, Value)| {
+        let result = threads_of(&client, &args, &row).await;
         (at, row, result)
     };
     let mut shots = Vec::new();
     let mut refused = Vec::new();
     // A held or silent task delays no other; results are printed in the list's order.
     let mut early = BTreeMap::new();
-    let tasks = stream::iter(chosen.into_iter().enumerate()).map(looked);
+    let tasks = stream::iter(chosen.into_iter().enumerate()).map(inspected);
     let mut results = pin!(tasks.buffer_unordered(MAX_CONCURRENT_SNAPSHOTS));
     while let Some((at, row, result)) = results.next().await {
         let shot = match result {
@@ -142,13 +142,17 @@ async fn failed(client: &RelayClient, args: &SnapshotArgs, name: &str) -> Result
 }
 
 /// Returns the threads of the task in `row` of the list.
-async fn look(client: &RelayClient, args: &SnapshotArgs, row: &Value) -> Result<Value, RelayError> {
-    let seen = seen(client, row.get("id"), !args.no_locals, args.limit).await;
-    seen.map(|mut seen| threads(take(&mut seen, "threads")))
+async fn threads_of(
+    client: &RelayClient,
+    args: &SnapshotArgs,
+    row: &Value,
+) -> Result<Value, RelayError> {
+    let snapshot = fetched(client, row.get("id"), !args.no_locals, args.limit).await;
+    snapshot.map(|mut snapshot| threads(take(&mut snapshot, "threads")))
 }
 
 /// Fetches the snapshot of the paused task `id`, with values of at most `limit` characters, or without `locals`.
-async fn seen(
+async fn fetched(
     client: &RelayClient,
     id: Option<&Value>,
     locals: bool,
@@ -176,7 +180,7 @@ pub(in crate::cli) async fn patiently(
             {
                 sleep(RETRY_DELAY).await;
             }
-            seen => return seen,
+            result => return result,
         }
     }
 }
@@ -188,7 +192,7 @@ fn threads(mut threads: Value) -> Value {
             let frames = thread.get_mut(key).and_then(Value::as_array_mut);
             for frame in frames.into_iter().flatten() {
                 let mut of = |key: &str| take(frame, key);
-                let mut shown = json!({
+                let mut brief = json!({
                     "file": of("file"), "line": of("line"), "function": of("function"), "source": of("source"),
                 });
                 let named = |variable: &Value| {
@@ -198,9 +202,9 @@ fn threads(mut threads: Value) -> Value {
                 let variables = json::list(frame, "variables").iter();
                 let locals: Map<String, Value> = variables.filter_map(named).collect();
                 if !locals.is_empty() {
-                    shown["locals"] = locals.into();
+                    brief["locals"] = locals.into();
                 }
-                *frame = shown;
+                *frame = brief;
             }
         }
     }

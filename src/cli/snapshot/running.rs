@@ -90,11 +90,11 @@ fn print_answer(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(),
     if members.is_empty() && args.watch.is_none() {
         return Ok(());
     }
-    let shown = TreeOptions {
+    let options = TreeOptions {
         all_threads: args.all_threads,
         locals: !args.no_locals,
     };
-    let (summary, tree) = (text::summary(&members), text::tree(&members, shown));
+    let (summary, tree) = (text::summary(&members), text::tree(&members, options));
     let idle = json::list(answer, "idle");
     let objects = idle::text(&members, idle) + &waits::text(&members, looks(answer));
     print(&format!(

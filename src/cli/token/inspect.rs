@@ -75,16 +75,20 @@ pub(super) fn run(args: InspectArgs) -> Result<(), Failure> {
     };
     let mut out = io::stdout().lock();
     if args.json {
-        let shown = json!({
+        let details = json!({
             "header": {"alg": jws.algorithm.name(), "kid": jws.kid},
             "claims": jws.claims::<Value>().unwrap_or(Value::Null),
             "id": id(&jws, claims.as_ref().ok()),
             "verified": signature.map(|verified| verified.is_ok()),
             "problem": problem.err().map(|refusal| refusal.to_string()),
         });
-        writeln!(out, "{shown:#}")?;
+        writeln!(out, "{details:#}")?;
     } else {
-        write!(out, "{}", shown(&jws, claims.as_ref().ok(), signature, now))?;
+        write!(
+            out,
+            "{}",
+            description(&jws, claims.as_ref().ok(), signature, now)
+        )?;
     }
     problem.map_err(TokenError::Refused)?;
     Ok(())
@@ -112,7 +116,7 @@ fn id(jws: &Jws<'_>, claims: Option<&Claims>) -> String {
     explicit.unwrap_or_else(|| jws.derived_id())
 }
 
-fn shown(
+fn description(
     jws: &Jws<'_>,
     claims: Option<&Claims>,
     signature: Option<Result<(), CredentialRefusal>>,

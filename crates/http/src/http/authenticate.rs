@@ -90,8 +90,8 @@ pub(super) async fn sign_in(exchange: &Exchange<'_>, parts: &Parts) -> Response<
     let signed_in = match credential::bearer(&parts.headers) {
         Some(token) => {
             let presented = PresentedCredential::Token(token.clone());
-            let who = authentication.authenticate(presented).await;
-            who.map(|who| (token, who.principal))
+            let authenticated = authentication.authenticate(presented).await;
+            authenticated.map(|authenticated| (token, authenticated.principal))
         }
         None => Err(authentication.refuse(AuthError::Missing).await),
     };

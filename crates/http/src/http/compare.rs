@@ -131,13 +131,13 @@ struct ComparedTasks {
 impl ComparedTasks {
     /// Finds the tasks with these `ids` that `principal` may see, and audits the denial of all others.
     async fn find(exchange: &Exchange<'_>, principal: &Principal, ids: &[String]) -> Self {
-        let seen = visible(principal, &exchange.ctx.registry.snapshot());
+        let permitted = visible(principal, &exchange.ctx.registry.snapshot());
         let (mut rows, mut unknown) = (Vec::new(), Vec::new());
         let mut job_keys: HashMap<String, ComparisonKey> = HashMap::new();
         let mut keys: HashMap<String, ComparisonKey> = HashMap::new();
         for id in ids.iter().collect::<BTreeSet<_>>() {
             let parsed: Option<BreakpointId> = id.parse().ok();
-            match parsed.and_then(|id| seen.find(id)) {
+            match parsed.and_then(|id| permitted.find(id)) {
                 Some(one) => {
                     let job = format!(
                         "{} {}",
@@ -179,18 +179,19 @@ impl TaskSnapshots {
         share: &Arc<QuotaPermit>,
     ) -> Self {
         let deadline = Instant::now() + REQUEST_TIMEOUT;
-        let looks = tasks.members.ids().into_iter().enumerate().map(|(at, id)| {
+        let snapshots = tasks.members.ids().into_iter().enumerate().map(|(at, id)| {
             let mut limits = limits.clone();
             limits.rendering.key = tasks.keys.get(id).copied();
-            let look = snapshot::look(exchange, principal, id, limits, Arc::clone(share));
-            let look = timeout_at(deadline, look);
-            async move { (at, look.await) }.boxed()
+            let result =
+                snapshot::take_snapshot(exchange, principal, id, limits, Arc::clone(share));
+            let result = timeout_at(deadline, result);
+            async move { (at, result.await) }.boxed()
         });
-        let looks: Vec<_> = looks.collect();
-        let mut looks = stream::iter(looks).buffer_unordered(MAX_CONCURRENT_SNAPSHOTS);
+        let snapshots: Vec<_> = snapshots.collect();
+        let mut snapshots = stream::iter(snapshots).buffer_unordered(MAX_CONCURRENT_SNAPSHOTS);
         let (mut by_member, mut memory) = (BTreeMap::new(), Vec::new());
-        while let Some((at, look)) = looks.next().await {
-            let look = match look {
+        while let Some((at, result)) = snapshots.next().await {
+            let result = match result {
                 Ok(Ok((threads, reservation))) => {
                     memory.push(reservation);
                     Ok(threads)
@@ -201,7 +202,7 @@ impl TaskSnapshots {
                     "there was no time left for it".to_owned(),
                 )),
             };
-            by_member.insert(at, look);
+            by_member.insert(at, result);
         }
         Self { by_member, memory }
     }
@@ -209,8 +210,8 @@ impl TaskSnapshots {
     /// Compares the snapshots of `members`. `None`: the relay is shutting down.
     async fn compared(self, members: MeantTasks) -> Option<Value> {
         let (mut stands, mut errors) = (BTreeMap::new(), BTreeMap::new());
-        for (at, look) in self.by_member {
-            let stand = look.map(|threads| Stands::read(&threads));
+        for (at, snapshot) in self.by_member {
+            let stand = snapshot.map(|threads| Stands::read(&threads));
             match stand {
                 Ok(Some(stand)) => drop(stands.insert(at, stand)),
                 Ok(None) => drop(errors.insert(at, NO_THREAD.to_owned())),
@@ -229,8 +230,8 @@ impl TaskSnapshots {
 }
 
 /// JSON of one task's snapshot, or of the error.
-fn snapshot_of(look: Result<Value, (StatusCode, String)>) -> Value {
-    match look {
+fn snapshot_of(snapshot: Result<Value, (StatusCode, String)>) -> Value {
+    match snapshot {
         Ok(threads) => json!({ "threads": threads }),
         Err((status, why)) => json!({"error": why, "status": status.as_u16()}),
     }

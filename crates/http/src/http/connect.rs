@@ -33,8 +33,8 @@ pub(super) async fn open(
     })?;
     let opener = parts.headers.get(OPENER_HEADER);
     let opener = opener.and_then(|value| Opener::parse(value.to_str().ok()?));
-    let who = "this is asked for as a WebSocket over HTTP/1.1: `ray-relay connect` does";
-    let handshake = Handshake::new(parts, CONNECT_PROTOCOL, who)?;
+    let hint = "this is asked for as a WebSocket over HTTP/1.1: `ray-relay connect` does";
+    let handshake = Handshake::new(parts, CONNECT_PROTOCOL, hint)?;
     let transport = match exchange.words {
         [Some(id), _] => match links.resume(id, handshake.secret(), &principal, received) {
             Some(transport) => transport,

@@ -105,8 +105,8 @@ pub async fn serve_connection<S>(
             () = activity.idle_for(HEADER_TIMEOUT) => CLOSE_TIMEOUT,
         }
     });
-    let beside = WakeForwarder::default();
-    let mut ending = pin!(beside.run(ending));
+    let forwarder = WakeForwarder::default();
+    let mut ending = pin!(forwarder.run(ending));
     let mut deadline: Option<Instant> = None;
     loop {
         let expired = async {
@@ -189,16 +189,16 @@ impl Activity {
 
     /// Resolves once no request has been in progress for `quiet`, counted from the start.
     async fn idle_for(&self, quiet: Duration) {
-        let mut look = Instant::now() + quiet;
+        let mut idle_at = Instant::now() + quiet;
         loop {
-            sleep_until(look).await;
+            sleep_until(idle_at).await;
             let requests = self.requests.lock();
-            look = match requests.open {
+            idle_at = match requests.open {
                 0 => requests.since,
                 // A request is in progress: wait anew.
                 _ => Instant::now(),
             } + quiet;
-            if look <= Instant::now() {
+            if idle_at <= Instant::now() {
                 return;
             }
         }

@@ -187,9 +187,9 @@ pub(super) async fn enter(
     let at = within(value("at").map_or("/", |(_, at)| at));
     // Not a redirect: the browser would attribute it to the page that linked here, and not send the strict cookie
     // along.
-    let shown = format!("You are signed in here: see {at}\n");
+    let text = format!("You are signed in here: see {at}\n");
     let kind = "text/plain; charset=utf-8";
-    let mut response = answer::own(StatusCode::OK, kind, answer::full(shown));
+    let mut response = answer::own(StatusCode::OK, kind, answer::full(text));
     let headers = response.headers_mut();
     if let Ok(to) = HeaderValue::try_from(format!("0; url={at}")) {
         headers.insert(REFRESH, to);

@@ -40,10 +40,10 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     let request = request.filter(|request| (1..=MAX_IDS).contains(&request.ids.len()));
     let GroupRequest { ids, client } =
         request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
-    let seen = visible(principal, &exchange.ctx.registry.snapshot());
+    let permitted = visible(principal, &exchange.ctx.registry.snapshot());
     let known = |id: &String| {
         let id: BreakpointId = id.parse().ok()?;
-        seen.find(id).map(|_| id)
+        permitted.find(id).map(|_| id)
     };
     let members: Vec<BreakpointId> = ids.iter().filter_map(known).collect();
     if members.is_empty() {

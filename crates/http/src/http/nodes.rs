@@ -59,8 +59,9 @@ pub(super) async fn open(
         Some(_) => STREAM_PROTOCOL,
         None => LINK_PROTOCOL,
     };
-    let who = "agents of nodes ask for this, as a WebSocket over HTTP/1.1: `ray-relay node` is one";
-    let handshake = Handshake::new(parts, protocol, who)?;
+    let hint =
+        "agents of nodes ask for this, as a WebSocket over HTTP/1.1: `ray-relay node` is one";
+    let handshake = Handshake::new(parts, protocol, hint)?;
     let agents = Arc::clone(&exchange.ctx.peers.agents);
     let owner = principal.clone();
     let answer = match stream {

@@ -34,8 +34,8 @@ pub(super) async fn open(
         Some(_) => REVERSE_STREAM_PROTOCOL,
         None => REVERSE_PROTOCOL,
     };
-    let who = "this is asked for as a WebSocket over HTTP/1.1: `ray-relay reverse` does";
-    let handshake = Handshake::new(parts, protocol, who)?;
+    let hint = "this is asked for as a WebSocket over HTTP/1.1: `ray-relay reverse` does";
+    let handshake = Handshake::new(parts, protocol, hint)?;
     Ok(match stream {
         None => {
             let (ctx, owner) = (Arc::clone(exchange.ctx), principal.clone());

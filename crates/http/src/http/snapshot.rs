@@ -135,7 +135,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     let request = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
     let limits = request.limits(ctx.account(principal));
-    let shot = look(exchange, principal, &request.id, limits, Arc::new(share)).await;
+    let shot = take_snapshot(exchange, principal, &request.id, limits, Arc::new(share)).await;
     // A principal that was revoked meanwhile gets no snapshot taken before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
@@ -151,7 +151,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
 
 /// Takes a snapshot of `id` within `limits`, and returns it with its memory reservation. It may continue after the
 /// request, so it holds `share`.
-pub(super) async fn look(
+pub(super) async fn take_snapshot(
     exchange: &Exchange<'_>,
     principal: &Principal,
     id: &str,
@@ -170,17 +170,17 @@ pub(super) async fn look(
     }
     let shot = match authorized {
         Ok(authorized) if parks::is_own(authorized.principal(), authorized.breakpoint()) => {
-            Box::pin(look_at_park(exchange, authorized, &limits)).await
+            Box::pin(snapshot_of_park(exchange, authorized, &limits)).await
         }
         Ok(authorized) => {
             // Interrupting a query would disturb the debugger: so this task continues even if the client disconnects.
-            let looked = looked(
+            let session = snapshot_session(
                 Arc::clone(ctx),
                 exchange.connection.info.summary.clone(),
                 (authorized, limits),
                 share,
             );
-            let done = ctx.shutdown.tasks.spawn(looked.in_current_span());
+            let done = ctx.shutdown.tasks.spawn(session.in_current_span());
             done.await.unwrap_or(Err(NoSnapshot::Ending))
         }
         Err(why) => {
@@ -222,14 +222,14 @@ async fn brought_here(
         let row = list.find(id).filter(|row| is_here(row))?;
         row.holder()?.parked_until.map(|_| Arc::clone(row))
     };
-    let shown = timeout(LIST_TIMEOUT, lists.wait_for(|list| parked(list).is_some())).await;
-    let held = shown.ok().and_then(|list| parked(&*list.ok()?));
+    let list = timeout(LIST_TIMEOUT, lists.wait_for(|list| parked(list).is_some())).await;
+    let held = list.ok().and_then(|list| parked(&*list.ok()?));
     let held = held.ok_or_else(|| parks::over(authorized.breakpoint()))?;
     Ok(authorise(principal, &held, Scope::View)?)
 }
 
 /// Inspects a park without changing it, audited first.
-async fn look_at_park(
+async fn snapshot_of_park(
     exchange: &Exchange<'_>,
     authorized: Authorized,
     limits: &SnapshotLimits,
@@ -245,16 +245,16 @@ async fn look_at_park(
     entry.breakpoint = Some(breakpoint.clone());
     let recorded = audit::on_record(ctx, entry).await;
     recorded.map_err(|why| SessionRefusal::Unable(why.to_string()))?;
-    let looked = ctx
+    let output = ctx
         .sessions
         .parks
         .look(&authorized, snapshot_expression(limits));
-    let looked = looked.await?;
+    let output = output.await?;
     let reservation = limits
         .account
-        .take(memory::MemoryUse::Messages, weight(looked.as_bytes()));
+        .take(memory::MemoryUse::Messages, weight(output.as_bytes()));
     let reservation = reservation.map_err(|short| SessionRefusal::Throttled(short.to_string()))?;
-    let threads = read_snapshot(&looked).map_err(|why| NoSnapshot::Failed(why.to_string()))?;
+    let threads = read_snapshot(&output).map_err(|why| NoSnapshot::Failed(why.to_string()))?;
     Ok((shown(threads, &limits.rendering), reservation))
 }
 
@@ -266,7 +266,7 @@ fn shows_threads(breakpoint: &Breakpoint) -> Result<(), NoSnapshot> {
 }
 
 /// Runs one session that only takes a snapshot, from its permit to its audited end.
-async fn looked(
+async fn snapshot_session(
     ctx: Arc<Context>,
     summary: Summary,
     (authorized, limits): (Authorized, SnapshotLimits),

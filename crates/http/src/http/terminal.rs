@@ -49,8 +49,8 @@ pub(super) async fn open(
     principal: Principal,
     parts: Parts,
 ) -> Result<Response<Body>, HttpRefusal> {
-    let who = "this is asked for as a WebSocket over HTTP/1.1: the page at /relay/ does, and for a terminal there is `nc`";
-    let handshake = Handshake::new(parts, PROTOCOL, who)?;
+    let hint = "this is asked for as a WebSocket over HTTP/1.1: the page at /relay/ does, and for a terminal there is `nc`";
+    let handshake = Handshake::new(parts, PROTOCOL, hint)?;
     let (ctx, peer) = (Arc::clone(exchange.ctx), exchange.connection.peer);
     let owner = principal.clone();
     let speak = async move |socket: Socket| {

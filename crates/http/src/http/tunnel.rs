@@ -31,14 +31,14 @@ impl Handshake {
     /// Validates that `parts` request a WebSocket with `protocol`.
     ///
     /// # Errors
-    /// The refusal; `who` tells a client which program this is for.
+    /// The refusal; `hint` tells a client which program this is for.
     pub(super) fn new(
         parts: Parts,
         protocol: &'static str,
-        who: &'static str,
+        hint: &'static str,
     ) -> Result<Self, HttpRefusal> {
         if !websocket::is_asked_for(&parts.method, &parts.headers) {
-            return Err(HttpRefusal::NoWebSocket(who));
+            return Err(HttpRefusal::NoWebSocket(hint));
         }
         let key = websocket::key(&parts.headers)?;
         if !hop::listed(&parts.headers, &SEC_WEBSOCKET_PROTOCOL).any(|one| one == protocol) {
@@ -54,9 +54,9 @@ impl Handshake {
 
     /// The secret that proves that the stream was requested from this agent.
     pub(super) fn secret(&self) -> &str {
-        let shown = self.parts.headers.get(SECRET_HEADER);
-        let shown = shown.and_then(|value| value.to_str().ok());
-        shown.unwrap_or_default()
+        let presented = self.parts.headers.get(SECRET_HEADER);
+        let presented = presented.and_then(|value| value.to_str().ok());
+        presented.unwrap_or_default()
     }
 
     /// Returns the answer that opens the WebSocket. A task of the HTTP connection then runs `carry` on it, with its

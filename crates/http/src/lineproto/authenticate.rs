@@ -126,9 +126,9 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
         .authenticate(PresentedCredential::Nothing)
         .await
     {
-        Ok(who) => {
+        Ok(authenticated) => {
             let errand = input.take_if(Errand::read).await;
-            Ok((who, errand))
+            Ok((authenticated, errand))
         }
         Err(why) => {
             out.notice(&connection.summary.refusal(&why.to_string()))
@@ -165,7 +165,7 @@ async fn ask_for_token<R: AsyncRead + Unpin>(
         tries += 1;
         let token = PresentedCredential::Token(Secret::new(line));
         let why = match authentication.authenticate(token).await {
-            Ok(who) => return Ok((who, errand)),
+            Ok(authenticated) => return Ok((authenticated, errand)),
             Err(why) => why,
         };
         let summary = &authentication.connection.summary;

@@ -42,15 +42,19 @@ pub(super) enum LegacyOutcome {
 }
 
 /// Shows the output that arrived while no client was connected, and the prompt's question.
-pub(super) async fn show_missed(entered: &mut LegacySession, out: &Out, shown: &mut WorkerOutput) {
+pub(super) async fn show_missed(
+    entered: &mut LegacySession,
+    out: &Out,
+    worker_output: &mut WorkerOutput,
+) {
     let (cut, missed) = entered.take_missed();
     if cut > 0 {
         out.notice(&format!("{cut} bytes of output were dropped meanwhile"))
             .await;
     }
-    shown.raw(&missed).await;
+    worker_output.raw(&missed).await;
     if !missed.ends_with(entered.question()) {
-        shown.raw(entered.question()).await;
+        worker_output.raw(entered.question()).await;
     }
 }
 
@@ -71,7 +75,7 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
     entered: &mut LegacySession,
     input: &mut ClientInput<R>,
     out: &Out,
-    shown: &mut WorkerOutput,
+    worker_output: &mut WorkerOutput,
     log: &Log<'_>,
 ) -> LegacyOutcome {
     let mut bytes = BytesMut::with_capacity(4096);
@@ -88,7 +92,7 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
         let typed = tokio::select! {
             read = entered.hear(&mut bytes) => match read {
                 Ok(1..) => {
-                    shown.raw(&bytes).await;
+                    worker_output.raw(&bytes).await;
                     continue;
                 }
                 end => {
@@ -105,7 +109,7 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
             () = sleep(STATE_CHECK_INTERVAL) => continue,
             () = sleep_until(until), if detaching => return LegacyOutcome::Left,
         };
-        state.typed(typed, entered, out, shown, log).await;
+        state.typed(typed, entered, out, worker_output, log).await;
     }
 }
 
@@ -116,7 +120,7 @@ impl LegacyRelay {
         typed: Typed,
         entered: &mut LegacySession,
         out: &Out,
-        shown: &mut WorkerOutput,
+        worker_output: &mut WorkerOutput,
         log: &Log<'_>,
     ) {
         match typed {
@@ -128,13 +132,13 @@ impl LegacyRelay {
                 let quits = matches!(command, "q" | "quit" | "exit" | "EOF");
                 if quits && !std::mem::replace(&mut self.warned, true) {
                     out.notice(QUIT_WARNING).await;
-                    shown.raw(entered.question()).await;
+                    worker_output.raw(entered.question()).await;
                     return;
                 }
                 self.warned = quits;
                 if let Err(why) = log.command(&text).await {
                     out.notice(&why.to_string()).await;
-                    shown.raw(entered.question()).await;
+                    worker_output.raw(entered.question()).await;
                     return;
                 }
                 if !command.is_empty() {
@@ -144,12 +148,12 @@ impl LegacyRelay {
             }
             Typed::TooLong => {
                 out.notice(TOO_LONG).await;
-                shown.raw(entered.question()).await;
+                worker_output.raw(entered.question()).await;
             }
             Typed::Interrupt => {
                 out.notice("the legacy debugger cannot interrupt a task")
                     .await;
-                shown.raw(entered.question()).await;
+                worker_output.raw(entered.question()).await;
             }
             Typed::End => {
                 // The last command resumed the task, and the client closed its input: detach.

@@ -111,14 +111,14 @@ async fn converse<'a, R: AsyncRead + Unpin>(
             return ClientEnding::Over(Outcome::Drained);
         }
     };
-    let (who, errand) = match known {
+    let (authenticated, errand) = match known {
         Ok(known) => known,
         Err(outcome) => return ClientEnding::Over(outcome),
     };
     *busy = Some(context.shutdown.busy.token());
-    session.set_principal(who.principal.clone());
-    out.count(context.account(&who.principal));
-    TerminalSession::new(context, session, who, connection, input, out)
+    session.set_principal(authenticated.principal.clone());
+    out.count(context.account(&authenticated.principal));
+    TerminalSession::new(context, session, authenticated, connection, input, out)
         .serve(errand)
         .await
 }

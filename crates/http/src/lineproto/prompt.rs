@@ -81,13 +81,13 @@ pub(super) struct OpenedPrompt<S> {
 /// [`PromptError`].
 pub(super) async fn attach(
     opening: Opening,
-    shown: &mut WorkerOutput,
+    worker_output: &mut WorkerOutput,
     (may_kill, account): (bool, Account),
 ) -> Result<(Box<OpenedPrompt<Prefixed<Worker>>>, Option<PromptEnd>), PromptError> {
     let (sender, pieces) = mpsc::channel(16);
     let options = options(may_kill, account);
     let opening = Box::pin(opening.open(&options, sender));
-    opened(opening, pieces, shown).await
+    opened(opening, pieces, worker_output).await
 }
 
 pub(super) fn options(may_kill: bool, account: Account) -> Options {
@@ -102,16 +102,16 @@ pub(super) fn options(may_kill: bool, account: Account) -> Options {
 pub(super) async fn opened<S>(
     mut opening: impl Future<Output = Result<(Prompt<S>, After), PromptError>> + Unpin,
     mut pieces: mpsc::Receiver<Piece>,
-    shown: &mut WorkerOutput,
+    worker_output: &mut WorkerOutput,
 ) -> Result<(Box<OpenedPrompt<S>>, Option<PromptEnd>), PromptError> {
     let (prompt, after) = loop {
         tokio::select! {
             biased;
-            Some(piece) = pieces.recv() => shown.text(piece.text()).await,
+            Some(piece) = pieces.recv() => worker_output.text(piece.text()).await,
             opened = &mut opening => break opened?,
         }
     };
-    show_all(&mut pieces, shown).await;
+    show_all(&mut pieces, worker_output).await;
     let over = match after {
         After::Prompt => None,
         After::Ended(end) => Some(end),
@@ -119,9 +119,9 @@ pub(super) async fn opened<S>(
     Ok((Box::new(OpenedPrompt { prompt, pieces }), over))
 }
 
-async fn show_all(pieces: &mut mpsc::Receiver<Piece>, shown: &mut WorkerOutput) {
+async fn show_all(pieces: &mut mpsc::Receiver<Piece>, worker_output: &mut WorkerOutput) {
     while let Ok(piece) = pieces.try_recv() {
-        shown.text(piece.text()).await;
+        worker_output.text(piece.text()).await;
     }
 }
 
@@ -131,7 +131,7 @@ pub(super) async fn converse<S, R>(
     mut task: TaskEnd,
     input: &mut ClientInput<R>,
     out: &Out,
-    shown: &mut WorkerOutput,
+    worker_output: &mut WorkerOutput,
     log: &Log<'_>,
 ) -> PromptOutcome
 where
@@ -142,10 +142,10 @@ where
     let mut is_hinted = false;
     loop {
         let prompt = &mut attached.prompt;
-        shown.text(prompt.text()).await;
+        worker_output.text(prompt.text()).await;
         let typed = match ahead.pop_front() {
             Some(typed) => typed,
-            None => match typed(prompt, &mut attached.pieces, input, out, shown).await {
+            None => match typed(prompt, &mut attached.pieces, input, out, worker_output).await {
                 Ok(typed) => typed,
                 Err(end) => return PromptOutcome::By(end),
             },
@@ -173,10 +173,10 @@ where
         }
         task.resumed();
         let client = Client { input, out, log };
-        let output = (&mut *shown, &mut is_hinted);
+        let output = (&mut *worker_output, &mut is_hinted);
         let done = run(attached, &line, &mut task, client, &mut ahead, output).await;
         task.stopped();
-        show_all(&mut attached.pieces, shown).await;
+        show_all(&mut attached.pieces, worker_output).await;
         match done {
             // The last command resumed the task, and the client closed its input: detach.
             Some(After::Prompt) if lets_run(&line) && ahead.front() == Some(&Typed::End) => {}
@@ -204,7 +204,7 @@ async fn run<S, R>(
     task: &mut TaskEnd,
     client: Client<'_, '_, R>,
     ahead: &mut VecDeque<Typed>,
-    (shown, is_hinted): (&mut WorkerOutput, &mut bool),
+    (worker_output, is_hinted): (&mut WorkerOutput, &mut bool),
 ) -> Option<After>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -219,7 +219,7 @@ where
         let deadline = command.deadline(ahead.front());
         tokio::select! {
             biased;
-            Some(piece) = pieces.recv() => shown.text(piece.text()).await,
+            Some(piece) = pieces.recv() => worker_output.text(piece.text()).await,
             after = &mut running => return Some(after),
             () = task.ended() => interrupt.task_ended(),
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
@@ -265,7 +265,7 @@ async fn typed<S, R>(
     pieces: &mut mpsc::Receiver<Piece>,
     input: &mut ClientInput<R>,
     out: &Out,
-    shown: &mut WorkerOutput,
+    worker_output: &mut WorkerOutput,
 ) -> Result<Typed, PromptEnd>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -275,7 +275,7 @@ where
         tokio::select! {
             typed = input.next() => return Ok(typed),
             () = out.closed() => return Ok(Typed::End),
-            Some(piece) = pieces.recv() => shown.text(piece.text()).await,
+            Some(piece) = pieces.recv() => worker_output.text(piece.text()).await,
             end = prompt.idle() => return Err(end),
         }
     }

@@ -101,7 +101,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
     pub(super) fn new(
         context: &'a Context,
         session: &'a Session,
-        who: Authenticated,
+        authenticated: Authenticated,
         connection: &'i ConnectionInfo,
         input: &'i mut ClientInput<R>,
         out: Out,
@@ -109,7 +109,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         Self {
             context,
             session,
-            principal: who.principal,
+            principal: authenticated.principal,
             connection,
             input,
             out,
@@ -144,8 +144,8 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         };
         loop {
             if std::mem::take(&mut show) {
-                let seen = visible(&self.principal, &self.context.registry.snapshot());
-                menu = browse.read(json::list(&seen));
+                let permitted = visible(&self.principal, &self.context.registry.snapshot());
+                menu = browse.read(json::list(&permitted));
                 self.out.text(&browse.show(&menu, false, None)).await;
                 if menu.len() > 1 {
                     self.out.text(ALL_HINT).await;
@@ -252,11 +252,11 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         }
         let begun = text.parse::<BreakpointIdPrefix>();
         let begun = begun.map_err(|why| SessionRefusal::Nothing(why.to_string()))?;
-        let seen = visible(&self.principal, &self.context.registry.snapshot());
-        let found = begun.find(&seen);
+        let permitted = visible(&self.principal, &self.context.registry.snapshot());
+        let found = begun.find(&permitted);
         let found = found.map_err(|several| SessionRefusal::Nothing(several.to_string()))?;
         let unknown =
-            || SessionRefusal::unknown(&format!("has an id that begins with {begun}"), &seen);
+            || SessionRefusal::unknown(&format!("has an id that begins with {begun}"), &permitted);
         found.ok_or_else(unknown)
     }
 

@@ -89,8 +89,8 @@ impl<'a> Watch<'a> {
         self.catch_up(&registry.snapshot());
         let soonest = self.config.paused_for.min(self.config.collective_within);
         let pause = (soonest / POLLS_PER_NOTICE).clamp(MIN_POLL_DELAY, MAX_POLL_DELAY);
-        let mut looks = interval(pause);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(pause);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 event = events.recv() => match event {
@@ -102,7 +102,7 @@ impl<'a> Watch<'a> {
                     }
                     Err(RecvError::Closed) => return,
                 },
-                _ = looks.tick() => self.look(&registry.snapshot(), !draining.is_cancelled()),
+                _ = ticks.tick() => self.check(&registry.snapshot(), !draining.is_cancelled()),
             }
         }
     }
@@ -154,7 +154,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Checks for tasks that have waited for long, if `reports_waiting`, and for deaths that Ray reported late.
-    pub(super) fn look(&mut self, list: &Snapshot, reports_waiting: bool) {
+    pub(super) fn check(&mut self, list: &Snapshot, reports_waiting: bool) {
         if !self.ended_sessions.is_empty() {
             self.ended_sessions
                 .retain(|_, (_, _, since)| since.elapsed() < DEATH_EXPLANATION_TIMEOUT);

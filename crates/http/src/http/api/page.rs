@@ -31,7 +31,7 @@ pub(super) struct ListQuery {
 struct Cursor {
     id: BreakpointId,
     /// When that row was first seen, in milliseconds since 1970. The row may be gone when the next page is requested.
-    seen: Option<u64>,
+    first_seen: Option<u64>,
 }
 
 /// One page of the list.
@@ -137,24 +137,26 @@ impl Cursor {
     }
 
     fn read(text: &str) -> Result<Self, String> {
-        let (id, seen) = match text.split_once('.') {
-            Some((id, seen)) => (id, seen.parse().map(Some)),
+        let (id, first_seen) = match text.split_once('.') {
+            Some((id, first_seen)) => (id, first_seen.parse().map(Some)),
             None => (text, Ok(None)),
         };
-        match (id.parse(), seen) {
-            (Ok(id), Ok(seen)) => Ok(Self { id, seen }),
+        match (id.parse(), first_seen) {
+            (Ok(id), Ok(first_seen)) => Ok(Self { id, first_seen }),
             _ => Err("after is `next` of the page before, or the id of a breakpoint".to_owned()),
         }
     }
 
     fn place(self, list: &Snapshot) -> Result<SortPosition, String> {
         let known = list.find(self.id).or_else(|| list.find_ended(self.id));
-        match (known, self.seen) {
+        match (known, self.first_seen) {
             // A worker that has stopped again since is at a different position.
-            (Some(known), seen) if seen.is_none_or(|seen| seen == millis(known)) => {
+            (Some(known), first_seen)
+                if first_seen.is_none_or(|first_seen| first_seen == millis(known)) =>
+            {
                 Ok(SortPosition::Steady(known.first_seen, self.id))
             }
-            (_, Some(seen)) => Ok(SortPosition::Shown(seen, self.id)),
+            (_, Some(first_seen)) => Ok(SortPosition::Shown(first_seen, self.id)),
             (_, None) => Err(format!(
                 "there is no breakpoint {} any more to go on after; begin again without `after`, and go on with `next` of each page",
                 self.id
@@ -174,8 +176,8 @@ enum SortPosition {
 impl SortPosition {
     fn is_before(self, row: &Breakpoint) -> bool {
         match self {
-            Self::Steady(seen, id) => (row.first_seen, row.id) > (seen, id),
-            Self::Shown(seen, id) => (millis(row), row.id) > (seen, id),
+            Self::Steady(first_seen, id) => (row.first_seen, row.id) > (first_seen, id),
+            Self::Shown(first_seen, id) => (millis(row), row.id) > (first_seen, id),
         }
     }
 }

@@ -52,15 +52,15 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> StreamedList<F> {
     /// # Errors
     /// [`NotChanged`], before any of it was sent.
     pub(super) async fn begin(&mut self) -> Result<Option<Bytes>, NotChanged> {
-        let mut seen = 0;
-        while seen < VALIDATED_BYTES {
+        let mut validated = 0;
+        while validated < VALIDATED_BYTES {
             let Some(piece) = next(&mut self.body, self.limit).await? else {
                 self.finish()?;
                 return Ok(Some(std::mem::take(&mut self.walked).into()));
             };
-            seen += piece.len();
+            validated += piece.len();
             // While a buffer grows, both copies exist.
-            hold(&mut self.reservation, 2 * seen).await?;
+            hold(&mut self.reservation, 2 * validated).await?;
             self.walk(&piece)?;
         }
         Ok(None)

@@ -82,15 +82,15 @@ pub(super) async fn look(
     };
     let task = &failed.task;
     on_record(exchange, principal, task, (locals, Some(&failed.id))).await?;
-    let look = ctx.peers.agents.black_box(&failed, AGENT_TIMEOUT).await;
+    let stored = ctx.peers.agents.black_box(&failed, AGENT_TIMEOUT).await;
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
-    let look = look.map(|look| shown(principal, &[task], look, locals));
-    let looked = Looked::new(
+    let stored = stored.map(|stored| shown(principal, &[task], stored, locals));
+    let row = Looked::new(
         vec![row(&failed, SystemTime::now())],
-        look.map_err(|why| why.to_string()),
+        stored.map_err(|why| why.to_string()),
     );
-    let response = LooksAnswer::new(vec![looked], failed.at);
+    let response = LooksAnswer::new(vec![row], failed.at);
     Ok(held(exchange, principal, &response))
 }

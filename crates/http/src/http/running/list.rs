@@ -152,8 +152,8 @@ pub(in crate::http) async fn list(
     }
     let listed = within(principal, Scope::List, &ctx.registry.snapshot());
     let all = found.iter().flat_map(|found| &found.rows);
-    let seen = all.filter(|one| may(principal, Scope::List, one));
-    let jobs = standing::jobs(&listed, seen, Timestamp::now());
+    let permitted = all.filter(|one| may(principal, Scope::List, one));
+    let jobs = standing::jobs(&listed, permitted, Timestamp::now());
     // A principal that was revoked meanwhile gets no answer.
     if let Some(ended) = principal.is_over() {
         return answer::error(StatusCode::UNAUTHORIZED, ended);

@@ -122,31 +122,32 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     let classes = classes.map(|one| idle::class(one)).collect();
     let until = Instant::now() + REQUEST_TIMEOUT;
     // Boxed here: as a closure of the stream they would have to be valid for every lifetime.
-    let looked = meant.into_iter().map(|process| {
+    let inspections = meant.into_iter().map(|process| {
         async move {
-            let look = look(exchange, principal, &process.running, locals);
-            let looked = timeout_at(until, look).await;
-            let looked = looked.unwrap_or_else(|_| Err("there was no time left for it".to_owned()));
-            let awaits = looked
+            let inspection = inspect(exchange, principal, &process.running, locals);
+            let inspected = timeout_at(until, inspection).await;
+            let inspected =
+                inspected.unwrap_or_else(|_| Err("there was no time left for it".to_owned()));
+            let awaits = inspected
                 .as_ref()
                 .map_or_else(|_| Awaits::default(), Awaits::of);
             let cluster = process.running.first().map_or("", |one| &*one.cluster);
-            let looked = looked.and_then(|look| text_of(&look));
-            (process.rows, looked, (cluster, awaits))
+            let inspected = inspected.and_then(|snapshot| text_of(&snapshot));
+            (process.rows, inspected, (cluster, awaits))
         }
         .boxed()
     });
-    let looked: Vec<_> = looked.collect();
-    let mut looked = stream::iter(looked).buffered(MAX_CONCURRENT_INSPECTIONS);
-    let (mut looks, mut room, mut awaited) = (Vec::new(), MAX_ANSWER_BYTES, Vec::new());
-    while let Some((tasks, looked, awaits)) = looked.next().await {
-        let looked = looked.and_then(|look| {
+    let inspections: Vec<_> = inspections.collect();
+    let mut inspections = stream::iter(inspections).buffered(MAX_CONCURRENT_INSPECTIONS);
+    let (mut rows, mut room, mut awaited) = (Vec::new(), MAX_ANSWER_BYTES, Vec::new());
+    while let Some((tasks, text, awaits)) = inspections.next().await {
+        let text = text.and_then(|text| {
             room = room
-                .checked_sub(look.get().len())
+                .checked_sub(text.get().len())
                 .ok_or("the answer has no room for it: ask for fewer")?;
-            Ok(look)
+            Ok(text)
         });
-        looks.push(Looked::of_text(tasks, looked));
+        rows.push(Looked::of_text(tasks, text));
         awaited.push(awaits);
     }
     if asks_objects {
@@ -155,8 +156,8 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
             .map(|(cluster, awaits)| (*cluster, awaits))
             .collect();
         let objects = objects::query(ctx, principal, &found, &awaited).await;
-        for (look, waits_for) in looks.iter_mut().zip(objects) {
-            look.waits_for = waits_for;
+        for (row, waits_for) in rows.iter_mut().zip(objects) {
+            row.waits_for = waits_for;
         }
     }
     let idle = idle::rows(ctx, principal, &found, &classes).await;
@@ -164,7 +165,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
-    let mut response = LooksAnswer::new(looks, SystemTime::now());
+    let mut response = LooksAnswer::new(rows, SystemTime::now());
     (response.left_out, response.idle, response.clusters) = (left_out, idle, clusters(&found));
     Ok(held(exchange, principal, &response))
 }
@@ -205,7 +206,7 @@ fn processes<'a>(
 }
 
 /// Inspects the process of `running`, as `principal` may see it. An error is a sentence for the client.
-async fn look(
+async fn inspect(
     exchange: &Exchange<'_>,
     principal: &Principal,
     running: &[&Running],
@@ -224,20 +225,20 @@ async fn look(
     on_record(exchange, principal, first, (locals, None))
         .await
         .map_err(|why| why.to_string())?;
-    let looked = timeout(INSPECTION_TIMEOUT, seen(ctx, first)).await;
+    let inspected = timeout(INSPECTION_TIMEOUT, snapshot_of(ctx, first)).await;
     let slow = || {
         format!(
             "it gives no answer within {} s",
             INSPECTION_TIMEOUT.as_secs()
         )
     };
-    let looked = looked.map_err(|_| slow())??;
-    Ok(shown(principal, running, looked, locals))
+    let inspected = inspected.map_err(|_| slow())??;
+    Ok(shown(principal, running, inspected, locals))
 }
 
 /// Returns the snapshot of `running` from its node's agent, with variables, or else from Ray's head. An error is a
 /// sentence.
-async fn seen(ctx: &Context, running: &Running) -> Result<Look, String> {
+async fn snapshot_of(ctx: &Context, running: &Running) -> Result<Look, String> {
     let at = running.pid.map(|pid| WorkerAt {
         cluster: &running.cluster,
         node_id: &running.node_id,
@@ -246,19 +247,19 @@ async fn seen(ctx: &Context, running: &Running) -> Result<Look, String> {
     });
     let by_agent = match &at {
         Some(at) => {
-            let looked = ctx.peers.agents.look(at, false, AGENT_TIMEOUT).await;
-            looked.map_err(|why| (why.to_string(), !matches!(why, NotInspected::NoAgent(_))))
+            let by_agent = ctx.peers.agents.look(at, false, AGENT_TIMEOUT).await;
+            by_agent.map_err(|why| (why.to_string(), !matches!(why, NotInspected::NoAgent(_))))
         }
         None => Err((NoStack::Nowhere.to_string(), false)),
     };
     let (why, has_agent) = match by_agent {
-        Ok(look) => return Ok(look),
+        Ok(snapshot) => return Ok(snapshot),
         Err(why) => why,
     };
     let by_head = ctx.registry.stack(running).await;
-    let by_head = by_head.map(|look| Look {
+    let by_head = by_head.map(|snapshot| Look {
         note: has_agent.then(|| why.clone()),
-        ..look
+        ..snapshot
     });
     by_head.map_err(|head| match head {
         NoStack::Gone | NoStack::Idle | NoStack::Nowhere => head.to_string(),

@@ -338,7 +338,7 @@ async fn whose_object_is_waited_for_is_told_to_whoever_may_know_of_what_makes_it
     let awaits = [("default", &first), ("default", &second)];
     let told = async |who: &str| {
         let principal = principal(&relay.ctx.auth, who).await;
-        objects::told(&relay.ctx, &principal, &found, &awaits).await
+        objects::query(&relay.ctx, &principal, &found, &awaits).await
     };
     let all = told("ann").await;
     let [a, b] = &all[0][..] else {

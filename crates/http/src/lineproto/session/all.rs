@@ -108,8 +108,8 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         choice: &ListSelection,
     ) -> Result<(MeantTasks, String), String> {
         let meant = Meant::read(words)?;
-        let seen = visible(&self.principal, &self.context.registry.snapshot());
-        let list = arranged(json::list(&seen), choice);
+        let permitted = visible(&self.principal, &self.context.registry.snapshot());
+        let list = arranged(json::list(&permitted), choice);
         let members = MeantTasks::of(&list, &meant).map_err(|why| why.to_string())?;
         if members.len() > MAX_TASKS {
             return Err(format!(

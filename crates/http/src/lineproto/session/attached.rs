@@ -48,7 +48,7 @@ enum WorkerOutcome {
 /// Shared tools of a session's steps.
 struct Tools<'a> {
     out: Out,
-    shown: WorkerOutput,
+    worker_output: WorkerOutput,
     log: Log<'a>,
     active: watch::Receiver<Instant>,
 }
@@ -199,7 +199,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         }
         let Tools {
             out,
-            shown,
+            worker_output,
             log,
             active,
         } = tools;
@@ -208,14 +208,14 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let work = async {
             match line {
                 SessionDebugger::Prompt(attached) => {
-                    match prompt::converse(attached, task, input, out, shown, log).await {
+                    match prompt::converse(attached, task, input, out, worker_output, log).await {
                         prompt::PromptOutcome::By(end) => WorkerOutcome::Prompt(Ok(end)),
                         prompt::PromptOutcome::Lost => WorkerOutcome::Lost,
                     }
                 }
                 SessionDebugger::Legacy(entered) => {
-                    legacy::show_missed(entered, out, shown).await;
-                    match legacy::relay(entered, input, out, shown, log).await {
+                    legacy::show_missed(entered, out, worker_output).await;
+                    match legacy::relay(entered, input, out, worker_output, log).await {
                         LegacyOutcome::Lost => WorkerOutcome::Lost,
                         ended => WorkerOutcome::Legacy(ended),
                     }
@@ -235,14 +235,14 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
         tools: &mut Tools<'_>,
     ) -> Result<Option<WorkerOutcome>, SessionEnd> {
-        let (out, shown, active) = (&tools.out, &mut tools.shown, &tools.active);
+        let (out, worker_output, active) = (&tools.out, &mut tools.worker_output, &tools.active);
         let may_kill = self.context.may_end_worker(live.worker.rights().scopes);
         // If a paused session is being resumed, a disconnect at this moment must not resume the task.
         let may_leave = matches!(opening, Opening::New(_));
         let account = self.context.account(live.worker.principal());
         let attach = async {
             tokio::select! {
-                attached = prompt::attach(opening, shown, (may_kill, account)) => Some(attached),
+                attached = prompt::attach(opening, worker_output, (may_kill, account)) => Some(attached),
                 () = out.closed(), if may_leave => None,
             }
         };
@@ -287,7 +287,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let out = self.out.clone();
         let mut tools = Tools {
             out: out.clone(),
-            shown: WorkerOutput::new(out.clone(), live.capture.clone()),
+            worker_output: WorkerOutput::new(out.clone(), live.capture.clone()),
             log: Log::new(live.audit.clone(), live.capture.clone()),
             active: self.input.active(),
         };

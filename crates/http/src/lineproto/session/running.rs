@@ -37,8 +37,8 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         };
         let state = |state| self.session.set_state(SessionProtocol::Terminal, state);
         state(SessionState::Connecting);
-        let mut shown = WorkerOutput::new(self.out.clone(), CaptureTee::default());
-        let Some(opened) = self.open(near, running, &mut shown).await else {
+        let mut worker_output = WorkerOutput::new(self.out.clone(), CaptureTee::default());
+        let Some(opened) = self.open(near, running, &mut worker_output).await else {
             return Outcome::Client;
         };
         let (mut attached, over) = match opened {
@@ -55,7 +55,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
             None => {
                 let (task, log) = (TaskEnd::new(None), Log::of_another());
                 let (input, out) = (&mut *self.input, &self.out);
-                prompt::converse(&mut attached, task, input, out, &mut shown, &log).await
+                prompt::converse(&mut attached, task, input, out, &mut worker_output, &log).await
             }
         };
         match ended {
@@ -79,7 +79,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         &mut self,
         near: DuplexStream,
         running: &StopRunning,
-        shown: &mut WorkerOutput,
+        worker_output: &mut WorkerOutput,
     ) -> Option<Opened> {
         let options = Options {
             relay: json!({"running": true, "worker": running.worker, "reason": running.reason}),
@@ -89,7 +89,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         };
         let (sender, pieces) = mpsc::channel(16);
         let opening = Box::pin(Prompt::open(near, &options, sender));
-        let mut opened = Box::pin(prompt::opened(opening, pieces, shown));
+        let mut opened = Box::pin(prompt::opened(opening, pieces, worker_output));
         loop {
             tokio::select! {
                 opened = &mut opened => return Some(opened),
