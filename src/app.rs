@@ -254,8 +254,8 @@ impl Running {
 
     /// Resolves as soon as an essential task has ended unexpectedly; call [`Running::abort`] then. Never resolves once
     /// the relay is being shut down. Cancel safe.
-    pub async fn fallen(&mut self) -> Fallen {
-        self.essential.fallen().await
+    pub async fn failed(&mut self) -> Fallen {
+        self.essential.failed().await
     }
 
     /// Drains: notifies the sessions, and ends each as soon as it is idle. Waits for them, and for requests in
@@ -344,7 +344,7 @@ pub async fn run(mut config: Config) -> Result<(), Error> {
     info!(address = %relay.address, "listening");
     let fallen = tokio::select! {
         () = signals.next() => None,
-        fallen = relay.fallen() => Some(fallen),
+        fallen = relay.failed() => Some(fallen),
     };
     if let Some(fallen) = fallen {
         // Logged before the workers are detached, which may take a moment.

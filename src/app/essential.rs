@@ -48,7 +48,7 @@ impl Essential {
     }
 
     /// Resolves to the first task that ends unexpectedly. Never resolves once the shutdown has begun. Cancel safe.
-    pub(super) async fn fallen(&mut self) -> Fallen {
+    pub(super) async fn failed(&mut self) -> Fallen {
         while let Some(ended) = self.tasks.join_next_with_id().await {
             let (id, panicked) = match &ended {
                 Ok((id, ())) => (*id, false),
@@ -82,7 +82,7 @@ mod tests {
             essential.spawn("the one that falls", async move {
                 assert!(!panics, "injected");
             });
-            let fallen = timeout(Duration::from_secs(1), essential.fallen()).await;
+            let fallen = timeout(Duration::from_secs(1), essential.failed()).await;
             let fallen = fallen.unwrap();
             assert_eq!(
                 (fallen.task, fallen.panicked),
@@ -99,7 +99,7 @@ mod tests {
         essential.spawn("one", ending.clone().cancelled_owned());
         essential.spawn("another", ending.clone().cancelled_owned());
         ending.cancel();
-        let fallen = timeout(Duration::from_secs(60), essential.fallen()).await;
+        let fallen = timeout(Duration::from_secs(60), essential.failed()).await;
         assert!(fallen.is_err(), "{fallen:?}");
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn run(command: &ConfigCommand) -> Result<(), Failure> {
     let text = match (json, key) {
         (true, _) => format!("{:#}\n", json!(found)),
         (false, Some(_)) => {
-            let texts: Vec<String> = found.iter().map(in_full).collect();
+            let texts: Vec<String> = found.iter().map(full_text).collect();
             texts.join("\n")
         }
         (false, None) => table(&found),
@@ -54,7 +54,7 @@ pub(super) fn run(command: &ConfigCommand) -> Result<(), Failure> {
     Ok(print(&text)?)
 }
 
-fn in_full(one: &Explained) -> String {
+fn full_text(one: &Explained) -> String {
     let value = match (one.default, one.example) {
         (Some(default), _) => format!("{} = {default}    (the default)", one.key),
         (None, Some(example)) => format!("{}    (no default; such as {example})", one.key),

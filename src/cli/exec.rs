@@ -87,7 +87,15 @@ pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
         opening: Arc::new(Semaphore::new(1)),
     };
     let lines = (first, lines);
-    Box::pin(in_one(&args, which, lines, deadline, &mut screen, shared)).await
+    Box::pin(run_in_one(
+        &args,
+        which,
+        lines,
+        deadline,
+        &mut screen,
+        shared,
+    ))
+    .await
 }
 
 fn no_command() -> Failure {
@@ -103,7 +111,7 @@ struct Shared {
     opening: Arc<Semaphore>,
 }
 
-async fn in_one(
+async fn run_in_one(
     args: &ExecArgs,
     which: Which,
     (first, mut lines): (String, Lines),

@@ -219,7 +219,7 @@ impl RelayClient {
             return Ok(EventFeed::new(response.into_body()));
         }
         let body = self.body(response).await?;
-        Err(self.not_the_list(status, &body).await)
+        Err(self.list_error(status, &body).await)
     }
 
     /// Reads an answer that is an object with an array called `list`.
@@ -239,7 +239,7 @@ impl RelayClient {
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         match status.is_success() && is_it(&answer) {
             true => Ok(answer),
-            false => Err(self.not_the_list(status, &body).await),
+            false => Err(self.list_error(status, &body).await),
         }
     }
 
@@ -399,7 +399,7 @@ impl RelayClient {
     }
 
     /// Determines what answered instead of a relay.
-    async fn not_the_list(&self, status: StatusCode, body: &[u8]) -> RelayError {
+    async fn list_error(&self, status: StatusCode, body: &[u8]) -> RelayError {
         let relay = self.args.relay.to_string();
         let json = serde_json::from_slice::<Value>(body).ok();
         let words = |value: &Value| {

@@ -97,13 +97,13 @@ pub(super) fn run(command: &str) -> Result<Dated, String> {
         Ok(Ok(text)) if text.len() as u64 > MAX_OUTPUT_BYTES => {
             Err("prints more than 64 KiB".to_owned())
         }
-        Ok(Ok(text)) => taken_off(&text),
+        Ok(Ok(text)) => parse_output(&text),
         Ok(Err(error)) => Err(format!("prints what cannot be read: {error}")),
         Err(_) => Err("does not close its output".to_owned()),
     }
 }
 
-fn taken_off(output: &str) -> Result<Dated, String> {
+fn parse_output(output: &str) -> Result<Dated, String> {
     let text = output.trim();
     if !text.starts_with('{') {
         let token = Zeroizing::new(text.to_owned());

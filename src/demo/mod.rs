@@ -137,7 +137,7 @@ async fn show(
                 submitted::named(relay).await;
                 instructions::print(relay, None);
                 started.ready = true;
-                return Err(app::Error::from(relay.fallen().await).into());
+                return Err(app::Error::from(relay.failed().await).into());
             }
             // Through the relay's own port, because the relay has Ray's address and token.
             let jobs = Jobs::new(format!("http://{}", relay.local_addr()), None, false)?;
@@ -153,7 +153,7 @@ async fn show(
     started.ready = true;
     tokio::select! {
         () = submitted.follow(args.job_log, progress) => Ok(()),
-        fallen = relay.fallen() => Err(app::Error::from(fallen).into()),
+        fallen = relay.failed() => Err(app::Error::from(fallen).into()),
     }
 }
 

@@ -187,7 +187,7 @@ impl RayClusterApi {
         let version = metadata.resource_version;
         Ok(RayClusterPage {
             clusters: items.into_iter().map(RayClusterObject::read).collect(),
-            version: version.ok_or_else(|| self.strange(expected))?,
+            version: version.ok_or_else(|| self.unexpected_answer(expected))?,
             next: metadata.continue_.filter(|next| !next.is_empty()),
         })
     }
@@ -208,7 +208,7 @@ impl RayClusterApi {
             ..WatchParams::default()
         };
         let request = self.rayclusters(scope).watch(&changes, version);
-        let request = request.map_err(|_| self.strange(ASKABLE))?;
+        let request = request.map_err(|_| self.unexpected_answer(ASKABLE))?;
         let opened = timeout(
             self.request_timeout,
             self.server.watch(request, MAX_ANSWER_BYTES),
@@ -234,7 +234,7 @@ impl RayClusterApi {
             return Ok(None);
         };
         let token = self.decoded(token)?;
-        let token = std::str::from_utf8(&token).map_err(|_| self.strange(SECRET))?;
+        let token = std::str::from_utf8(&token).map_err(|_| self.unexpected_answer(SECRET))?;
         Ok(Some(Zeroizing::new(token.trim().to_owned())))
     }
 
@@ -270,7 +270,9 @@ impl RayClusterApi {
     fn decoded(&self, text: String) -> Result<Zeroizing<Vec<u8>>, ApiError> {
         let text = Zeroizing::new(text);
         let decoded = STANDARD.decode(text.as_bytes());
-        Ok(Zeroizing::new(decoded.map_err(|_| self.strange(SECRET))?))
+        Ok(Zeroizing::new(
+            decoded.map_err(|_| self.unexpected_answer(SECRET))?,
+        ))
     }
 
     fn rayclusters(&self, scope: &Scope) -> request::Request {
@@ -290,7 +292,9 @@ impl RayClusterApi {
         limit: usize,
         expected: &'static str,
     ) -> Result<T, ApiError> {
-        let request = request.map_err(|_| self.strange(ASKABLE))?.map(Into::into);
+        let request = request
+            .map_err(|_| self.unexpected_answer(ASKABLE))?
+            .map(Into::into);
         let answer = timeout(self.request_timeout, self.server.read(request, limit)).await;
         let answer = answer.map_err(|_| self.silent("no answer in time"))?;
         answer.map_err(|why| self.failed(why, what, expected))
@@ -318,7 +322,7 @@ impl RayClusterApi {
         self.failed(Unread::Unreachable(cause.to_owned()), "", "")
     }
 
-    fn strange(&self, expected: &'static str) -> ApiError {
+    fn unexpected_answer(&self, expected: &'static str) -> ApiError {
         let address = self.server.address().to_owned();
         ApiError::Strange { address, expected }
     }

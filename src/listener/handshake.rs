@@ -95,7 +95,7 @@ pub(super) fn serve(
     stream: TcpStream,
     connection: ConnectionInfo,
 ) -> impl Future<Output = ()> + Send {
-    served(Box::pin(async move {
+    serve_detected(Box::pin(async move {
         let recognised = recognise(&context, &tls, stream, connection).await?;
         Some(speak(context, recognised))
     }))
@@ -107,12 +107,12 @@ pub(super) fn serve_link(
     mut stream: ArrivedStream,
     connection: ConnectionInfo,
 ) -> impl Future<Output = ()> + Send {
-    served(Box::pin(async move {
+    serve_detected(Box::pin(async move {
         let deadline = connection.accepted + context.config.listen.handshake_timeout;
         match read_first(&mut stream, deadline).await {
             Ok(FirstBytes::Known(first)) => {
                 let wire = ClientWire::Linked(stream);
-                let recognised = told_apart(&context, wire, first, connection);
+                let recognised = classified(&context, wire, first, connection);
                 return Some(speak(context, recognised));
             }
             Ok(FirstBytes::Closed) => {}
@@ -124,7 +124,7 @@ pub(super) fn serve_link(
 }
 
 /// Awaits the detection `recognised`, then serves the connection.
-async fn served<F: Future<Output = Option<Serving>>>(recognised: Pin<Box<F>>) {
+async fn serve_detected<F: Future<Output = Option<Serving>>>(recognised: Pin<Box<F>>) {
     if let Some(serving) = recognised.await {
         serving.await;
     }
@@ -219,10 +219,10 @@ async fn recognise(
                 let _ = connection.place.recognised(principal);
             }
             connection.certificate = principal;
-            Some(told_apart(context, clear.wire, clear.first, connection))
+            Some(classified(context, clear.wire, clear.first, connection))
         }
         Err(refused) => {
-            known_as(context, &connection, clear.first.detection);
+            record_protocol(context, &connection, clear.first.detection);
             if !connection.encrypted {
                 connection
                     .place
@@ -254,13 +254,13 @@ async fn answer_silence(
 }
 
 /// Configures a connection for its protocol: from now on its memory is charged accordingly.
-fn told_apart(
+fn classified(
     context: &Context,
     wire: ClientWire,
     first: First,
     connection: ConnectionInfo,
 ) -> DetectedConnection {
-    known_as(context, &connection, first.detection);
+    record_protocol(context, &connection, first.detection);
     if let Some(tcp) = wire.tcp() {
         let bounded = match first.detection {
             Detection::Dap | Detection::Terminal => tcp::bound_silence(tcp),
@@ -380,7 +380,7 @@ fn certificate_principal(auth: &Authenticator, der: &[u8]) -> Result<Principal, 
 }
 
 /// Records the protocol of `connection`.
-fn known_as(context: &Context, connection: &ConnectionInfo, detection: Detection) {
+fn record_protocol(context: &Context, connection: &ConnectionInfo, detection: Detection) {
     let protocol = match detection {
         Detection::Http => Protocol::Http,
         Detection::Dap => Protocol::Dap,

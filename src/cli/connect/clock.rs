@@ -12,7 +12,7 @@ const SUSPENDED_AFTER: Duration = Duration::from_secs(8);
 
 /// Resolves once the machine has slept, and returns for how long. Setting the wall clock triggers it too, which is
 /// harmless.
-pub(super) async fn slept() -> Duration {
+pub(super) async fn suspended() -> Duration {
     let mut steady = Instant::now();
     let mut wall = SystemTime::now();
     loop {

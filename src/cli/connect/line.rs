@@ -85,20 +85,20 @@ pub(super) async fn begin(
             };
             Ok((line, stream, socket))
         }
-        _ => Err(strange(args)),
+        _ => Err(unexpected_answer(args)),
     }
 }
 
 async fn first(args: &RelayArgs, socket: &mut Socket) -> Result<ResumeMessage, RelayError> {
     match timeout(GREETING_TIMEOUT, socket.next()).await {
-        Ok(Some(Ok(Message::Text(text)))) => read(&text).map_err(|_| strange(args)),
-        Ok(Some(Ok(_))) => Err(strange(args)),
+        Ok(Some(Ok(Message::Text(text)))) => read(&text).map_err(|_| unexpected_answer(args)),
+        Ok(Some(Ok(_))) => Err(unexpected_answer(args)),
         Ok(Some(Err(_)) | None) => Err(unreachable(args, "the connection broke off")),
         Err(_) => Err(unreachable(args, "no answer")),
     }
 }
 
-fn strange(args: &RelayArgs) -> RelayError {
+fn unexpected_answer(args: &RelayArgs) -> RelayError {
     RelayError::NotARelay {
         relay: args.relay.to_string(),
         found: "its first message is not a relay's".to_owned(),
@@ -226,7 +226,7 @@ impl RelayLink {
         let mut socket = open(args, path, CONNECT_PROTOCOL, headers, stream_config()).await?;
         match first(args, &mut socket).await? {
             ResumeMessage::Resumed { received } => Ok((socket, received)),
-            _ => Err(strange(args).into()),
+            _ => Err(unexpected_answer(args).into()),
         }
     }
 }

@@ -287,7 +287,7 @@ impl Lines {
     /// Reconnects everything after the machine has slept: the old connections are gone.
     async fn wake(&self) -> Infallible {
         loop {
-            let slept = clock::slept().await;
+            let slept = clock::suspended().await;
             self.printer.slept(slept);
             self.cut.send_replace(());
             self.renewed.send_replace(());

@@ -106,7 +106,7 @@ impl ConnectPrinter {
     }
 
     /// Sentence with the port's destination.
-    fn leads(&self) -> String {
+    fn destination_notice(&self) -> String {
         let also = match self.shared {
             true => " Other machines can reach it, too.",
             false => "",
@@ -131,7 +131,11 @@ impl ConnectPrinter {
                 self.event(&mut state, &text, &value);
             }
             (_, false) => {
-                self.event(&mut state, &self.leads(), &json!({"event": "connected"}));
+                self.event(
+                    &mut state,
+                    &self.destination_notice(),
+                    &json!({"event": "connected"}),
+                );
             }
         }
         away.filter(|_| was_reached)

@@ -350,7 +350,7 @@ async fn handshake(args: &RelayArgs, stream: impl AsyncRead + AsyncWrite + Unpin
             Some([certificate, ..]) => presented(certificate, SystemTime::now()),
             _ => Finding::ok(ChainLink::Tls, "the relay is trusted"),
         },
-        Err(error) => not_trusted(args, &error),
+        Err(error) => untrusted(args, &error),
     }
 }
 
@@ -376,7 +376,7 @@ fn presented(certificate: &CertificateDer<'_>, now: SystemTime) -> Finding {
 }
 
 /// Why the TLS handshake failed.
-fn not_trusted(args: &RelayArgs, error: &io::Error) -> Finding {
+fn untrusted(args: &RelayArgs, error: &io::Error) -> Finding {
     let relay = &args.relay;
     let wrong = |says: String| Finding::error(ChainLink::Tls, Fault::Misconfigured, says);
     let cause = shortened(&error.to_string(), MAX_NAME_CHARS);

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::screen::Screen;
-use super::{CLIENT, Lines, Shared, in_one, no_command};
+use super::{CLIENT, Lines, Shared, no_command, run_in_one};
 use crate::cli::ExecArgs;
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::members::{announced, complete};
@@ -64,7 +64,7 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
         let (lines, shared) = (lines.clone(), shared.clone());
         let mut output = KeptOutput::new(room);
         output.asks_rank = members.lacks_rank(at);
-        Box::pin(in_member(args, group, row, lines, output, shared))
+        Box::pin(run_in_member(args, group, row, lines, output, shared))
     });
     let runs = futures_util::stream::iter(runs).buffered(MAX_CONCURRENT_SESSIONS);
     let done: Vec<Done> = runs.collect().await;
@@ -90,7 +90,7 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
 }
 
 /// Runs the commands in the task of the list's `row`.
-async fn in_member(
+async fn run_in_member(
     args: &ExecArgs,
     group: &str,
     row: &Value,
@@ -117,7 +117,7 @@ async fn in_member(
         match lines.next().await? {
             Some(first) => {
                 let lines = (first, lines);
-                in_one(args, which, lines, deadline, &mut screen, shared).await
+                run_in_one(args, which, lines, deadline, &mut screen, shared).await
             }
             None => Ok(()),
         }

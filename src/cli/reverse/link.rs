@@ -87,13 +87,13 @@ impl ReverseLink {
 
     /// Runs one link until it ends; its streams end with it.
     pub(super) async fn run(&mut self) -> LinkBroken {
-        match self.served().await {
+        match self.serve().await {
             Ok(never) => match never {},
             Err(broken) => broken,
         }
     }
 
-    async fn served(&mut self) -> Result<std::convert::Infallible, LinkBroken> {
+    async fn serve(&mut self) -> Result<std::convert::Infallible, LinkBroken> {
         let path = format!("{REVERSE_PATH}{}", self.args.name);
         let relay = &self.args.relay;
         let none = HeaderMap::new();
@@ -117,7 +117,7 @@ impl ReverseLink {
                             let failing = failing.clone();
                             let (relay, to) = (relay.clone(), self.args.to.clone());
                             let path = format!("{path}{STREAM}{}", arrived.stream.digits());
-                            streams.spawn(passed_on(relay, path, to, arrived, failing));
+                            streams.spawn(forward(relay, path, to, arrived, failing));
                         }
                     }
                     Some(message) => {
@@ -140,7 +140,7 @@ fn print_message(printer: &ReversePrinter, message: ToPerson) -> Result<(), Link
     match message {
         ToPerson::Ready { port } => printer.ready(port),
         ToPerson::Listening { nodes, refused } => printer.listening(nodes, refused.as_deref())?,
-        ToPerson::TurnedAway { reason } => printer.turned_away(&reason)?,
+        ToPerson::TurnedAway { reason } => printer.rejected(&reason)?,
         ToPerson::Warning { session, text } => printer.warning(session, &text)?,
         ToPerson::Ended { session, why } => printer.ended(session, &why)?,
         ToPerson::Refused { reason, passing } => {
@@ -156,7 +156,7 @@ fn print_message(printer: &ReversePrinter, message: ToPerson) -> Result<(), Link
 }
 
 /// Forwards a worker to the debugger at `to`. If that cannot be reached, notifies the relay and opens nothing.
-async fn passed_on(
+async fn forward(
     relay: RelayArgs,
     path: String,
     to: DebuggerAddress,

@@ -69,7 +69,7 @@ impl ReversePrinter {
         }
         if nodes > 0 && state.printed_port != Some(port) {
             state.printed_port = Some(port);
-            text += &in_code(port, &self.to);
+            text += &code_to_insert(port, &self.to);
         }
         drop(state);
         terminal::print(&text)
@@ -111,7 +111,7 @@ impl ReversePrinter {
         })
     }
 
-    pub(super) fn turned_away(&self, reason: &str) -> io::Result<()> {
+    pub(super) fn rejected(&self, reason: &str) -> io::Result<()> {
         if self.json {
             return line(&json!({"event": "turned_away", "reason": reason}));
         }
@@ -138,7 +138,7 @@ impl ReversePrinter {
 }
 
 /// The code to insert into a task.
-fn in_code(port: u16, to: &DebuggerAddress) -> String {
+fn code_to_insert(port: u16, to: &DebuggerAddress) -> String {
     format!(
         "Put one of these into a task; its connection is forwarded to {to}:\n    \
          import pydevd_pycharm; pydevd_pycharm.settrace(\"127.0.0.1\", port={port}, suspend=True)\n    \

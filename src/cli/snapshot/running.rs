@@ -51,7 +51,7 @@ pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(),
         if args.json {
             print_answer(&now, args, "\n")?;
         } else {
-            print(&moved(&before, &now))?;
+            print(&progress(&before, &now))?;
         }
         before = now;
     }
@@ -195,7 +195,7 @@ fn keyed(answer: &Value) -> BTreeMap<(Option<&str>, Option<&str>), Member> {
 }
 
 /// Describes the changes from `before` to `now`.
-fn moved(before: &Value, now: &Value) -> String {
+fn progress(before: &Value, now: &Value) -> String {
     let (earlier, later) = (keyed(before), keyed(now));
     let gone = earlier
         .keys()
@@ -259,7 +259,7 @@ mod tests {
     fn what_moves_is_told_with_what_came_and_went() {
         let before = json!({"taken": 60.0, "looks": [entry(0, 1), entry(1, 1), entry(2, 1)]});
         let now = json!({"taken": 65.0, "looks": [entry(0, 1), entry(1, 2), entry(3, 1)]});
-        let text = moved(&before, &now);
+        let text = progress(&before, &now);
         assert!(
             text.starts_with(
                 "1970-01-01 00:01:05 UTC: 1 of 3 moved, 1 new, 1 gone, 1 where they were\n"

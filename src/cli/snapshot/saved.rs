@@ -85,7 +85,7 @@ pub(super) fn find(name: &str) -> Option<Result<Value, SavedError>> {
     }
     let rest = file.take(MAX_FILE_BYTES).read_to_end(&mut text);
     Some(match rest {
-        Ok(_) => read_kept(path, &text),
+        Ok(_) => parse_saved(path, &text),
         Err(source) => Err(SavedError::Read {
             path: path.to_owned(),
             source,
@@ -93,7 +93,7 @@ pub(super) fn find(name: &str) -> Option<Result<Value, SavedError>> {
     })
 }
 
-fn read_kept(path: &Path, text: &[u8]) -> Result<Value, SavedError> {
+fn parse_saved(path: &Path, text: &[u8]) -> Result<Value, SavedError> {
     let broken = || SavedError::Broken(path.to_owned());
     let saved: Value = serde_json::from_slice(text).map_err(|_| broken())?;
     match saved[KEY].as_u64() {

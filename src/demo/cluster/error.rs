@@ -50,7 +50,7 @@ pub enum ClusterError {
 
 impl ClusterError {
     /// Whether Ray itself gave up on a node that took more than 30 s (hard-coded, up to 2.60).
-    pub(super) fn is_impatience(&self) -> bool {
+    pub(super) fn is_timeout(&self) -> bool {
         matches!(self, Self::Exited { output, .. } if output.contains("timed out during startup"))
     }
 }

@@ -75,7 +75,7 @@ impl DemoCluster {
     pub async fn start(plan: Plan<'_>, progress: &PreparationClock) -> Result<Self, ClusterError> {
         for _ in 1..MAX_ATTEMPTS {
             match Self::attempt(&plan, progress).await {
-                Err(error) if error.is_impatience() => progress.say(
+                Err(error) if error.is_timeout() => progress.say(
                     "Ray gave up on a node that was not up after 30 s, which a busy machine explains; starting anew",
                 ),
                 done => return done,

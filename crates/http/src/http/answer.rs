@@ -80,7 +80,7 @@ pub(super) fn held<G>(
 }
 
 /// Wraps `body`, which breaks off when `principal` expires or is revoked.
-pub(super) fn until_over<B>(body: B, principal: &Principal) -> UntilOver<B> {
+pub(super) fn while_valid<B>(body: B, principal: &Principal) -> UntilOver<B> {
     let principal = principal.clone();
     UntilOver {
         body,
@@ -88,7 +88,7 @@ pub(super) fn until_over<B>(body: B, principal: &Principal) -> UntilOver<B> {
     }
 }
 
-/// Body of [`until_over`]: it ends when the principal does.
+/// Body of [`while_valid`]: it ends when the principal does.
 pub(super) struct UntilOver<B> {
     body: B,
     /// Behind a mutex that is never contended: request bodies have to be `Sync`.

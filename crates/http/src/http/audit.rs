@@ -26,7 +26,7 @@ pub(super) async fn deny(
         .entry(EntryKind::Decision, principal, "denied")
         .with("scope", scope.word())
         .with("place", place.as_str());
-    if let Err(unavailable) = on_record(exchange.ctx, entry).await {
+    if let Err(unavailable) = write_entry(exchange.ctx, entry).await {
         warn!(%unavailable, "a denied request is not on record");
     }
     HttpRefusal::Denied {
@@ -63,7 +63,7 @@ pub(super) async fn record(
         .with("scope", scope.word())
         .with("place", place);
     entry.details.extend(details);
-    Ok(on_record(exchange.ctx, entry).await?)
+    Ok(write_entry(exchange.ctx, entry).await?)
 }
 
 /// Records the head's answer to a change. There is no such entry if the client disconnects before the head answers.
@@ -79,7 +79,7 @@ pub(super) async fn answered(
     if let Some(id) = submission_id {
         entry = entry.with("submission_id", id);
     }
-    if let Err(unavailable) = on_record(exchange.ctx, entry).await {
+    if let Err(unavailable) = write_entry(exchange.ctx, entry).await {
         warn!(%unavailable, "the answer to a change is not on record");
     }
 }
@@ -91,6 +91,6 @@ pub(super) fn command(exchange: &Exchange<'_>, principal: &Principal, command: &
 }
 
 /// Writes `entry` to the audit log.
-pub(super) async fn on_record(ctx: &Context, entry: Entry) -> Result<(), Unavailable> {
+pub(super) async fn write_entry(ctx: &Context, entry: Entry) -> Result<(), Unavailable> {
     ctx.audit.write(entry).await
 }

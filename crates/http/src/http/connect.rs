@@ -42,7 +42,7 @@ pub(super) async fn open(
         },
         [None, _] => match links.begin(&principal, &info.summary, opener) {
             Ok(transport) => transport,
-            Err(why) => return Ok(not_opened(why)),
+            Err(why) => return Ok(refusal(why)),
         },
     };
     let carry = async move |socket| transport.carry(socket).await;
@@ -70,7 +70,7 @@ fn unknown(links: &Links) -> Response<Body> {
     response
 }
 
-fn not_opened(why: LinkRefusal) -> Response<Body> {
+fn refusal(why: LinkRefusal) -> Response<Body> {
     let (status, sentence) = match why {
         LinkRefusal::Crowded(QuotaExceeded::All(most)) => (
             StatusCode::SERVICE_UNAVAILABLE,

@@ -310,7 +310,7 @@ async fn answer(
             let entered = entrance::enter(&exchange, &parts, body, label);
             (metrics::Route::Page, Box::pin(entered).await)
         }
-        Destination::NotHere => (metrics::Route::Unknown, Ok(page::not_here())),
+        Destination::NotHere => (metrics::Route::Unknown, Ok(page::misdirected())),
         Destination::Dashboard(which) => {
             let label = match which {
                 Which::Default => metrics::Route::Dashboard,

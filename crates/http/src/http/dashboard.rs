@@ -61,10 +61,10 @@ impl ProxiedRequest<'_> {
             Which::Named(_, rest) => rest,
             Which::Default | Which::Own(_) => parts.uri.path(),
         };
-        let websocket = websocket::is_asked_for(&parts.method, &parts.headers);
+        let websocket = websocket::is_handshake(&parts.method, &parts.headers);
         let need = required_access::of(&parts.method, path, websocket);
         let described = required_access::described(&parts.method, path);
-        if let Some(answer) = self.answer_to_anybody(&parts, &body, need).await {
+        if let Some(answer) = self.public_answer(&parts, &body, need).await {
             return answer;
         }
         let caller = match self.which {
@@ -127,7 +127,7 @@ impl ProxiedRequest<'_> {
 
     /// Returns the answer to requests that need no authentication: the redirect to another host, and whatever leads to
     /// signing in.
-    async fn answer_to_anybody(
+    async fn public_answer(
         &self,
         parts: &Parts,
         body: &Incoming,
@@ -135,7 +135,7 @@ impl ProxiedRequest<'_> {
     ) -> Option<Answer> {
         let exchange = self.exchange;
         if !self.which.is_own()
-            && let Some(sent) = entrance::sent_on(exchange, parts, self.which)
+            && let Some(sent) = entrance::redirect_browser(exchange, parts, self.which)
         {
             return Some(sent);
         }
@@ -214,7 +214,7 @@ impl ProxiedRequest<'_> {
         let workers = required_access::lists_workers(uri.path());
         *request.uri_mut() = uri;
         *request.version_mut() = Version::HTTP_11;
-        if websocket::is_asked_for(request.method(), request.headers()) {
+        if websocket::is_handshake(request.method(), request.headers()) {
             let opened = websocket::open(self.exchange, upstream, principal, request);
             return Box::pin(opened).await;
         }
@@ -232,7 +232,7 @@ impl ProxiedRequest<'_> {
         let request = request.map(|body| match (read, principal.is_anonymous()) {
             (Some(read), _) => Full::new(read).map_err(|never| match never {}).boxed(),
             (None, true) => body.map_err(Into::into).boxed(),
-            (None, false) => answer::until_over(body, principal).boxed(),
+            (None, false) => answer::while_valid(body, principal).boxed(),
         });
         let response = match upstream.send(self.exchange.ctx, request).await {
             Ok(response) => response,

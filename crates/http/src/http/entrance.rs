@@ -1,6 +1,7 @@
 //! Dashboards in a browser: how it gets from the relay's origin to a dashboard's, and authenticates there.
 //!
-//! A browser that navigates to a dashboard at the relay's own address is redirected to the dashboard's ([`sent_on`]).
+//! A browser that navigates to a dashboard at the relay's own address is redirected to the dashboard's
+//! ([`redirect_browser`]).
 //! With token authentication, it goes through the relay's page, which has the token:
 //! 1. The page calls `POST /relay/v1/dashboard`, which returns the address and a ticket valid for half a minute
 //!    ([`open`]).
@@ -55,7 +56,7 @@ struct EntranceRequest {
 
 /// Redirects a browser that requests a dashboard on the relay's origin to the dashboard's own. Pages get nothing of a
 /// dashboard here. `None`: the client is no browser.
-pub(super) fn sent_on(
+pub(super) fn redirect_browser(
     exchange: &Exchange<'_>,
     parts: &Parts,
     which: Which<'_>,
@@ -63,7 +64,7 @@ pub(super) fn sent_on(
     match RequestInitiator::of(&parts.headers) {
         RequestInitiator::Client => None,
         RequestInitiator::Navigation if parts.method == Method::GET => {
-            Some(way(exchange, parts, which))
+            Some(redirect_to_dashboard(exchange, parts, which))
         }
         RequestInitiator::Navigation | RequestInitiator::Page => {
             Some(Err(HttpRefusal::PageElsewhere))
@@ -71,7 +72,7 @@ pub(super) fn sent_on(
     }
 }
 
-fn way(
+fn redirect_to_dashboard(
     exchange: &Exchange<'_>,
     parts: &Parts,
     which: Which<'_>,

@@ -59,7 +59,7 @@ pub(super) async fn subscribe(
         Ok(share) => share,
         Err(shortage) => {
             ctx.metrics.refused(RefusalKind::Limited);
-            let (status, sentence) = crowded(shortage);
+            let (status, sentence) = too_many_streams(shortage);
             return answer::error(status, sentence);
         }
     };
@@ -79,7 +79,7 @@ pub(super) async fn subscribe(
     answer::own(StatusCode::OK, KIND, feed.into_body())
 }
 
-fn crowded(shortage: QuotaExceeded) -> (StatusCode, String) {
+fn too_many_streams(shortage: QuotaExceeded) -> (StatusCode, String) {
     match shortage {
         QuotaExceeded::All(most) => (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -158,19 +158,19 @@ impl Feed {
                             () = self.closing.cancelled() => return None,
                             ended = self.principal.ended() => {
             self.stage = Stage::Ended;
-                                return Some(farewell(ended).into());
+                                return Some(end_event(ended).into());
                             }
                             event = self.events.recv() => {
                                 let text = match event {
                                     Ok(event) => self.batch(event),
-                                    Err(RecvError::Lagged(_)) => Some(self.begin_again()),
+                                    Err(RecvError::Lagged(_)) => Some(self.resend_list()),
                                     Err(RecvError::Closed) => return None,
                                 };
                                 if text.is_some() {
                                     return text;
                                 }
                             }
-                            () = gained(&mut self.gains) => return Some(self.begin_again()),
+                            () = gained(&mut self.gains) => return Some(self.resend_list()),
                             () = sleep_until(alive) => return Some(Bytes::from_static(b": alive\n\n")),
                         }
         }
@@ -198,7 +198,7 @@ impl Feed {
             }
             event = match self.events.try_recv() {
                 Ok(event) => event,
-                Err(TryRecvError::Lagged(_)) => return Some(self.begin_again()),
+                Err(TryRecvError::Lagged(_)) => return Some(self.resend_list()),
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             };
         }
@@ -246,7 +246,7 @@ impl Feed {
     }
 
     /// Sends a snapshot in place of missed events.
-    fn begin_again(&mut self) -> Bytes {
+    fn resend_list(&mut self) -> Bytes {
         // Queued events are older than the snapshot.
         self.events = self.events.resubscribe();
         self.snapshot()
@@ -287,7 +287,7 @@ async fn gained(gains: &mut Option<watch::Receiver<Arc<Granted>>>) {
     std::future::pending().await
 }
 
-fn farewell(ended: PrincipalEnded) -> String {
+fn end_event(ended: PrincipalEnded) -> String {
     let reason = match ended {
         PrincipalEnded::Expired => "expired",
         PrincipalEnded::Revoked | PrincipalEnded::Withdrawn(_) => "revoked",

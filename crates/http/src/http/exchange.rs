@@ -116,14 +116,14 @@ impl RequestDetails for RecordedRequest {
         details.insert("protocol".to_owned(), "http".into());
         details.insert("method".to_owned(), one_line(self.method.as_str()).into());
         details.insert("path".to_owned(), one_line(self.uri.path()).into());
-        details.extend(meant(self.uri.query()));
+        details.extend(audited_query(self.uri.query()));
         details
     }
 }
 
 /// Returns the audited keys of the query. Of a repeated key it keeps all values, because the head decides which one
 /// counts.
-fn meant(query: Option<&str>) -> Map<String, Value> {
+fn audited_query(query: Option<&str>) -> Map<String, Value> {
     let mut meant: Map<String, Value> = Map::new();
     for part in query.unwrap_or_default().split('&') {
         // A pair that the relay cannot decode may still mean something to the head.

@@ -55,6 +55,6 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     let mut entry = audit::command(exchange, principal, "group");
     let details = of_group(&client, [], (members.len(), &members));
     entry.details.extend(details);
-    audit::on_record(exchange.ctx, entry).await?;
+    audit::write_entry(exchange.ctx, entry).await?;
     Ok(answer::json(StatusCode::OK, &json!({ "group": group })))
 }

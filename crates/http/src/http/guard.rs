@@ -127,12 +127,12 @@ pub(super) fn check(
             return Err(GuardRefusal::NotFromRelay);
         }
     } else if !same_origin(&request.headers, &authority)
-        || (asked_by_another_site(&request.headers) && !opens_a_page(&origin, request))
+        || (is_cross_site(&request.headers) && !opens_a_page(&origin, request))
     {
         return Err(GuardRefusal::CrossOrigin);
     } else if acts(&origin, request)
         && is_browsers(&request.headers)
-        && !tells_own_page(&request.headers, &authority)
+        && !is_own_page(&request.headers, &authority)
     {
         return Err(GuardRefusal::UnknownPage);
     }
@@ -213,12 +213,12 @@ fn names_browser(headers: &HeaderMap) -> bool {
 
 /// Whether the browser confirms in `headers` that a page of the target's own origin sent the request. The `Origin`, if
 /// any, was already compared.
-fn tells_own_page(headers: &HeaderMap, authority: &str) -> bool {
+fn is_own_page(headers: &HeaderMap, authority: &str) -> bool {
     let referer = headers.get(REFERER).and_then(|url| url.to_str().ok());
     let is_own = |url: &str| {
         let end = url.find("://").map_or(0, |at| at + 3);
         let path = url[end..].find('/').map_or(url.len(), |at| end + at);
-        both(&url[..path], authority).is_some_and(|(from, at)| from == at)
+        parse_both(&url[..path], authority).is_some_and(|(from, at)| from == at)
     };
     headers.contains_key(ORIGIN)
         || has_value(headers, SEC_FETCH_SITE, "same-origin")
@@ -231,7 +231,7 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Whether a browser attributes the request to a page of another site, or of another port on this host. Other clients
 /// send no such header. For a typed address or a bookmark it is `none`.
-fn asked_by_another_site(headers: &HeaderMap) -> bool {
+fn is_cross_site(headers: &HeaderMap) -> bool {
     headers
         .get_all(SEC_FETCH_SITE)
         .iter()
@@ -307,7 +307,7 @@ fn same_origin(headers: &HeaderMap, authority: &str) -> bool {
         let both = origin
             .to_str()
             .ok()
-            .and_then(|origin| both(origin, authority));
+            .and_then(|origin| parse_both(origin, authority));
         both.is_some_and(|(from, at)| from == at)
     };
     headers.get_all(ORIGIN).iter().all(same)
@@ -324,12 +324,12 @@ fn sent_from(
     let (origin, more) = (origins.next(), origins.next());
     origin
         .filter(|_| more.is_none())
-        .and_then(|origin| both(origin.to_str().ok()?, authority))
+        .and_then(|origin| parse_both(origin.to_str().ok()?, authority))
         .is_some_and(|(from, at)| known(&from, &at))
 }
 
 /// The host of an `Origin`, and `authority` with the default port of that origin's scheme.
-fn both(origin: &str, authority: &str) -> Option<(ExternalAddress, ExternalAddress)> {
+fn parse_both(origin: &str, authority: &str) -> Option<(ExternalAddress, ExternalAddress)> {
     let (default, host) = match origin.split_once("://")? {
         ("http", host) => (80, host),
         ("https", host) => (443, host),

@@ -162,7 +162,7 @@ pub fn manual(topic: &str) -> Option<Response<Body>> {
 }
 
 /// Redirects `/relay` to the document. The location is relative, because an ingress may add a prefix.
-pub fn moved() -> Response<Body> {
+pub fn redirect_to_page() -> Response<Body> {
     let sentence = "the page is at /relay/";
     let mut response = answer::error(StatusCode::PERMANENT_REDIRECT, sentence);
     let headers = response.headers_mut();
@@ -171,7 +171,7 @@ pub fn moved() -> Response<Body> {
 }
 
 /// 404 on a dashboard's origin, which serves neither the page nor the API.
-pub(crate) fn not_here() -> Response<Body> {
+pub(crate) fn misdirected() -> Response<Body> {
     let sentence = "this address is a dashboard's alone: the relay's page and API are at the relay's own address";
     answer::error(StatusCode::NOT_FOUND, sentence)
 }

@@ -54,7 +54,7 @@ pub(super) enum HttpRefusal {
     #[error(transparent)]
     NoRecord(#[from] Unavailable),
     /// The maximum number of tasks is being inspected or parked.
-    #[error("{}", busy(.0))]
+    #[error("{}", quota_sentence(.0))]
     Busy(QuotaExceeded),
     /// The request is malformed; the sentence says how.
     #[error("{0}")]
@@ -103,7 +103,7 @@ pub(super) enum HttpRefusal {
     NoTicket,
 }
 
-fn busy(shortage: &QuotaExceeded) -> String {
+fn quota_sentence(shortage: &QuotaExceeded) -> String {
     match shortage {
         QuotaExceeded::All(most) => {
             format!("{most} tasks are being looked at or parked, the most at a time: try again")

@@ -105,7 +105,7 @@ async fn one(
     let mut entry = audit::command(exchange, principal, "release").with("force", force);
     entry.breakpoint = Some(authorized.breakpoint().clone());
     // Only an audited release is executed.
-    let recorded = audit::on_record(ctx, entry).await;
+    let recorded = audit::write_entry(ctx, entry).await;
     recorded.map_err(|why| why.to_string())?;
     let client = if force { force::CLIENT } else { CLIENT };
     let peer = exchange.connection.peer;

@@ -42,7 +42,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     }
     let (kind, name) = key_and_name(&revocation);
     let entry = audit::command(exchange, principal, "revoke").with(kind, name);
-    audit::on_record(exchange.ctx, entry).await?;
+    audit::write_entry(exchange.ctx, entry).await?;
     Ok(revoke(exchange.ctx, revocation).await)
 }
 

@@ -146,14 +146,14 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
     pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<Vec<u8>, NotJson> {
         self.held.extend_from_slice(piece);
         self.walk(false)?;
-        Ok(self.certain())
+        Ok(self.take_final())
     }
 
     /// Returns the rest of the new text.
     pub(crate) fn finish(mut self) -> Result<Vec<u8>, NotJson> {
         self.walk(true)?;
         match self.expect {
-            Expect::End => Ok(self.certain()),
+            Expect::End => Ok(self.take_final()),
             _ => Err(self.bad(self.at)),
         }
     }
@@ -318,8 +318,8 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
     }
 
     /// Returns the new text up to the first value that may still have to be replaced, and drops the old text before it.
-    fn certain(&mut self) -> Vec<u8> {
-        let end = self.end_of_certainty();
+    fn take_final(&mut self) -> Vec<u8> {
+        let end = self.final_length();
         // Rows nest (in theory), so edits are added in the order in which rows end.
         self.edits.sort_by_key(|edit| edit.old.start);
         let done = self.edits.partition_point(|edit| edit.old.start < end);
@@ -355,7 +355,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         }
     }
 
-    fn end_of_certainty(&self) -> usize {
+    fn final_length(&self) -> usize {
         // Deeper values are further back.
         let found = self.found.first().map(|found| found.span.start);
         let mut end = found.unwrap_or(self.at);

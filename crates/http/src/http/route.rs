@@ -98,12 +98,15 @@ impl<'a> Destination<'a> {
 /// the normalized path is compared.
 pub(super) fn segments(path: &str) -> Vec<Cow<'_, [u8]>> {
     match unescaped(path) {
-        Cow::Borrowed(path) => meant(path, Cow::Borrowed),
-        Cow::Owned(path) => meant(&path, |segment| Cow::Owned(segment.to_vec())),
+        Cow::Borrowed(path) => normalized(path, Cow::Borrowed),
+        Cow::Owned(path) => normalized(&path, |segment| Cow::Owned(segment.to_vec())),
     }
 }
 
-fn meant<'p, 's>(path: &'p [u8], of: impl Fn(&'p [u8]) -> Cow<'s, [u8]>) -> Vec<Cow<'s, [u8]>> {
+fn normalized<'p, 's>(
+    path: &'p [u8],
+    of: impl Fn(&'p [u8]) -> Cow<'s, [u8]>,
+) -> Vec<Cow<'s, [u8]>> {
     let mut segments = Vec::new();
     for segment in path.split(|b| *b == b'/') {
         match segment {

@@ -315,7 +315,7 @@ impl Route {
 }
 
 fn moved(_: &Exchange<'_>, _: &Parts, _: Option<&Principal>) -> Option<Response<Body>> {
-    Some(page::moved())
+    Some(page::redirect_to_page())
 }
 
 /// A file of the page; the document's name is empty.

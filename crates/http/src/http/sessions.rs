@@ -54,7 +54,7 @@ pub(super) async fn end(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
         return Ok(answer::error(StatusCode::NOT_FOUND, sentence));
     }
     // Only an audited command is executed.
-    audit::on_record(ctx, entry).await?;
+    audit::write_entry(ctx, entry).await?;
     ctx.sessions.table.end(id);
     Ok(answer::json(StatusCode::OK, &json!({ "ended": id })))
 }

@@ -200,7 +200,7 @@ fn is_here(breakpoint: &Breakpoint) -> bool {
 }
 
 /// Brings the park of `authorized` here from the agent of its node: a session resumes it, and parks it at once.
-async fn brought_here(
+async fn fetch_park(
     exchange: &Exchange<'_>,
     authorized: &Authorized,
 ) -> Result<Authorized, NoSnapshot> {
@@ -238,12 +238,12 @@ async fn snapshot_of_park(
     shows_threads(authorized.breakpoint())?;
     let authorized = match is_here(authorized.breakpoint()) {
         true => authorized,
-        false => brought_here(exchange, &authorized).await?,
+        false => fetch_park(exchange, &authorized).await?,
     };
     let breakpoint = authorized.breakpoint();
     let mut entry = audit::command(exchange, authorized.principal(), "snapshot");
     entry.breakpoint = Some(breakpoint.clone());
-    let recorded = audit::on_record(ctx, entry).await;
+    let recorded = audit::write_entry(ctx, entry).await;
     recorded.map_err(|why| SessionRefusal::Unable(why.to_string()))?;
     let output = ctx
         .sessions

@@ -37,7 +37,7 @@ impl Handshake {
         protocol: &'static str,
         hint: &'static str,
     ) -> Result<Self, HttpRefusal> {
-        if !websocket::is_asked_for(&parts.method, &parts.headers) {
+        if !websocket::is_handshake(&parts.method, &parts.headers) {
             return Err(HttpRefusal::NoWebSocket(hint));
         }
         let key = websocket::key(&parts.headers)?;

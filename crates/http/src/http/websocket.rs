@@ -58,7 +58,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 type UpgradedSocket = WebSocketStream<Counted<TokioIo<Upgraded>>>;
 
 /// Whether the request asks for a WebSocket (RFC 6455; not over HTTP/2).
-pub(super) fn is_asked_for(method: &Method, headers: &HeaderMap) -> bool {
+pub(super) fn is_handshake(method: &Method, headers: &HeaderMap) -> bool {
     *method == Method::GET
         && guard::wants_upgrade(headers)
         && hop::listed(headers, &UPGRADE).any(|name| name.eq_ignore_ascii_case("websocket"))
@@ -170,7 +170,7 @@ impl WebSocketSession {
         let _open = self.metrics.session_open(SessionProtocol::WebSocket);
         let client = socket(client, Role::Server, &self.account).await;
         let head = socket(head, Role::Client, &self.account).await;
-        let end = ended_here(&self.closing, &self.principal);
+        let end = ended_by_relay(&self.closing, &self.principal);
         let outcome = relay(client, head, end, &self.metrics).await;
         self.metrics
             .session_ended(SessionProtocol::WebSocket, Editor::Other, outcome);
@@ -237,18 +237,18 @@ async fn relay(
             end = pump(&mut from_head, &mut to_client, metrics, Direction::Down) => match end {
                 WebSocketEnd::Closed(frame) => (Outcome::Upstream, frame.clone(), frame),
                 WebSocketEnd::Sender(error) => {
-                    let (code, reason) = blame(&error, "the Ray head broke the WebSocket off");
+                    let (code, reason) = close_code_of(&error, "the Ray head broke the WebSocket off");
                     (Outcome::Failed, Some(close(code, reason)), Some(close(code, reason)))
                 }
-                WebSocketEnd::Receiver => gone(),
+                WebSocketEnd::Receiver => client_gone(),
             },
             end = pump(&mut from_client, &mut to_head, metrics, Direction::Up) => match end {
                 WebSocketEnd::Closed(frame) => (Outcome::Client, frame.clone(), frame),
-                WebSocketEnd::Sender(error @ (Error::Capacity(_) | Error::Io(_))) if blame(&error, "").0 != CloseCode::Error => {
-                    let (code, reason) = blame(&error, "");
+                WebSocketEnd::Sender(error @ (Error::Capacity(_) | Error::Io(_))) if close_code_of(&error, "").0 != CloseCode::Error => {
+                    let (code, reason) = close_code_of(&error, "");
                     (Outcome::Failed, Some(close(code, reason)), Some(close(CloseCode::Away, "the client is gone")))
                 }
-                WebSocketEnd::Sender(_) => gone(),
+                WebSocketEnd::Sender(_) => client_gone(),
                 WebSocketEnd::Receiver => {
                     let frame = close(CloseCode::Error, "the Ray head broke the WebSocket off");
                     (Outcome::Failed, Some(frame.clone()), Some(frame))
@@ -264,7 +264,7 @@ async fn relay(
 }
 
 /// Resolves when the relay itself ends the session: because it drains, or the principal expires or is revoked.
-async fn ended_here(
+async fn ended_by_relay(
     closing: &CancellationToken,
     principal: &Principal,
 ) -> (Outcome, CloseFrame, CloseFrame) {
@@ -283,7 +283,7 @@ async fn ended_here(
     }
 }
 
-fn gone() -> (Outcome, Option<CloseFrame>, Option<CloseFrame>) {
+fn client_gone() -> (Outcome, Option<CloseFrame>, Option<CloseFrame>) {
     let frame = close(CloseCode::Away, "the client is gone");
     (Outcome::Client, Some(frame.clone()), Some(frame))
 }
@@ -295,7 +295,7 @@ fn close(code: CloseCode, reason: &'static str) -> CloseFrame {
     }
 }
 
-fn blame(error: &Error, otherwise: &'static str) -> (CloseCode, &'static str) {
+fn close_code_of(error: &Error, otherwise: &'static str) -> (CloseCode, &'static str) {
     match error {
         Error::Capacity(CapacityError::MessageTooLong { .. } | CapacityError::TooManyHeaders) => (
             CloseCode::Size,

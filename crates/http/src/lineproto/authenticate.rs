@@ -118,7 +118,7 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
         let authenticated = timeout_at(deadline, ask_for_token(&authentication, input, out)).await;
         return authenticated.unwrap_or_else(|_| {
             context.metrics.refused(RefusalKind::Client);
-            out.farewell("this connection is closed, because no token came in time");
+            out.final_notice("this connection is closed, because no token came in time");
             Err(Outcome::Refused)
         });
     }
@@ -143,7 +143,7 @@ async fn ask_for_token<R: AsyncRead + Unpin>(
     input: &mut ClientInput<R>,
     out: &Out,
 ) -> Result<(Authenticated, Option<Errand>), Outcome> {
-    input.glance().await;
+    input.read_arrived().await;
     out.text(TOKEN_NEEDED).await;
     let mut errand = None;
     let (mut tries, mut lines) = (0, 0);

@@ -125,7 +125,7 @@ impl<R: AsyncRead + Unpin> ClientInput<R> {
     }
 
     /// Reads input that has already arrived, such as an initial Enter, without waiting.
-    pub(super) async fn glance(&mut self) {
+    pub(super) async fn read_arrived(&mut self) {
         tokio::select! {
             biased;
             () = self.fill() => {}
@@ -135,7 +135,7 @@ impl<R: AsyncRead + Unpin> ClientInput<R> {
 
     /// Consumes the first line if it has already arrived and `read` accepts it.
     pub(super) async fn take_if<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Option<T> {
-        self.glance().await;
+        self.read_arrived().await;
         let end = self.text.iter().position(|byte| *byte == b'\n')?;
         let found = read(&Typed::text(&self.text[..=end]))?;
         self.text.drain(..=end);

@@ -85,7 +85,7 @@ impl Out {
     }
 
     /// Like [`Out::notice`], without waiting: if the queue is full, the sentence is lost.
-    pub(super) fn farewell(&self, sentence: &str) {
+    pub(super) fn final_notice(&self, sentence: &str) {
         let bytes = format!("\r\n*** {sentence}\r\n").into_bytes();
         let mut reservation = self.nothing();
         reservation.insist(bytes.len());

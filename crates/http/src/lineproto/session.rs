@@ -266,15 +266,15 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
             typed = self.input.next() => Ok(typed),
             () = self.out.closed() => Err(Outcome::Client),
             why = self.principal.ended() => {
-                self.out.farewell(&format!("this session ends, because {why}"));
+                self.out.final_notice(&format!("this session ends, because {why}"));
                 Err(Outcome::Revoked)
             }
             () = self.context.shutdown.drain.cancelled() => {
-                self.out.farewell("the relay is being shut down");
+                self.out.final_notice("the relay is being shut down");
                 Err(Outcome::Drained)
             }
             () = sleep(idle_timeout) => {
-                self.out.farewell("this connection is closed, because nothing was said for too long");
+                self.out.final_notice("this connection is closed, because nothing was said for too long");
                 Err(Outcome::Limit)
             }
         }

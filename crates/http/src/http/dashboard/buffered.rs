@@ -75,7 +75,7 @@ pub(super) async fn rewritten(
                     answer::held(answer::pieces(pieces), reservation).boxed_unsync()
                 }
                 Changed::Begun(list) if principal.is_anonymous() => list,
-                Changed::Begun(list) => answer::until_over(list, &principal).boxed_unsync(),
+                Changed::Begun(list) => answer::while_valid(list, &principal).boxed_unsync(),
             };
             return Response::from_parts(parts, body);
         }
@@ -134,7 +134,7 @@ impl BufferedAnswer {
         let View::Rows(rows, reader) = self.view else {
             let mut list = StreamedList::new(body, limit, self.addresses(), reservation);
             return Ok(match list.begin().await? {
-                Some(text) => Changed::Whole(vec![text], list.into_taken()),
+                Some(text) => Changed::Whole(vec![text], list.into_reservation()),
                 None => Changed::Begun(list.boxed_unsync()),
             });
         };

@@ -67,7 +67,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> StreamedList<F> {
     }
 
     /// The memory reservation.
-    pub(super) fn into_taken(self) -> Taken {
+    pub(super) fn into_reservation(self) -> Taken {
         self.reservation
     }
 

@@ -89,7 +89,7 @@ impl Upstream {
         let (mut parts, body) = response.into_parts();
         self.fit(&mut parts.headers);
         let body = match principal.filter(|principal| !principal.is_anonymous()) {
-            Some(principal) => answer::until_over(body, principal).boxed_unsync(),
+            Some(principal) => answer::while_valid(body, principal).boxed_unsync(),
             None => body.map_err(Into::into).boxed_unsync(),
         };
         Response::from_parts(parts, body)

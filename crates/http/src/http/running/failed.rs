@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::choice::TaskChoice;
 use super::may;
-use super::shown::{Looked, LooksAnswer, held, on_record, shown};
+use super::shown::{Looked, LooksAnswer, held, record_inspection, shown};
 use crate::http::answer::{self, Body};
 use crate::http::audit;
 use crate::http::exchange::Exchange;
@@ -81,7 +81,7 @@ pub(super) async fn look(
         };
     };
     let task = &failed.task;
-    on_record(exchange, principal, task, (locals, Some(&failed.id))).await?;
+    record_inspection(exchange, principal, task, (locals, Some(&failed.id))).await?;
     let stored = ctx.peers.agents.black_box(&failed, AGENT_TIMEOUT).await;
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));

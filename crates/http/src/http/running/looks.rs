@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::choice::{TaskChoice, Written};
 use super::objects::{self, Awaits};
-use super::shown::{Looked, LooksAnswer, held, on_record, shown, text_of};
+use super::shown::{Looked, LooksAnswer, held, record_inspection, shown, text_of};
 use super::{SLOW, clusters, failed, idle, may, row, running};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::{Exchange, Post};
@@ -222,7 +222,7 @@ async fn inspect(
         let denied = audit::deny(exchange, principal, missing).await;
         return Err(denied.to_string());
     }
-    on_record(exchange, principal, first, (locals, None))
+    record_inspection(exchange, principal, first, (locals, None))
         .await
         .map_err(|why| why.to_string())?;
     let inspected = timeout(INSPECTION_TIMEOUT, snapshot_of(ctx, first)).await;

@@ -88,7 +88,7 @@ pub(super) fn text_of(look: &Look) -> Result<Box<RawValue>, String> {
 }
 
 /// Audits the snapshot of `first`, or of its kept stack `failed`. Only an audited snapshot is taken.
-pub(super) async fn on_record(
+pub(super) async fn record_inspection(
     exchange: &Exchange<'_>,
     principal: &Principal,
     first: &Running,
@@ -116,7 +116,7 @@ pub(super) async fn on_record(
     if let Some(id) = failed {
         entry = entry.with("failed", id);
     }
-    audit::on_record(exchange.ctx, entry).await
+    audit::write_entry(exchange.ctx, entry).await
 }
 
 /// Reduces `look` to what `principal` may see, by its least rights on all that is `running` there.

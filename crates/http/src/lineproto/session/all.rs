@@ -39,7 +39,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     /// # Errors
     /// The connection is closed.
     pub(super) async fn all(&mut self, words: &str, choice: &ListSelection) -> Result<(), Outcome> {
-        let (mut members, group) = match self.meant(words, choice).await {
+        let (mut members, group) = match self.select_tasks(words, choice).await {
             Ok(meant) => meant,
             Err(why) => {
                 self.out.text(&format!("*** {}\n", replaced(&why))).await;
@@ -92,7 +92,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         match Box::pin(converse(&mut group, self.input, &self.out)).await {
             GroupOutcome::Over => Ok(()),
             GroupOutcome::Lost => {
-                self.out.farewell("this connection was closed without a word about the tasks: each is parked for you, where sessions are kept, or runs on");
+                self.out.final_notice("this connection was closed without a word about the tasks: each is parked for you, where sessions are kept, or runs on");
                 Err(Outcome::Client)
             }
         }
@@ -102,7 +102,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     ///
     /// # Errors
     /// A sentence: no task matches, too many do, or they cannot be recorded.
-    async fn meant(
+    async fn select_tasks(
         &mut self,
         words: &str,
         choice: &ListSelection,

@@ -115,7 +115,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 (closing, outcome, next)
             }
             Err(why) => {
-                self.not_reached(&mut begun.permit, &why).await;
+                self.report_unreachable(&mut begun.permit, &why).await;
                 let (permit, closing) = begun.part();
                 permit.end(RETURN_TIMEOUT).await;
                 (closing, Outcome::Refused, NextPrompt::List)
@@ -153,7 +153,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         }
     }
 
-    async fn not_reached(&mut self, permit: &mut Permit, why: &upstream::ConnectError) {
+    async fn report_unreachable(&mut self, permit: &mut Permit, why: &upstream::ConnectError) {
         self.context.metrics.refused(RefusalKind::Upstream);
         let sentence = match permit.ask_why_died(DEATH_CAUSE_TIMEOUT).await {
             Some(death) => self.ended(permit.breakpoint(), &death),
@@ -297,7 +297,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             Err(end) => {
                 let outcome = end.outcome();
                 let (sentence, next) = self.cut_short(&end, live, line, stay);
-                out.farewell(&sentence);
+                out.final_notice(&sentence);
                 (outcome, next)
             }
         }
@@ -314,9 +314,9 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let over = NextPrompt::Ended(end.outcome());
         match end {
             SessionEnd::Died(why) => (self.ended(live.worker.breakpoint(), why), NextPrompt::List),
-            SessionEnd::Limit(_) => (because(end), NextPrompt::List),
+            SessionEnd::Limit(_) => (end_sentence(end), NextPrompt::List),
             SessionEnd::Revoked(_) | SessionEnd::CaptureFailed(_) | SessionEnd::Asked => {
-                (because(end), over)
+                (end_sentence(end), over)
             }
             SessionEnd::Quiet | SessionEnd::Aborted => {
                 let stays = line.abandon();
@@ -397,7 +397,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             return false;
         };
         if let Some(stay) = stay.filter(|_| line.was_kept()) {
-            sentence = kept_there(&sentence, stay);
+            sentence = agent_may_keep(&sentence, stay);
         }
         self.out.notice(&sentence).await;
         true
@@ -405,7 +405,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
 }
 
 /// The final sentence of a session that the relay ends, for causes that share one.
-fn because(end: &SessionEnd) -> String {
+fn end_sentence(end: &SessionEnd) -> String {
     format!("this session ends, because {end}; the task runs on")
 }
 
@@ -418,7 +418,7 @@ pub(super) fn stays_for(duration: Duration) -> String {
 }
 
 /// Extends `report`, that of a lost agent, for the case that the agent keeps the task.
-fn kept_there(report: &str, stay: Stay) -> String {
+fn agent_may_keep(report: &str, stay: Stay) -> String {
     let stays = stays_for(stay.left());
     format!("{report}; if that agent still runs, {stays}")
 }
@@ -439,7 +439,7 @@ async fn watched<T>(
         };
         live.heard(*active.borrow());
         match live.judge(signal) {
-            Some(SessionEvent::Warning(text)) => out.farewell(&text),
+            Some(SessionEvent::Warning(text)) => out.final_notice(&text),
             Some(SessionEvent::End(end)) => return Err(end),
             // The prompt handles these itself.
             Some(

@@ -52,11 +52,11 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
                     return Err(NextPrompt::List);
                 }
                 why = self.principal.ended() => {
-                    self.out.farewell(&format!("this session ends, because {why}"));
+                    self.out.final_notice(&format!("this session ends, because {why}"));
                     return Err(NextPrompt::Ended(Outcome::Revoked));
                 }
                 () = self.context.shutdown.drain.cancelled() => {
-                    self.out.farewell("the relay is being shut down");
+                    self.out.final_notice("the relay is being shut down");
                     return Err(NextPrompt::Ended(Outcome::Drained));
                 }
             }

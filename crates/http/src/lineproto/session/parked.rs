@@ -73,7 +73,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let breakpoint = live.worker.breakpoint();
         let (title, id) = (breakpoint.title(), breakpoint.id);
         // Reaches a client that has only closed its half.
-        self.out.farewell(&match ends {
+        self.out.final_notice(&match ends {
             Outcome::Drained => format!("{}; {}", SessionEnd::Aborted, stays_for(duration)),
             _ => format!(
                 "this connection was closed without a word about the task, so the session with {title} is parked for {}: come again to go on with it; `ray-relay release {id}` lets the task run",

@@ -32,7 +32,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     pub(super) async fn running(&mut self, running: &StopRunning) -> Outcome {
         let links = &self.context.peers.links;
         let Some(near) = links.dial(&self.principal, self.connection.peer).await else {
-            self.out.farewell(DRAINING);
+            self.out.final_notice(DRAINING);
             return Outcome::Drained;
         };
         let state = |state| self.session.set_state(SessionProtocol::Terminal, state);
