@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 pub use self::args::ConnectArgs;
 use self::args::NotConnected;
 use self::command::ChildCommand;
-use self::lines::Lines;
+use self::lines::RelayLinks;
 use self::printer::ConnectPrinter;
 use super::RelayArgs;
 use super::failure::Failure;
@@ -105,10 +105,10 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
         kube: args.kube.clone(),
         reached: found.1.map(Arc::new),
     };
-    let lines = Arc::new(Lines::new(relay, address, Arc::clone(&printer)));
+    let links = Arc::new(RelayLinks::new(relay, address, Arc::clone(&printer)));
     printer.listening()?;
     let ended = {
-        let connected = Box::pin(lines.first());
+        let connected = Box::pin(links.first());
         tokio::select! {
             connected = connected => connected?,
             () = signals.next() => return Ok(()),
@@ -116,8 +116,8 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
         let mut command = ChildCommand::start(&args.command, address)?;
         let is_command = !args.command.is_empty();
         tokio::select! {
-            never = accept::run(&listener, &lines) => match never {},
-            never = Box::pin(lines.run()) => match never {},
+            never = accept::run(&listener, &links) => match never {},
+            never = Box::pin(links.run()) => match never {},
             failed = printer.run() => Err(failed.into()),
             // A command receives them, and its end ends this one.
             () = signals.next(), if !is_command => Ok(()),
@@ -125,7 +125,7 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
         }
     };
     drop(listener);
-    let _ = timeout(CLOSE_TIMEOUT, lines.end()).await;
+    let _ = timeout(CLOSE_TIMEOUT, links.end()).await;
     printer.end()?;
     ended
 }

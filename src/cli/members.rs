@@ -46,13 +46,13 @@ impl MembersArgs {
         relay: &RelayClient,
         pattern: Option<&str>,
     ) -> Result<MeantTasks, Failure> {
-        let meant = Meant {
+        let selection = Meant {
             patterns: pattern.map(str::to_owned).into_iter().collect(),
             job: self.job.clone(),
             ranks: self.ranks.clone(),
         };
         let choose = |list: &Value| {
-            let members = MeantTasks::of(list, &meant);
+            let members = MeantTasks::of(list, &selection);
             let unnamed = match &members {
                 Ok(members) => members.unnamed,
                 Err(NoMember::Unnamed(count)) => *count,

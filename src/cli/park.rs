@@ -87,13 +87,13 @@ pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     let is_id = args.target.parse::<BreakpointId>().is_ok();
     let choose = |list: &Value| {
         let rows = rows_of(list);
-        let meant = chosen(&args, rows);
-        let called = meant.as_deref().unwrap_or_default();
+        let selected = chosen(&args, rows);
+        let called = selected.as_deref().unwrap_or_default();
         let unnamed = match is_id {
             true => 0,
             false => left_unnamed(rows.iter(), called),
         };
-        (meant, unnamed)
+        (selected, unnamed)
     };
     let (chosen, unnamed) = once_named(&client, choose).await?;
     let chosen = chosen?;

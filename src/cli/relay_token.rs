@@ -119,7 +119,7 @@ impl RelayTokenArgs {
     /// Returns the token for `relay`, and when it expires if known; `None` if none is given. Blocks for as long as a
     /// command takes.
     pub(super) fn dated(&self, relay: &RelayUrl) -> Result<Option<Dated>, RelayTokenError> {
-        let ((text, expires), place) = match (&self.token_file, &self.token_command) {
+        let ((text, expires), source) = match (&self.token_file, &self.token_command) {
             (Some(path), _) => {
                 let file = replaced(&path.display().to_string()).into_owned();
                 match read(path) {
@@ -144,7 +144,7 @@ impl RelayTokenArgs {
         };
         let token = text.trim();
         if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(RelayTokenError::Malformed(place));
+            return Err(RelayTokenError::Malformed(source));
         }
         if !(relay.is_https() || is_this_machine(relay.host()) || self.insecure_send_token) {
             return Err(RelayTokenError::InClear(relay.to_string()));

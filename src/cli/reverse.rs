@@ -52,25 +52,25 @@ impl Fails for ReverseError {}
 pub(super) async fn run(args: ReverseArgs) -> Result<(), Failure> {
     let mut signals = Signals::new().map_err(ReverseError::Signal)?;
     let printer = Arc::new(ReversePrinter::new(args.json, args.to.clone()));
-    let mut line = ReverseLink::new(args, Arc::clone(&printer));
+    let mut link = ReverseLink::new(args, Arc::clone(&printer));
     let linked = async {
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         loop {
-            let was_ready = line.port.is_some();
-            let lost = match Box::pin(line.run()).await {
+            let was_ready = link.port.is_some();
+            let lost = match Box::pin(link.run()).await {
                 // A link that has worked once is retried.
                 LinkBroken::Output(error) => return Err(error.into()),
                 LinkBroken::Refused(why) => return Err(ReverseError::Refused(why).into()),
                 LinkBroken::Relay(error) if !was_ready || error.is_not_permitted() => {
                     return Err(error.into());
                 }
-                LinkBroken::Later(why) if !was_ready && line.port.is_none() => {
+                LinkBroken::Later(why) if !was_ready && link.port.is_none() => {
                     return Err(ReverseError::Refused(why).into());
                 }
                 LinkBroken::Relay(error) => error.to_string(),
                 LinkBroken::Later(why) | LinkBroken::Lost(why) => why,
             };
-            if std::mem::take(&mut line.linked) {
+            if std::mem::take(&mut link.linked) {
                 backoff.reset();
             }
             printer.lost(&lost)?;

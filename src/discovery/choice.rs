@@ -59,7 +59,12 @@ pub(super) fn choose<'a>(
     let configured = configured.iter();
     // Owners of addresses.
     let mut owners: HashMap<String, Option<&RayCluster>> = configured
-        .map(|cluster| (place(&cluster.ray_address, own_namespace), None))
+        .map(|cluster| {
+            (
+                normalized_address(&cluster.ray_address, own_namespace),
+                None,
+            )
+        })
         .collect();
     let mut chosen = Chosen::default();
     let mut by_namespace: BTreeMap<(bool, &str), Vec<RayClusterCandidate<'_>>> = BTreeMap::new();
@@ -93,7 +98,7 @@ pub(super) fn choose<'a>(
         let at = head
             .as_ref()
             .ok()
-            .map(|at| place(&at.ray_address, own_namespace));
+            .map(|at| normalized_address(&at.ray_address, own_namespace));
         let why = match at.as_ref().and_then(|at| owners.get(at)) {
             Some(None) => "a [[cluster]] of the configuration has its address".to_owned(),
             Some(Some(other)) => format!("the RayCluster {other} has the same Service as its head"),
@@ -180,7 +185,7 @@ fn usable(one: &RayCluster, at: HeadAt) -> Result<HeadAt, String> {
 }
 
 /// Normalizes an address, in all spellings of a Service's name. One without a namespace belongs to `own_namespace`.
-fn place(address: &str, own_namespace: &str) -> String {
+fn normalized_address(address: &str, own_namespace: &str) -> String {
     let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
     let rest = rest.trim_end_matches('/').to_ascii_lowercase();
     let (host, port) = rest.split_once(':').unwrap_or((&rest, ""));

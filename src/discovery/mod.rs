@@ -69,7 +69,7 @@ struct KnownClusters {
     trouble: Mutex<BTreeMap<usize, String>>,
     /// Whether all namespaces are configured, but the relay may see only its own.
     narrowed: AtomicBool,
-    news: Notify,
+    changed: Notify,
 }
 
 type SeenClusters = BTreeMap<(String, String), RayCluster>;
@@ -79,19 +79,19 @@ impl KnownClusters {
     fn replace(&self, watch: usize, all: SeenClusters) {
         self.by_watch.lock().insert(watch, all);
         self.trouble.lock().remove(&watch);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     /// Records that watch number `watch` fails because of `why`.
     fn is_blind(&self, watch: usize, why: String) {
         self.trouble.lock().insert(watch, why);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     /// Sets whether only the relay's own namespace is watched, in place of all.
     fn is_narrowed(&self, is: bool) {
         self.narrowed.store(is, Ordering::Relaxed);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     /// Whether watch number `watch` has ever succeeded.
@@ -107,7 +107,7 @@ impl KnownClusters {
         let has_room = clusters.len() < MAX_KNOWN || clusters.contains_key(&key);
         if has_room {
             clusters.insert(key, one);
-            self.news.notify_one();
+            self.changed.notify_one();
         }
         has_room
     }
@@ -120,7 +120,7 @@ impl KnownClusters {
             .and_then(|clusters| clusters.remove(&key))
             .is_some()
         {
-            self.news.notify_one();
+            self.changed.notify_one();
         }
     }
 }
@@ -165,7 +165,7 @@ impl Discovery {
         registry.set_search(self.search(&BTreeSet::new()));
         loop {
             tokio::select! {
-                () = self.known.news.notified() => {}
+                () = self.known.changed.notified() => {}
                 () = log.due() => {}
             }
             let held = registry.snapshot();
@@ -259,11 +259,11 @@ impl LeftOutLog {
 
     /// Logs new entries of `left_out`, now or later.
     fn update(&mut self, left_out: &BTreeSet<LeftOut>) {
-        let news = || {
+        let unlogged = || {
             let all = left_out.iter();
             all.filter(|one| !self.names.contains(&one.name))
         };
-        let count = news().count();
+        let count = unlogged().count();
         let now = Instant::now();
         let may = self
             .last
@@ -274,7 +274,7 @@ impl LeftOutLog {
             return;
         }
         if count > 0 {
-            let first: Vec<&str> = news().take(MAX_NAMED).map(|one| &*one.why).collect();
+            let first: Vec<&str> = unlogged().take(MAX_NAMED).map(|one| &*one.why).collect();
             let more = count.saturating_sub(MAX_NAMED);
             tracing::warn!(more, "not watching {}", first.join("; "));
             self.last = Some(now);

@@ -210,15 +210,15 @@ fn serve(
     async move {
         let _open = context.metrics.connection_open();
         let _told = ConnectionLog::new(summary, &context);
-        let place = guard.place();
+        let permit = guard.place();
         let ending = pin!(async {
             tokio::select! {
                 // Only an unauthenticated client is evicted: it has begun nothing that needs cleanup.
-                () = place.given_up() => {
+                () = permit.given_up() => {
                     debug!("connection was evicted to make room for another");
                     context.metrics.refused(RefusalKind::Limited);
                 }
-                () = useless(&context, &place) => {}
+                () = useless(&context, &permit) => {}
             }
         });
         let forwarder = WakeForwarder::default();
@@ -231,10 +231,10 @@ fn serve(
 }
 
 /// Resolves when the relay has drained and this connection is idle. A request already on its way is still answered.
-async fn useless(context: &Context, place: &ConnectionPermit) {
+async fn useless(context: &Context, permit: &ConnectionPermit) {
     context.shutdown.closed.cancelled().await;
     sleep(LAST_REQUEST_GRACE).await;
-    if !place.owes_a_credential() {
+    if !permit.owes_a_credential() {
         std::future::pending().await
     }
 }

@@ -116,13 +116,13 @@ impl ShownPage {
     fn line(
         &mut self,
         line: &[u8],
-        place: &dyn Fn() -> String,
+        source: &dyn Fn() -> String,
         result: &mut io::Result<()>,
     ) -> bool {
         let Ok(Value::Object(members)) = serde_json::from_slice(line) else {
             // On standard error, so that --json stays JSON.
-            let place = replaced(&place()).into_owned();
-            _ = writeln!(io::stderr(), "! {place}: this is no audit line");
+            let source = replaced(&source()).into_owned();
+            _ = writeln!(io::stderr(), "! {source}: this is no audit line");
             return true;
         };
         if !self.filter.fits(&members) {
@@ -151,14 +151,14 @@ async fn follow(mut page: ShownPage, live: &Path) -> Result<(), Failure> {
     let mut rest = Vec::new();
     loop {
         let mut result = Ok(());
-        let place = || live.display().to_string();
+        let source = || live.display().to_string();
         loop {
             let read = (&mut file)
                 .take(64 << 10)
                 .read_to_end(&mut rest)
                 .map_err(unreadable)?;
             while let Some(end) = memchr::memchr(b'\n', &rest) {
-                page.line(&rest[..end], &place, &mut result);
+                page.line(&rest[..end], &source, &mut result);
                 rest.drain(..=end);
             }
             if rest.len() > MAX_PARTIAL_LINE_BYTES {

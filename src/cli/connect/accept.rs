@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::editor_notices::EditorNotices;
-use super::lines::Lines;
+use super::lines::RelayLinks;
 use crate::cli::editor_link::EditorLink;
 use ray_relay_base::wire::resumed::LinkedStream;
 use ray_relay_base::wire::tunnel::join::pass;
@@ -30,13 +30,13 @@ const LINGER_PERIOD: Duration = Duration::from_secs(10);
 const CONTENT_LENGTH: &[u8] = b"Content-Length:";
 
 /// Accepts connections. Dropping it ends them.
-pub(super) async fn run(listener: &TcpListener, lines: &Arc<Lines>) -> Infallible {
+pub(super) async fn run(listener: &TcpListener, links: &Arc<RelayLinks>) -> Infallible {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((client, _)) => {
-                    connections.spawn(serve(Arc::clone(lines), client));
+                    connections.spawn(serve(Arc::clone(links), client));
                 }
                 Err(_) => sleep(ACCEPT_PAUSE).await,
             },
@@ -45,15 +45,15 @@ pub(super) async fn run(listener: &TcpListener, lines: &Arc<Lines>) -> Infallibl
     }
 }
 
-async fn serve(lines: Arc<Lines>, client: TcpStream) {
+async fn serve(links: Arc<RelayLinks>, client: TcpStream) {
     // Editors send many small messages.
     let _ = client.set_nodelay(true);
-    let Some(stream) = lines.take().await else {
+    let Some(stream) = links.take().await else {
         return;
     };
-    let _counted = lines.printer().connection();
+    let _counted = links.printer().connection();
     // The relay reports either end.
-    let _ = passed(client, stream, lines.notices()).await;
+    let _ = passed(client, stream, links.notices()).await;
 }
 
 /// Relays both directions. If the client closes its half, the relay may still answer; if the relay closes its half, the

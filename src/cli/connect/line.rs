@@ -76,14 +76,14 @@ pub(super) async fn begin(
             held,
         } => {
             let (link, stream) = LinkHandle::new(UP, DOWN);
-            let line = RelayLink {
+            let relay_link = RelayLink {
                 link,
                 id,
                 secret,
                 replica,
                 held: Duration::from_secs(held),
             };
-            Ok((line, stream, socket))
+            Ok((relay_link, stream, socket))
         }
         _ => Err(unexpected_answer(args)),
     }

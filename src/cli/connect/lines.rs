@@ -32,7 +32,7 @@ const RENEWED_BEFORE: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// All links to one relay.
-pub(super) struct Lines {
+pub(super) struct RelayLinks {
     args: RelayArgs,
     opener: Opener,
     printer: Arc<ConnectPrinter>,
@@ -73,7 +73,7 @@ impl HolderReplica {
     }
 }
 
-impl Lines {
+impl RelayLinks {
     /// Creates the links to the relay of `args`, for clients of `address`.
     pub(super) fn new(args: RelayArgs, address: SocketAddr, printer: Arc<ConnectPrinter>) -> Self {
         Self {
@@ -155,7 +155,8 @@ impl Lines {
     pub(super) async fn take(self: &Arc<Self>) -> Option<LinkedStream> {
         let spare = self.spare.lock().take();
         self.spare_taken.notify_one();
-        let ready = spare.filter(|(line, _)| *line.link.phase().borrow() == Phase::Attached);
+        let ready =
+            spare.filter(|(relay_link, _)| *relay_link.link.phase().borrow() == Phase::Attached);
         let opened = async {
             if let Some(ready) = ready {
                 return Some(ready);
@@ -169,8 +170,8 @@ impl Lines {
                 sleep(backoff.pause()).await;
             }
         };
-        let (line, stream) = timeout(LINK_TIMEOUT, opened).await.ok().flatten()?;
-        line.link.take_up();
+        let (relay_link, stream) = timeout(LINK_TIMEOUT, opened).await.ok().flatten()?;
+        relay_link.link.take_up();
         Some(stream)
     }
 
@@ -186,30 +187,36 @@ impl Lines {
     }
 
     async fn open_anywhere(self: &Arc<Self>) -> Result<(Arc<RelayLink>, LinkedStream), RelayError> {
-        let (line, stream, socket) = line::begin(&self.args, &self.opener).await?;
+        let (relay_link, stream, socket) = line::begin(&self.args, &self.opener).await?;
         self.reached(None);
         self.renewed.send_replace(());
-        let line = Arc::new(line);
-        let (lines, held) = (Arc::clone(self), Arc::clone(&line));
+        let relay_link = Arc::new(relay_link);
+        let (links, held) = (Arc::clone(self), Arc::clone(&relay_link));
         // Ends with its link: when its stream is dropped and the relay knows, or the relay is unreachable for too long.
         self.tasks.spawn(async move {
-            let (cut, reached) = (lines.cut.subscribe(), lines.renewed.subscribe());
-            let watcher: &dyn Watcher = &*lines;
-            Box::pin(held.keep(&lines.args, socket, cut, reached, watcher)).await;
+            let (cut, reached) = (links.cut.subscribe(), links.renewed.subscribe());
+            let watcher: &dyn Watcher = &*links;
+            Box::pin(held.keep(&links.args, socket, cut, reached, watcher)).await;
         });
-        Ok((line, stream))
+        Ok((relay_link, stream))
     }
 
     async fn keep_spare(self: &Arc<Self>) -> Infallible {
         let mut backoff = RECONNECT_BACKOFF;
         loop {
-            let line = self.spare.lock().as_ref().map(|(line, _)| Arc::clone(line));
-            if let Some(line) = line {
-                self.watched(&line).await;
+            let relay_link = self
+                .spare
+                .lock()
+                .as_ref()
+                .map(|(relay_link, _)| Arc::clone(relay_link));
+            if let Some(relay_link) = relay_link {
+                self.watched(&relay_link).await;
             }
             let is_ready = {
                 let mut spare = self.spare.lock();
-                drop(spare.take_if(|(line, _)| *line.link.phase().borrow() != Phase::Attached));
+                drop(spare.take_if(|(relay_link, _)| {
+                    *relay_link.link.phase().borrow() != Phase::Attached
+                }));
                 spare.is_some()
             };
             if is_ready {
@@ -229,8 +236,8 @@ impl Lines {
     }
 
     /// Resolves when the spare link was used, or has ended. Shows its round trip meanwhile.
-    async fn watched(&self, line: &RelayLink) {
-        let mut phase = line.link.phase();
+    async fn watched(&self, relay_link: &RelayLink) {
+        let mut phase = relay_link.link.phase();
         let over = phase.wait_for(|phase| *phase != Phase::Attached);
         tokio::pin!(over);
         let interval = Duration::from_secs(1);
@@ -238,7 +245,7 @@ impl Lines {
             tokio::select! {
                 _ = &mut over => return,
                 () = self.spare_taken.notified() => return,
-                () = sleep(interval) => self.printer.round_trip(line.link.round_trip()),
+                () = sleep(interval) => self.printer.round_trip(relay_link.link.round_trip()),
             }
         }
     }
@@ -295,7 +302,7 @@ impl Lines {
     }
 }
 
-impl Watcher for Lines {
+impl Watcher for RelayLinks {
     fn lost(&self, why: &str, since: SystemTime) {
         self.away(why, since);
     }
@@ -315,11 +322,11 @@ fn opener(address: SocketAddr) -> Opener {
     let machine = std::fs::read("/etc/machine-id");
     let machine = machine.unwrap_or_else(|_| rustix::system::uname().nodename().to_bytes().into());
     let user = rustix::process::getuid().as_raw();
-    let mut place = Context::new(&SHA256);
-    place.update(&machine);
-    place.update(format!(" {user} {address}").as_bytes());
+    let mut hash = Context::new(&SHA256);
+    hash.update(&machine);
+    hash.update(format!(" {user} {address}").as_bytes());
     let mut digest = [0; 8];
-    digest.copy_from_slice(&place.finish().as_ref()[..8]);
+    digest.copy_from_slice(&hash.finish().as_ref()[..8]);
     Opener {
         place: Hex(digest),
         process: Hex(rand::random()),

@@ -449,8 +449,8 @@ fn invalid(args: &RelayArgs, why: &CertificateError) -> Finding {
 }
 
 /// Compares the relay's clock with this machine's.
-pub(super) fn clock(theirs: SystemTime, now: SystemTime) -> Finding {
-    let (apart, word) = match theirs.duration_since(now) {
+pub(super) fn clock(relay_time: SystemTime, now: SystemTime) -> Finding {
+    let (apart, word) = match relay_time.duration_since(now) {
         Ok(ahead) => (ahead, "ahead of"),
         Err(error) => (error.duration(), "behind"),
     };

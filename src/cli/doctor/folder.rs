@@ -38,7 +38,7 @@ pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
     let (mut there, mut missing) = (0, Vec::new());
     let below = below(here);
     for file in files.iter().take(MAX_FILES) {
-        match place(file, here, &below) {
+        match locate(file, here, &below) {
             Some(FileLocation::AsItIs) => there += 1,
             Some(FileLocation::Below(folder)) => _ = folders.insert(folder),
             None => missing.push(*file),
@@ -103,7 +103,7 @@ enum FileLocation {
 }
 
 /// Finds `file` from `here`, or in one of its subfolders `below`.
-fn place(file: &str, here: &Path, below: &[PathBuf]) -> Option<FileLocation> {
+fn locate(file: &str, here: &Path, below: &[PathBuf]) -> Option<FileLocation> {
     let path = Path::new(file);
     if path.is_absolute() && path.is_file() {
         return Some(FileLocation::AsItIs);

@@ -59,7 +59,7 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
         Err(error) => return Ok(report.add(refused(&error))?),
     };
     match client.time().await {
-        Ok(Some(theirs)) => report.add(connection::clock(theirs, SystemTime::now()))?,
+        Ok(Some(relay_time)) => report.add(connection::clock(relay_time, SystemTime::now()))?,
         Ok(None) => {}
         Err(error) => return Ok(report.add(refused(&error))?),
     }
@@ -147,15 +147,15 @@ fn behind(
 /// Compares the relay's version, from its list of `nodes`, with this program's.
 fn version(nodes: Option<&Value>) -> Finding {
     const OWN: &str = env!("CARGO_PKG_VERSION");
-    let theirs = nodes.and_then(|nodes| typed_at::<Option<&str>>(nodes, "version"));
-    match theirs {
+    let relay_version = nodes.and_then(|nodes| typed_at::<Option<&str>>(nodes, "version"));
+    match relay_version {
         Some(OWN) => Finding::ok(
             ChainLink::Relay,
             format!("the relay is ray-relay {OWN}, as this is"),
         ),
-        Some(theirs) => {
-            let theirs = shortened(theirs, 40);
-            let says = format!("the relay is ray-relay {theirs}, and this is {OWN}");
+        Some(relay_version) => {
+            let relay_version = shortened(relay_version, 40);
+            let says = format!("the relay is ray-relay {relay_version}, and this is {OWN}");
             Finding::note(ChainLink::Relay, says)
                 .next("have the same version at both ends where something is not understood")
         }

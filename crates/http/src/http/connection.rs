@@ -209,7 +209,7 @@ impl Activity {
 struct BusyConnection {
     _draining_waits: TaskTrackerToken,
     activity: Arc<Activity>,
-    place: ConnectionPermit,
+    permit: ConnectionPermit,
     /// Weight of the connection without requests.
     weight: usize,
 }
@@ -219,7 +219,7 @@ impl BusyConnection {
         let busy = Self {
             _draining_waits: ctx.requests.token(),
             activity: Arc::clone(activity),
-            place: info.place.clone(),
+            permit: info.place.clone(),
             weight: IDLE_WEIGHT + info.tls_weight(),
         };
         let in_progress = InProgress::new(busy.count(|count| count + 1));
@@ -231,7 +231,7 @@ impl BusyConnection {
 
     fn count(&self, change: impl Fn(usize) -> usize) -> usize {
         let requests = self.activity.count(change);
-        self.place.weigh(self.weight + requests * REQUEST_WEIGHT);
+        self.permit.weigh(self.weight + requests * REQUEST_WEIGHT);
         requests
     }
 }

@@ -124,7 +124,7 @@ impl RequestDetails for RecordedRequest {
 /// Returns the audited keys of the query. Of a repeated key it keeps all values, because the head decides which one
 /// counts.
 fn audited_query(query: Option<&str>) -> Map<String, Value> {
-    let mut meant: Map<String, Value> = Map::new();
+    let mut pairs: Map<String, Value> = Map::new();
     for part in query.unwrap_or_default().split('&') {
         // A pair that the relay cannot decode may still mean something to the head.
         let pair = query::pairs(Some(part)).unwrap_or_else(|_| {
@@ -135,12 +135,12 @@ fn audited_query(query: Option<&str>) -> Map<String, Value> {
             if !AUDITED_KEYS.contains(&name.as_str()) {
                 continue;
             }
-            match meant.get_mut(&name) {
+            match pairs.get_mut(&name) {
                 Some(Value::Array(all)) => all.push(value.into()),
                 Some(first) => *first = json!([first.take(), value]),
-                None => _ = meant.insert(name, value.into()),
+                None => _ = pairs.insert(name, value.into()),
             }
         }
     }
-    meant
+    pairs
 }

@@ -18,16 +18,16 @@ const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// A client's stream that reports activity to its connection permit.
 pub(super) struct Moving<S> {
     inner: S,
-    place: ConnectionPermit,
+    permit: ConnectionPermit,
     /// Runs while an unauthenticated client does not read.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Moving<S> {
-    pub(super) fn new(inner: S, place: ConnectionPermit) -> Self {
+    pub(super) fn new(inner: S, permit: ConnectionPermit) -> Self {
         Self {
             inner,
-            place,
+            permit,
             stalled: None,
         }
     }
@@ -40,10 +40,10 @@ impl<S> Moving<S> {
     ) -> Poll<io::Result<usize>> {
         if attempt.is_ready() {
             self.stalled = None;
-            self.place.moved();
+            self.permit.moved();
             return attempt;
         }
-        if self.stalled.is_none() && self.place.owes_a_credential() {
+        if self.stalled.is_none() && self.permit.owes_a_credential() {
             self.stalled = Some(Box::pin(sleep(UNREAD_TIMEOUT)));
         }
         let stalled = self.stalled.as_mut();
@@ -62,7 +62,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Moving<S> {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.inner).poll_read(cx, buf);
         if read.is_ready() {
-            self.place.moved();
+            self.permit.moved();
         }
         read
     }

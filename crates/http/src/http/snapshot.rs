@@ -284,8 +284,8 @@ async fn snapshot_session(
         .instrument(look.span.clone())
         .await
         .map(|(threads, reservation)| {
-            if let Some(place) = place_in(&threads) {
-                look.live.worker.stands_at(Some(place));
+            if let Some(location) = innermost_location(&threads) {
+                look.live.worker.stands_at(Some(location));
             }
             (shown(threads, &limits.rendering), reservation)
         });
@@ -309,7 +309,7 @@ async fn snapshot_session(
 }
 
 /// Location of the first of `threads`, whose last frame is the innermost.
-fn place_in(threads: &Value) -> Option<Location> {
+fn innermost_location(threads: &Value) -> Option<Location> {
     let thread = threads.get(0)?;
     let frames = thread.get("raised").or_else(|| thread.get("frames"))?;
     let frame = frames.as_array()?.last()?;

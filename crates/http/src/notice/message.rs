@@ -84,7 +84,7 @@ impl Notice {
                 "task": {
                     "id": failed.id, "cluster": *task.cluster, "node_id": task.node_id, "node_ip": task.node_ip,
                     "worker_id": task.worker_id, "job_id": task.names.job_id.as_deref().map(line),
-                    "name": line(task.name()), "exception": line(&failed.exception), "location": place(failed.location.as_ref()),
+                    "name": line(task.name()), "exception": line(&failed.exception), "location": location_json(failed.location.as_ref()),
                 },
             }),
             NoticeForm::Slack => slack(&text(escaped)),
@@ -110,7 +110,7 @@ fn link(config: &config::Notice, id: impl std::fmt::Display) -> Option<String> {
     Some(format!("{relay}/relay/#{id}"))
 }
 
-fn place(location: Option<&Location>) -> Option<Value> {
+fn location_json(location: Option<&Location>) -> Option<Value> {
     let at = location?;
     Some(json!({"file": line(&at.file), "line": at.line, "function": line(&at.function)}))
 }
@@ -128,7 +128,7 @@ struct NoticeContent<'a> {
 impl NoticeContent<'_> {
     fn json(&self, id: &str) -> Value {
         let breakpoint = self.breakpoint;
-        let location = place(breakpoint.location.as_deref());
+        let location = location_json(breakpoint.location.as_deref());
         let mut body = json!({
             "id": id,
             "event": self.event.word(),

@@ -17,7 +17,7 @@ pub(super) const MAX_NOTICES: usize = 256;
 /// Queue between the watchers and the poster.
 pub(super) struct Queue {
     waiting: Mutex<WaitingNotice>,
-    news: Notify,
+    added: Notify,
     metrics: Arc<Metrics>,
 }
 
@@ -32,7 +32,7 @@ impl Queue {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             waiting: Mutex::default(),
-            news: Notify::new(),
+            added: Notify::new(),
             metrics,
         }
     }
@@ -46,7 +46,7 @@ impl Queue {
             self.metrics.notice(oldest.event, NoticeOutcome::Dropped);
         }
         waiting.notices.push_back(notice);
-        self.news.notify_one();
+        self.added.notify_one();
     }
 
     /// Removes the oldest notice, waiting for one if needed. Cancel safe.
@@ -67,7 +67,7 @@ impl Queue {
             }
             match next {
                 Some(notice) => return notice,
-                None => self.news.notified().await,
+                None => self.added.notified().await,
             }
         }
     }

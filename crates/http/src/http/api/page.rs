@@ -80,7 +80,7 @@ impl ListQuery {
 
     /// Returns the matching rows of `list`. An error is a sentence for the client.
     pub(super) fn of<'a>(&self, list: &'a Snapshot) -> Result<ListPage<'a>, String> {
-        let place = self.after.map(|cursor| cursor.place(list)).transpose()?;
+        let position = self.after.map(|cursor| cursor.position(list)).transpose()?;
         let now = Timestamp::now();
         let fitting = list.live.iter().filter(|b| self.fits(b, now));
         let mut fitting: Vec<&Arc<Breakpoint>> = fitting.collect();
@@ -92,7 +92,7 @@ impl ListQuery {
         }
         let mut rest = fitting
             .into_iter()
-            .filter(|b| place.is_none_or(|place| place.is_before(b)));
+            .filter(|b| position.is_none_or(|position| position.is_before(b)));
         let limit = self.limit.unwrap_or(usize::MAX);
         let mut rows: Vec<&Arc<Breakpoint>> = rest.by_ref().take(limit).collect();
         let more = rest.next().is_some();
@@ -147,7 +147,7 @@ impl Cursor {
         }
     }
 
-    fn place(self, list: &Snapshot) -> Result<SortPosition, String> {
+    fn position(self, list: &Snapshot) -> Result<SortPosition, String> {
         let known = list.find(self.id).or_else(|| list.find_ended(self.id));
         match (known, self.first_seen) {
             // A worker that has stopped again since is at a different position.

@@ -115,14 +115,14 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
         return Ok(answer::error(hyper::StatusCode::SERVICE_UNAVAILABLE, SLOW));
     };
     let all = found.iter().flat_map(|one| &one.rows);
-    let mut meant = processes(ctx, principal, all, &choice);
-    let left_out = meant.len().saturating_sub(MAX_PROCESSES);
-    meant.truncate(MAX_PROCESSES);
-    let classes = meant.iter().flat_map(|process| &process.running);
+    let mut selected = processes(ctx, principal, all, &choice);
+    let left_out = selected.len().saturating_sub(MAX_PROCESSES);
+    selected.truncate(MAX_PROCESSES);
+    let classes = selected.iter().flat_map(|process| &process.running);
     let classes = classes.map(|one| idle::class(one)).collect();
     let until = Instant::now() + REQUEST_TIMEOUT;
     // Boxed here: as a closure of the stream they would have to be valid for every lifetime.
-    let inspections = meant.into_iter().map(|process| {
+    let inspections = selected.into_iter().map(|process| {
         async move {
             let inspection = inspect(exchange, principal, &process.running, locals);
             let inspected = timeout_at(until, inspection).await;
@@ -187,7 +187,7 @@ fn processes<'a>(
     let mut by_worker: BTreeMap<(&str, &str), (LookedProcess<'_>, bool)> = BTreeMap::new();
     for one in all {
         let key = (&*one.cluster, &*one.worker_id);
-        let (process, is_meant) = by_worker.entry(key).or_insert_with(|| {
+        let (process, is_selected) = by_worker.entry(key).or_insert_with(|| {
             let process = LookedProcess {
                 running: Vec::new(),
                 rows: Vec::new(),
@@ -197,12 +197,14 @@ fn processes<'a>(
         process.running.push(one);
         if may(principal, Scope::List, one) || may(principal, Scope::View, one) {
             let json = row(ctx, principal, one, now);
-            *is_meant |= choice.fits(one, &json, now);
+            *is_selected |= choice.fits(one, &json, now);
             process.rows.push(json);
         }
     }
-    let meant = by_worker.into_values().filter(|(_, is_meant)| *is_meant);
-    meant.map(|(process, _)| process).collect()
+    let selected = by_worker
+        .into_values()
+        .filter(|(_, is_selected)| *is_selected);
+    selected.map(|(process, _)| process).collect()
 }
 
 /// Inspects the process of `running`, as `principal` may see it. An error is a sentence for the client.

@@ -35,12 +35,11 @@ const FOLDING_BYTES: usize = 2 * MAX_OUTPUT_BYTES;
 impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     /// Runs one prompt for the tasks selected by `words` from the list, ordered by `choice`, until none remains.
     ///
-    ///
     /// # Errors
     /// The connection is closed.
     pub(super) async fn all(&mut self, words: &str, choice: &ListSelection) -> Result<(), Outcome> {
         let (mut members, group) = match self.select_tasks(words, choice).await {
-            Ok(meant) => meant,
+            Ok(selected) => selected,
             Err(why) => {
                 self.out.text(&format!("*** {}\n", replaced(&why))).await;
                 return Ok(());
@@ -110,7 +109,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         let meant = Meant::read(words)?;
         let permitted = visible(&self.principal, &self.context.registry.snapshot());
         let list = arranged(json::list(&permitted), choice);
-        let members = MeantTasks::of(&list, &meant).map_err(|why| why.to_string())?;
+        let members = MeantTasks::of(&list, &selection).map_err(|why| why.to_string())?;
         if members.len() > MAX_TASKS {
             return Err(format!(
                 "{} tasks are too many for one prompt, which has room for {MAX_TASKS}: `all job=ID` or `all ranks=0-{}` are some",

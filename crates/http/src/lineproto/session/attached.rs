@@ -89,27 +89,27 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                     self.out.notice(SERVE_NOTE).await;
                 }
                 let ReachedWorker {
-                    mut line,
+                    mut debugger,
                     mut memory,
                     began,
                 } = reached;
                 let mut live = begun.attached_since(began);
-                let ran = self.run(&mut live, &mut line, (stay, &mut memory));
+                let ran = self.run(&mut live, &mut debugger, (stay, &mut memory));
                 let (outcome, mut next) = Box::pin(ran).await;
                 session.set_bytes((self.input.bytes(), self.out.counts().written()));
                 if matches!(next, NextPrompt::Lost) {
                     let terms = (stay, memory);
-                    (live, line) = match self.park(live, line, terms, outcome).await {
+                    (live, debugger) = match self.park(live, debugger, terms, outcome).await {
                         Ok(()) => return NextPrompt::Lost,
                         Err(ends) => ends,
                     };
-                    if let SessionDebugger::Prompt(attached) = &mut line {
+                    if let SessionDebugger::Prompt(attached) = &mut debugger {
                         attached.prompt.leave().await;
                     }
                     self.out.text(RUNS_ON).await;
                     next = NextPrompt::Ended(outcome);
                 }
-                drop(line);
+                drop(debugger);
                 let (attached, closing) = live.part();
                 attached.end(RETURN_TIMEOUT).await;
                 (closing, outcome, next)
@@ -173,20 +173,20 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
     async fn work(
         &mut self,
         live: &mut Live<'_>,
-        line: &mut SessionDebugger,
+        debugger: &mut SessionDebugger,
         (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
         tools: &mut Tools<'_>,
     ) -> Result<WorkerOutcome, SessionEnd> {
-        if let SessionDebugger::Opening(_) = line
+        if let SessionDebugger::Opening(_) = debugger
             && let SessionDebugger::Opening(opening) =
-                std::mem::replace(line, SessionDebugger::Gone)
+                std::mem::replace(debugger, SessionDebugger::Gone)
             && let Some(over) = self
-                .attach(opening, live, line, (stay, memory), tools)
+                .attach(opening, live, debugger, (stay, memory), tools)
                 .await?
         {
             return Ok(over);
         }
-        if let SessionDebugger::Legacy(entered) = line {
+        if let SessionDebugger::Legacy(entered) = debugger {
             let before = memory.take().map(|_| Duration::ZERO.into());
             // Without parking, retained for this session only.
             if let Some(stay) = stay.or(before) {
@@ -206,7 +206,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let task = live.worker.task_end();
         let input = &mut *self.input;
         let work = async {
-            match line {
+            match debugger {
                 SessionDebugger::Prompt(attached) => {
                     match prompt::converse(attached, task, input, out, worker_output, log).await {
                         prompt::PromptOutcome::By(end) => WorkerOutcome::Prompt(Ok(end)),
@@ -231,7 +231,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         &self,
         opening: Opening,
         live: &mut Live<'_>,
-        line: &mut SessionDebugger,
+        debugger: &mut SessionDebugger,
         (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
         tools: &mut Tools<'_>,
     ) -> Result<Option<WorkerOutcome>, SessionEnd> {
@@ -271,8 +271,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             None if resumes => new(Duration::ZERO.into()).keep(live, Some(Duration::ZERO)),
             None => None,
         };
-        *line = SessionDebugger::Prompt(attached);
-        if let (Some(keep), Some(worker)) = (keep, line.worker()) {
+        *debugger = SessionDebugger::Prompt(attached);
+        if let (Some(keep), Some(worker)) = (keep, debugger.worker()) {
             Box::pin(worker.keep_by(&keep)).await;
         }
         Ok(over.map(|end| WorkerOutcome::Prompt(Ok(end))))
@@ -281,7 +281,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
     async fn run(
         &mut self,
         live: &mut Live<'_>,
-        line: &mut SessionDebugger,
+        debugger: &mut SessionDebugger,
         (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
     ) -> (Outcome, NextPrompt) {
         let out = self.out.clone();
@@ -291,12 +291,12 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             log: Log::new(live.audit.clone(), live.capture.clone()),
             active: self.input.active(),
         };
-        let cut = Box::pin(self.work(live, line, (stay, memory), &mut tools)).await;
+        let cut = Box::pin(self.work(live, debugger, (stay, memory), &mut tools)).await;
         match cut {
-            Ok(done) => self.finished(done, live, line, stay).await,
+            Ok(done) => self.finished(done, live, debugger, stay).await,
             Err(end) => {
                 let outcome = end.outcome();
-                let (sentence, next) = self.cut_short(&end, live, line, stay);
+                let (sentence, next) = self.cut_short(&end, live, debugger, stay);
                 out.final_notice(&sentence);
                 (outcome, next)
             }
@@ -308,7 +308,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         &self,
         end: &SessionEnd,
         live: &mut Live<'_>,
-        line: &mut SessionDebugger,
+        debugger: &mut SessionDebugger,
         stay: Option<Stay>,
     ) -> (String, NextPrompt) {
         let over = NextPrompt::Ended(end.outcome());
@@ -319,7 +319,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 (end_sentence(end), over)
             }
             SessionEnd::Quiet | SessionEnd::Aborted => {
-                let stays = line.abandon();
+                let stays = debugger.abandon();
                 if stays {
                     live.worker.left();
                 }
@@ -337,7 +337,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         &self,
         done: WorkerOutcome,
         live: &mut Live<'_>,
-        line: &mut SessionDebugger,
+        debugger: &mut SessionDebugger,
         stay: Option<Stay>,
     ) -> (Outcome, NextPrompt) {
         let out = &self.out;
@@ -350,7 +350,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                     Some(why) => self.ended(live.worker.breakpoint(), &why),
                     None => {
                         let is_broken = matches!(end, PromptEnd::Lost(Lost::Broken(_)));
-                        if is_broken && self.tell_agent_lost(live, line, stay).await {
+                        if is_broken && self.tell_agent_lost(live, debugger, stay).await {
                             return (Outcome::Upstream, NextPrompt::List);
                         }
                         live.worker.unexplained();
@@ -373,7 +373,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 return (Outcome::Upstream, NextPrompt::List);
             }
             WorkerOutcome::Legacy(LegacyOutcome::Broken) => {
-                self.tell_agent_lost(live, line, stay).await;
+                self.tell_agent_lost(live, debugger, stay).await;
                 return (Outcome::Upstream, NextPrompt::List);
             }
             WorkerOutcome::Legacy(LegacyOutcome::Continues) => {
@@ -389,14 +389,14 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
     async fn tell_agent_lost(
         &self,
         live: &Live<'_>,
-        line: &mut SessionDebugger,
+        debugger: &mut SessionDebugger,
         stay: Option<Stay>,
     ) -> bool {
         let sentence = agent_lost(&self.context.peers.agents, &live.worker).await;
         let Some(mut sentence) = sentence else {
             return false;
         };
-        if let Some(stay) = stay.filter(|_| line.was_kept()) {
+        if let Some(stay) = stay.filter(|_| debugger.was_kept()) {
             sentence = agent_may_keep(&sentence, stay);
         }
         self.out.notice(&sentence).await;

@@ -35,11 +35,11 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
     pub(super) async fn park(
         &mut self,
         live: Live<'a>,
-        line: SessionDebugger,
+        debugger: SessionDebugger,
         (stay, memory): (Option<Stay>, Option<ResumeState>),
         ends: Outcome,
     ) -> Result<(), (Live<'a>, SessionDebugger)> {
-        let can = match &line {
+        let can = match &debugger {
             SessionDebugger::Prompt(attached) => {
                 let worker = attached.prompt.stream().get_ref();
                 worker.stays() && park::outlives_drain(self.context, worker.is_kept())
@@ -50,22 +50,22 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             SessionDebugger::Opening(_) | SessionDebugger::Gone => false,
         };
         let Some(stay) = stay.filter(|_| can && !live.is_cut_off()) else {
-            return Err((live, line));
+            return Err((live, debugger));
         };
         let now = Timestamp::now();
         let until = stay.until(now);
         let duration = now.until(until);
-        let Some(place) = park::place(self.context, &live, duration, None).await else {
-            return Err((live, line));
+        let Some(slot) = park::place(self.context, &live, duration, None).await else {
+            return Err((live, debugger));
         };
         let Some(memory) = memory else {
-            return Err((live, line));
+            return Err((live, debugger));
         };
         let keep = memory.keep(&live, Some(duration));
-        let mut debugger = match line {
+        let mut debugger = match debugger {
             SessionDebugger::Prompt(attached) => Unattended::prompt(Box::new(attached.prompt)),
             SessionDebugger::Legacy(entered) => Unattended::legacy(entered),
-            line => return Err((live, line)),
+            debugger => return Err((live, debugger)),
         };
         if let Some(keep) = keep {
             debugger.keep_by(None, &keep).await;
@@ -84,7 +84,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let relay = (self.context, self.session);
         let remaining = self.session.left(until);
         self.parked = Some(ParkedSession {
-            park: Park::begin(relay, protocol, live, place, remaining, (debugger, memory)),
+            park: Park::begin(relay, protocol, live, slot, remaining, (debugger, memory)),
             span: Span::current(),
         });
         Ok(())

@@ -27,7 +27,7 @@ pub(super) enum SessionDebugger {
 
 /// A worker that was reached.
 pub(super) struct ReachedWorker {
-    pub(super) line: SessionDebugger,
+    pub(super) debugger: SessionDebugger,
     /// State retained from an earlier session with debugpy.
     pub(super) memory: Option<ResumeState>,
     /// When the first session with the worker began.
@@ -43,8 +43,8 @@ impl ReachedWorker {
         origin: Option<Origin>,
         stay: Option<Stay>,
     ) -> Result<Self, upstream::ConnectError> {
-        let new = |line| Self {
-            line,
+        let new = |debugger| Self {
+            debugger,
             memory: None,
             began: Instant::now(),
         };
@@ -72,7 +72,7 @@ impl ReachedWorker {
         };
         let (parked, began) = origin.reach(context, permit).await?;
         let state = parked.kept;
-        let line = match parked.line {
+        let debugger = match parked.line {
             unattended::IdleConnection::Worker(worker) => {
                 SessionDebugger::Opening(Opening::Kept(worker, state))
             }
@@ -82,7 +82,7 @@ impl ReachedWorker {
             unattended::IdleConnection::Legacy(entered) => SessionDebugger::Legacy(entered),
         };
         Ok(Self {
-            line,
+            debugger,
             memory: Some(parked.memory),
             began,
         })
@@ -90,12 +90,12 @@ impl ReachedWorker {
 
     /// Notice for resuming `whose` session with `title`, which was parked `for_how_long`.
     pub(super) fn resume_notice(&self, whose: &str, title: &str, for_how_long: &str) -> String {
-        let standing = match &self.line {
+        let standing = match &self.debugger {
             SessionDebugger::Opening(opening) => opening.standing(),
             _ => None,
         };
         match standing.filter(|_| whose == YOUR) {
-            Some(place) => format!("you were parked at {place}{for_how_long}; going on"),
+            Some(location) => format!("you were parked at {location}{for_how_long}; going on"),
             None => {
                 format!("this resumes {whose} session with {title}, which was parked{for_how_long}")
             }
