@@ -53,7 +53,7 @@ Exit codes: 0 ended by Ctrl-C or SIGTERM; 1 the port cannot be listened on, or t
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Locates the relay. An unreachable API server is retried.
-async fn found(
+async fn locate(
     args: &ConnectArgs,
     address: SocketAddr,
 ) -> Result<(RelayUrl, Option<KubeRelay>), Failure> {
@@ -93,17 +93,17 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
     };
     let listener = TcpListener::bind(args.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let found = tokio::select! {
-        found = Box::pin(found(&args, address)) => found?,
+    let located = tokio::select! {
+        located = Box::pin(locate(&args, address)) => located?,
         () = signals.next() => return Ok(()),
     };
-    let printer = Arc::new(ConnectPrinter::new(&args, &found.0, address));
+    let printer = Arc::new(ConnectPrinter::new(&args, &located.0, address));
     let relay = RelayArgs {
-        relay: found.0,
+        relay: located.0,
         tls: args.tls.clone(),
         token: args.token.clone(),
         kube: args.kube.clone(),
-        reached: found.1.map(Arc::new),
+        reached: located.1.map(Arc::new),
     };
     let links = Arc::new(RelayLinks::new(relay, address, Arc::clone(&printer)));
     printer.listening()?;

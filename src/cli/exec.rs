@@ -153,7 +153,7 @@ async fn run_in_one(
                 )
                 .await;
                 detached.unwrap_or(Ok(()))?;
-                return Err(late(args, &format!("`{line}` did not end")).into());
+                return Err(timed_out(args, &format!("`{line}` did not end")).into());
             }
         };
         failed |= prompt.failed();
@@ -185,7 +185,7 @@ async fn open(
     shared: Shared,
 ) -> Result<(Prompt<Stream>, mpsc::Receiver<Piece>), Failure> {
     let turn = timeout_at(deadline, shared.opening.acquire()).await;
-    let turn = turn.map_err(|_| late(args, "no session came about"))?;
+    let turn = turn.map_err(|_| timed_out(args, "no session came about"))?;
     let stream = dial(&args.relay).await?;
     let (sender, mut pieces) = mpsc::channel(64);
     let mut relay = authorized_block(&args.relay, which).await?;
@@ -209,13 +209,13 @@ async fn open(
     };
     let (prompt, _) = printing(opening, &mut pieces, &mut arrival)
         .await?
-        .map_err(|_| late(args, "no task stopped"))?
+        .map_err(|_| timed_out(args, "no task stopped"))?
         .map_err(SessionError::from)?;
     drop(turn);
     Ok((prompt, pieces))
 }
 
-fn late(args: &ExecArgs, what: &str) -> SessionError {
+fn timed_out(args: &ExecArgs, what: &str) -> SessionError {
     SessionError::Failed(format!("{what} within {}", format_duration(args.timeout)))
 }
 

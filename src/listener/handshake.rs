@@ -365,12 +365,12 @@ fn certificate_principal(auth: &Authenticator, der: &[u8]) -> Result<Principal, 
     if certificate.expires <= SystemTime::now() {
         return Err(refused(&"your client certificate has expired"));
     }
-    let known = auth.certificate(
+    let principal = auth.certificate(
         &certificate.subject,
         &certificate.fingerprint,
         certificate.expires,
     );
-    known.map_err(|error| match error {
+    principal.map_err(|error| match error {
         AuthError::Missing | AuthError::Refused => refused(&format!(
             "your client certificate ({}) gives no access to this relay",
             certificate.subject

@@ -149,7 +149,7 @@ impl RelayLink {
                 return self.link.break_off(&why);
             }
             match self.resumed(args, &mut reached, watcher).await {
-                Ok(again) => next = Some(again),
+                Ok(reconnected) => next = Some(reconnected),
                 Err(why) => {
                     self.link.break_off(&why);
                     // A link whose data was delivered completely is not missed.
@@ -176,13 +176,13 @@ impl RelayLink {
         let mut is_lost = false;
         loop {
             reached.mark_unchanged();
-            let failed = match Box::pin(self.again(args, &path)).await {
-                Ok(again) => {
+            let failed = match Box::pin(self.reconnect(args, &path)).await {
+                Ok(reconnected) => {
                     // A quiet link has heartbeats. After a longer silence, the other side may have noticed.
                     if is_lost || since.elapsed().unwrap_or_default() > SILENCE {
                         watcher.resumed(since);
                     }
-                    return Ok(again);
+                    return Ok(reconnected);
                 }
                 Err(failed) => failed,
             };
@@ -215,7 +215,7 @@ impl RelayLink {
         }
     }
 
-    async fn again(
+    async fn reconnect(
         &self,
         args: &RelayArgs,
         path: &str,

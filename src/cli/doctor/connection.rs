@@ -60,10 +60,10 @@ pub(super) fn refused(error: &RelayError) -> Finding {
         (_, Some(hint)) => (error.to_string(), Some(hint.into_owned())),
         (_, None) => said_and_next(&error.to_string()),
     };
-    let found = Finding::error(link, fault, says);
+    let finding = Finding::error(link, fault, says);
     match next {
-        Some(next) => found.next(next),
-        None => found,
+        Some(next) => finding.next(next),
+        None => finding,
     }
 }
 
@@ -153,25 +153,25 @@ pub(super) async fn examine(args: &RelayArgs, report: &mut Report) -> io::Result
     }
     report.about("looking up its name");
     let addresses = match resolve(relay).await {
-        Ok((addresses, found)) => {
-            if let Some(found) = found {
-                report.add(found)?;
+        Ok((addresses, finding)) => {
+            if let Some(finding) = finding {
+                report.add(finding)?;
             }
             addresses
         }
-        Err(found) => {
-            report.add(found)?;
+        Err(finding) => {
+            report.add(finding)?;
             return Ok(false);
         }
     };
     report.about("connecting");
     let stream = match connect(relay, &addresses).await {
-        Ok((stream, found)) => {
-            report.add(found)?;
+        Ok((stream, finding)) => {
+            report.add(finding)?;
             stream
         }
-        Err(found) => {
-            report.add(found)?;
+        Err(finding) => {
+            report.add(finding)?;
             return Ok(false);
         }
     };
@@ -225,7 +225,7 @@ async fn secured(
     report: &mut Report,
 ) -> io::Result<bool> {
     report.about("looking at its certificate");
-    let found = match args.relay.is_https() {
+    let finding = match args.relay.is_https() {
         true => handshake(args, stream).await,
         false if args.reached.is_some() => Finding::ok(
             ChainLink::Tls,
@@ -233,8 +233,8 @@ async fn secured(
         ),
         false => without_tls(&args.relay),
     };
-    let goes_on = found.severity != Severity::Error;
-    report.add(found)?;
+    let goes_on = finding.severity != Severity::Error;
+    report.add(finding)?;
     Ok(goes_on)
 }
 
@@ -380,7 +380,7 @@ fn untrusted(args: &RelayArgs, error: &io::Error) -> Finding {
     let relay = &args.relay;
     let wrong = |says: String| Finding::error(ChainLink::Tls, Fault::Misconfigured, says);
     let cause = shortened(&error.to_string(), MAX_NAME_CHARS);
-    let found = match tls_error(error) {
+    let error_of_tls = match tls_error(error) {
         Some(TlsError::InvalidCertificate(why)) => return invalid(args, why),
         // The second is the answer of a relay without a certificate.
         Some(
@@ -398,7 +398,7 @@ fn untrusted(args: &RelayArgs, error: &io::Error) -> Finding {
         relay: relay.to_string(),
         cause: cause.clone(),
     };
-    refused(&found.unwrap_or_else(unreachable))
+    refused(&error_of_tls.unwrap_or_else(unreachable))
 }
 
 /// The finding for an invalid certificate of the relay.

@@ -70,8 +70,8 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
         }
         Err(error) => return Ok(report.add(refused(&error))?),
     };
-    for found in presented_token.findings() {
-        report.add(found)?;
+    for finding in presented_token.findings() {
+        report.add(finding)?;
     }
     report.about("asking for the nodes");
     let nodes = match client.nodes().await {
@@ -86,17 +86,17 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
     };
     report.add(version(nodes.as_ref()))?;
     report.about("having the relay look at its heads");
-    for found in behind(client.findings().await, &list, nodes.as_ref()) {
-        report.add(found)?;
+    for finding in behind(client.findings().await, &list, nodes.as_ref()) {
+        report.add(finding)?;
     }
     report.about("asking which workers have the hook");
-    for found in hooks(&client, nodes.as_ref()).await {
-        report.add(found)?;
+    for finding in hooks(&client, nodes.as_ref()).await {
+        report.add(finding)?;
     }
     report.about("looking for the files of the tasks");
     if let Ok(here) = std::env::current_dir() {
-        for found in folder::findings(&list, Path::new(&here)) {
-            report.add(found)?;
+        for finding in folder::findings(&list, Path::new(&here)) {
+            report.add(finding)?;
         }
     }
     Ok(())
@@ -121,9 +121,9 @@ fn behind(
     let note = |says: String| Finding::note(ChainLink::Head, says);
     let why = match own {
         Ok(Some(mut own)) => {
-            let found: Result<Vec<Finding>, _> = serde_json::from_value(take(&mut own, "findings"));
-            match found {
-                Ok(found) => return found.into_iter().map(Finding::cleaned).collect(),
+            let findings: Result<Vec<Finding>, _> = serde_json::from_value(take(&mut own, "findings"));
+            match findings {
+                Ok(findings) => return findings.into_iter().map(Finding::cleaned).collect(),
                 Err(_) => Some(note(
                     "the relay's own findings are of another version".to_owned(),
                 )),

@@ -86,38 +86,38 @@ pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
         let result = threads_of(&client, &args, &row).await;
         (at, row, result)
     };
-    let mut shots = Vec::new();
+    let mut snapshots = Vec::new();
     let mut refused = Vec::new();
     // A held or silent task delays no other; results are printed in the list's order.
     let mut early = BTreeMap::new();
     let tasks = stream::iter(chosen.into_iter().enumerate()).map(inspected);
     let mut results = pin!(tasks.buffer_unordered(MAX_CONCURRENT_SNAPSHOTS));
     while let Some((at, row, result)) = results.next().await {
-        let shot = match result {
+        let snapshot = match result {
             Ok(threads) => json!({"breakpoint": row, "threads": threads}),
             Err(why) => {
                 let why = SessionError::of_refusal(why)?;
-                let shot = json!({"breakpoint": row, "error": why.to_string()});
+                let snapshot = json!({"breakpoint": row, "error": why.to_string()});
                 refused.push(why);
-                shot
+                snapshot
             }
         };
-        early.insert(at, shot);
-        while let Some(shot) = early.remove(&shots.len()) {
+        early.insert(at, snapshot);
+        while let Some(snapshot) = early.remove(&snapshots.len()) {
             if !args.json {
-                print(&text(&shot))?;
+                print(&text(&snapshot))?;
             }
-            shots.push(shot);
+            snapshots.push(snapshot);
         }
     }
     if args.json {
-        print(&format!("{:#}\n", json!({ "snapshots": shots })))?;
-    } else if shots.is_empty() {
+        print(&format!("{:#}\n", json!({ "snapshots": snapshots })))?;
+    } else if snapshots.is_empty() {
         print("No task waits at a breakpoint.\n")?;
     }
     match refused.pop() {
         None => Ok(()),
-        Some(error) if shots.len() == 1 => Err(error.into()),
+        Some(error) if snapshots.len() == 1 => Err(error.into()),
         Some(_) => Err(SessionError::Failed("some tasks could not be looked at".to_owned()).into()),
     }
 }
@@ -212,17 +212,17 @@ fn threads(mut threads: Value) -> Value {
 }
 
 /// Formats the snapshot of one task.
-fn text(shot: &Value) -> String {
-    let row = Row::of(&typed_at(shot, "breakpoint"));
+fn text(snapshot: &Value) -> String {
+    let row = Row::of(&typed_at(snapshot, "breakpoint"));
     let waiting = span(row.waiting);
     let mut text = format!(
         "{} ({}) on {}, waiting {waiting}\n",
         row.task, row.id, row.node
     );
-    if let Some(error) = typed_at::<Option<&str>>(shot, "error") {
+    if let Some(error) = typed_at::<Option<&str>>(snapshot, "error") {
         return text + &format!("  ! {}\n\n", replaced(error));
     }
-    for thread in json::list(shot, "threads") {
+    for thread in json::list(snapshot, "threads") {
         text += &format!("  {}\n", word(thread.get("name")));
         frames(&mut text, json::list(thread, "frames"));
         if let Some(exception) = thread.get("exception").filter(|what| what.is_string()) {
@@ -275,8 +275,8 @@ mod tests {
             json!({"file": "a.py", "line": 2, "function": "f", "source": "breakpoint()", "locals": {"x": "1"}})
         );
         assert!(told[0]["frames"][1].get("locals").is_none());
-        let shot = json!({"breakpoint": {}, "threads": told});
-        let text = text(&shot);
+        let snapshot = json!({"breakpoint": {}, "threads": told});
+        let text = text(&snapshot);
         assert!(
             text.contains("    a.py(2)f()\n    -> breakpoint()\n       x = 1\n"),
             "{text}"

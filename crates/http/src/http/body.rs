@@ -18,15 +18,15 @@ pub(super) fn yes() -> bool {
 
 /// Reads the whole of `body`; `None` if it is longer than `largest` bytes, takes more than 10 s, or breaks off. Call it
 /// only once its sender is authorized.
-pub(super) async fn whole(body: Incoming, largest: usize) -> Option<Bytes> {
+pub(super) async fn read_all(body: Incoming, largest: usize) -> Option<Bytes> {
     match timeout(BODY_TIMEOUT, Limited::new(body, largest).collect()).await {
-        Ok(Ok(whole)) => Some(whole.to_bytes()),
+        Ok(Ok(bytes)) => Some(bytes.to_bytes()),
         Ok(Err(_)) | Err(_) => None,
     }
 }
 
 /// Parses `body` as JSON; `None` if it is not that, or incomplete.
 pub(super) async fn json<T: DeserializeOwned>(body: Incoming, largest: usize) -> Option<T> {
-    let whole = whole(body, largest).await?;
-    serde_json::from_slice(&whole).ok()
+    let bytes = read_all(body, largest).await?;
+    serde_json::from_slice(&bytes).ok()
 }

@@ -173,7 +173,9 @@ pub(super) async fn enter(
     body: Incoming,
     label: &str,
 ) -> Result<Response<Body>, HttpRefusal> {
-    let form = body::whole(body, MAX_BODY_BYTES).await.unwrap_or_default();
+    let form = body::read_all(body, MAX_BODY_BYTES)
+        .await
+        .unwrap_or_default();
     let form = std::str::from_utf8(&form).ok();
     let pairs = query::pairs(form).unwrap_or_default();
     let value = |name: &str| pairs.iter().find(|(of, _)| of == name);

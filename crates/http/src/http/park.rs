@@ -147,7 +147,7 @@ async fn park(
         }
     };
     let dialled = own_connection::dial(exchange, principal).await;
-    let near = dialled.ok_or(NotParked::Ending)?;
+    let stream = dialled.ok_or(NotParked::Ending)?;
     let options = Options {
         client: CLIENT.to_owned(),
         relay: json!({"breakpoint": breakpoint.id.to_string(), "parkFor": term, "visit": true}),
@@ -156,7 +156,7 @@ async fn park(
         ..Options::default()
     };
     let (sender, mut pieces) = mpsc::channel(16);
-    let mut opening = Box::pin(Prompt::open(near, &options, sender));
+    let mut opening = Box::pin(Prompt::open(stream, &options, sender));
     // The output on arrival is discarded.
     let opened = loop {
         tokio::select! {

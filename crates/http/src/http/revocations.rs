@@ -48,7 +48,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
 
 /// Parses the revocation. `Err` is the error for the client.
 async fn read(body: Incoming) -> Result<Revocation, &'static str> {
-    let Some(whole) = body::whole(body, MAX_BODY_BYTES).await else {
+    let Some(whole) = body::read_all(body, MAX_BODY_BYTES).await else {
         return Err("the body did not come, or is longer than 4 KiB");
     };
     parse(&whole, SystemTime::now()).ok_or(INVALID_BODY)

@@ -135,12 +135,12 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     let request = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
     let limits = request.limits(ctx.account(principal));
-    let shot = take_snapshot(exchange, principal, &request.id, limits, Arc::new(share)).await;
+    let snapshot = take_snapshot(exchange, principal, &request.id, limits, Arc::new(share)).await;
     // A principal that was revoked meanwhile gets no snapshot taken before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
-    Ok(match shot {
+    Ok(match snapshot {
         Ok((threads, reservation)) => {
             let answer = answer::json(StatusCode::OK, &json!({ "threads": threads }));
             answer.map(|body| answer::held(body, reservation).boxed_unsync())
@@ -168,7 +168,7 @@ pub(super) async fn take_snapshot(
     if let Ok(authorized) = &authorized {
         limits.rendering = Visibility::of(authorized.rights()).rendering(limits.rendering.key);
     }
-    let shot = match authorized {
+    let snapshot = match authorized {
         Ok(authorized) if parks::is_own(authorized.principal(), authorized.breakpoint()) => {
             Box::pin(snapshot_of_park(exchange, authorized, &limits)).await
         }
@@ -188,10 +188,10 @@ pub(super) async fn take_snapshot(
             Err(why.into())
         }
     };
-    if let Err(NoSnapshot::Refused(why)) = &shot {
+    if let Err(NoSnapshot::Refused(why)) = &snapshot {
         ctx.metrics.refused(why.kind());
     }
-    shot
+    snapshot
 }
 
 /// Whether this relay holds it, and not the agent of its node.
@@ -279,8 +279,8 @@ async fn snapshot_session(
         LookError::Refused(why) => NoSnapshot::Refused(why),
         LookError::Unreached { .. } => NoSnapshot::Failed(why.to_string()),
     })?;
-    let shot = snapshot(stream, LOOK_CLIENT, &limits);
-    let shot = shot
+    let snapshot = snapshot(stream, LOOK_CLIENT, &limits);
+    let snapshot = snapshot
         .instrument(look.span.clone())
         .await
         .map(|(threads, reservation)| {
@@ -289,7 +289,7 @@ async fn snapshot_session(
             }
             (shown(threads, &limits.rendering), reservation)
         });
-    let outcome = match &shot {
+    let outcome = match &snapshot {
         Ok((threads, _)) => {
             // If the capture fails, the snapshot is not shown.
             let captured = look
@@ -305,7 +305,7 @@ async fn snapshot_session(
     look.end(*outcome.as_ref().unwrap_or(&Outcome::Failed))
         .await;
     outcome.map_err(NoSnapshot::Failed)?;
-    shot.map_err(|why| NoSnapshot::Failed(why.to_string()))
+    snapshot.map_err(|why| NoSnapshot::Failed(why.to_string()))
 }
 
 /// Location of the first of `threads`, whose last frame is the innermost.

@@ -55,8 +55,8 @@ pub(super) async fn open(
     let owner = principal.clone();
     let speak = async move |socket: Socket| {
         let (mut to_browser, mut from_browser) = socket.split();
-        if let Some(near) = ctx.peers.links.dial(&owner, peer).await {
-            carry(&mut to_browser, &mut from_browser, near).await;
+        if let Some(stream) = ctx.peers.links.dial(&owner, peer).await {
+            carry(&mut to_browser, &mut from_browser, stream).await;
         }
         close(to_browser, from_browser).await;
     };
@@ -79,9 +79,9 @@ pub(super) fn take_token(headers: &mut HeaderMap) {
 async fn carry(
     to_browser: &mut SplitSink<Socket, Message>,
     from_browser: &mut SplitStream<Socket>,
-    near: DuplexStream,
+    stream: DuplexStream,
 ) {
-    let (from_relay, to_relay) = split(near);
+    let (from_relay, to_relay) = split(stream);
     tokio::select! {
         () = up(from_browser, to_relay) => {}
         () = down(from_relay, to_browser) => {}

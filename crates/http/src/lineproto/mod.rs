@@ -104,15 +104,15 @@ async fn converse<'a, R: AsyncRead + Unpin>(
     out: Out,
     busy: &mut Option<TaskTrackerToken>,
 ) -> ClientEnding<'a> {
-    let known = tokio::select! {
-        known = authenticate::authenticate(context, session, connection, input, &out) => known,
+    let result = tokio::select! {
+        result = authenticate::authenticate(context, session, connection, input, &out) => result,
         () = context.shutdown.drain.cancelled() => {
             out.notice(DRAINING).await;
             return ClientEnding::Over(Outcome::Drained);
         }
     };
-    let (authenticated, errand) = match known {
-        Ok(known) => known,
+    let (authenticated, errand) = match result {
+        Ok(result) => result,
         Err(outcome) => return ClientEnding::Over(outcome),
     };
     *busy = Some(context.shutdown.busy.token());

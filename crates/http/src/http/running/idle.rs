@@ -35,10 +35,10 @@ pub(super) fn class(running: &Running) -> Class<'_> {
 pub(super) async fn rows(
     ctx: &Context,
     principal: &Principal,
-    found: &[RunningIn],
+    per_cluster: &[RunningIn],
     classes: &BTreeSet<Class<'_>>,
 ) -> Vec<Value> {
-    let idle = found.iter().flat_map(|one| &one.idle);
+    let idle = per_cluster.iter().flat_map(|one| &one.idle);
     let idle = idle.filter(|one| classes.contains(&class(one)));
     let may_know = |one: &&Running| {
         [Scope::List, Scope::View]

@@ -121,14 +121,14 @@ pub(in crate::http) async fn list(
             return answer::error(StatusCode::TOO_MANY_REQUESTS, sentence);
         }
     };
-    let Some(mut found) = running(ctx, principal, Scope::List, &request.choice).await else {
+    let Some(mut per_cluster) = running(ctx, principal, Scope::List, &request.choice).await else {
         return answer::error(StatusCode::SERVICE_UNAVAILABLE, SLOW);
     };
     let now = SystemTime::now();
     let (mut total, mut rows, mut page) = (0, Vec::new(), Vec::new());
     let mut next = None;
-    found.sort_by(|a, b| a.cluster.cmp(&b.cluster));
-    for one in found.iter().flat_map(|found| &found.rows) {
+    per_cluster.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+    for one in per_cluster.iter().flat_map(|one| &one.rows) {
         if !may(principal, Scope::List, one) {
             continue;
         }
@@ -151,13 +151,13 @@ pub(in crate::http) async fn list(
         hooked::annotate(ctx, &page, &mut rows).await;
     }
     let listed = within(principal, Scope::List, &ctx.registry.snapshot());
-    let all = found.iter().flat_map(|found| &found.rows);
+    let all = per_cluster.iter().flat_map(|one| &one.rows);
     let permitted = all.filter(|one| may(principal, Scope::List, one));
     let jobs = standing::jobs(&listed, permitted, Timestamp::now());
     // A principal that was revoked meanwhile gets no answer.
     if let Some(ended) = principal.is_over() {
         return answer::error(StatusCode::UNAUTHORIZED, ended);
     }
-    let body = json!({ "tasks": rows, "total": total, "next": next, "clusters": clusters(&found), "jobs": jobs });
+    let body = json!({ "tasks": rows, "total": total, "next": next, "clusters": clusters(&per_cluster), "jobs": jobs });
     held(exchange, principal, &body)
 }

@@ -111,10 +111,10 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     if let Some(id) = failed {
         return failed::look(exchange, principal, &id, locals).await;
     }
-    let Some(found) = running(ctx, principal, Scope::View, &choice).await else {
+    let Some(per_cluster) = running(ctx, principal, Scope::View, &choice).await else {
         return Ok(answer::error(hyper::StatusCode::SERVICE_UNAVAILABLE, SLOW));
     };
-    let all = found.iter().flat_map(|one| &one.rows);
+    let all = per_cluster.iter().flat_map(|one| &one.rows);
     let mut selected = processes(ctx, principal, all, &choice);
     let left_out = selected.len().saturating_sub(MAX_PROCESSES);
     selected.truncate(MAX_PROCESSES);
@@ -155,18 +155,19 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
             .iter()
             .map(|(cluster, awaits)| (*cluster, awaits))
             .collect();
-        let objects = objects::query(ctx, principal, &found, &awaited).await;
+        let objects = objects::query(ctx, principal, &per_cluster, &awaited).await;
         for (row, waits_for) in rows.iter_mut().zip(objects) {
             row.waits_for = waits_for;
         }
     }
-    let idle = idle::rows(ctx, principal, &found, &classes).await;
+    let idle = idle::rows(ctx, principal, &per_cluster, &classes).await;
     // A principal that was revoked meanwhile gets no snapshot taken before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
     let mut response = LooksAnswer::new(rows, SystemTime::now());
-    (response.left_out, response.idle, response.clusters) = (left_out, idle, clusters(&found));
+    (response.left_out, response.idle, response.clusters) =
+        (left_out, idle, clusters(&per_cluster));
     Ok(held(exchange, principal, &response))
 }
 

@@ -75,8 +75,8 @@ fn row(ctx: &Context, principal: &Principal, running: &Running, now: SystemTime)
 }
 
 /// JSON with the status of each cluster.
-fn clusters(found: &[RunningIn]) -> Value {
-    let statuses = found.iter().map(
+fn clusters(per_cluster: &[RunningIn]) -> Value {
+    let statuses = per_cluster.iter().map(
         |one| json!({ "name": *one.cluster, "trouble": one.trouble, "complete": one.complete }),
     );
     statuses.collect()

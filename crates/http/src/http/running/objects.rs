@@ -86,7 +86,7 @@ fn awaited(frame: &Frame) -> Vec<String> {
 pub(in crate::http) async fn query(
     ctx: &Context,
     principal: &Principal,
-    found: &[RunningIn],
+    per_cluster: &[RunningIn],
     awaits: &[(&str, &Awaits)],
 ) -> Vec<Vec<Value>> {
     let mut ids_by_cluster: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -98,7 +98,7 @@ pub(in crate::http) async fn query(
             }
         }
     }
-    let mut known: BTreeMap<(&str, String), Value> = BTreeMap::new();
+    let mut described_objects: BTreeMap<(&str, String), Value> = BTreeMap::new();
     let asking = async {
         for (cluster, ids) in &ids_by_cluster {
             if ids.is_empty() {
@@ -107,10 +107,10 @@ pub(in crate::http) async fn query(
             let objects = ctx.registry.objects(cluster, ids).await;
             for (id, object) in ids.iter().zip(objects) {
                 let described = match object {
-                    Ok(object) => shown(principal, found, cluster, &object),
+                    Ok(object) => shown(principal, per_cluster, cluster, &object),
                     Err(why) => json!({ "object_id": id, "unknown": why }),
                 };
-                known.insert((cluster, id.clone()), described);
+                described_objects.insert((cluster, id.clone()), described);
             }
         }
     };
@@ -120,7 +120,7 @@ pub(in crate::http) async fn query(
     };
     let of_one = |(cluster, awaits): &(&str, &Awaits)| {
         let objects = awaits.ids.iter().map(|id| {
-            let object = known.get(&(*cluster, id.clone())).cloned();
+            let object = described_objects.get(&(*cluster, id.clone())).cloned();
             object.unwrap_or_else(|| json!({ "object_id": id, "unknown": late }))
         });
         let unknown = awaits
@@ -132,7 +132,12 @@ pub(in crate::http) async fn query(
 }
 
 /// JSON of `object` in `cluster`, as far as `principal` may know its task and owner.
-fn shown(principal: &Principal, found: &[RunningIn], cluster: &str, object: &ObjectState) -> Value {
+fn shown(
+    principal: &Principal,
+    per_cluster: &[RunningIn],
+    cluster: &str,
+    object: &ObjectState,
+) -> Value {
     let may_know = |one: &Running| {
         [Scope::List, Scope::View]
             .into_iter()
@@ -142,7 +147,7 @@ fn shown(principal: &Principal, found: &[RunningIn], cluster: &str, object: &Obj
     let hidden = task.is_some_and(|(task, _)| !may_know(task));
     let owner = object.owner.as_ref();
     let owning = owner.and_then(|(owner, _)| {
-        let mut all = found
+        let mut all = per_cluster
             .iter()
             .filter(|one| *one.cluster == *cluster)
             .flat_map(|one| &one.rows);

@@ -31,14 +31,14 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     /// Stops the task that `running` names, and serves its prompt until either side ends.
     pub(super) async fn running(&mut self, running: &StopRunning) -> Outcome {
         let links = &self.context.peers.links;
-        let Some(near) = links.dial(&self.principal, self.connection.peer).await else {
+        let Some(stream) = links.dial(&self.principal, self.connection.peer).await else {
             self.out.final_notice(DRAINING);
             return Outcome::Drained;
         };
         let state = |state| self.session.set_state(SessionProtocol::Terminal, state);
         state(SessionState::Connecting);
         let mut worker_output = WorkerOutput::new(self.out.clone(), CaptureTee::default());
-        let Some(opened) = self.open(near, running, &mut worker_output).await else {
+        let Some(opened) = self.open(stream, running, &mut worker_output).await else {
             return Outcome::Client;
         };
         let (mut attached, over) = match opened {
@@ -77,7 +77,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     /// Waits until the task has stopped. `None`: the client left before, and the task keeps running.
     async fn open(
         &mut self,
-        near: DuplexStream,
+        stream: DuplexStream,
         running: &StopRunning,
         worker_output: &mut WorkerOutput,
     ) -> Option<Opened> {
@@ -88,7 +88,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
             ..prompt::options(true, self.context.account(&self.principal))
         };
         let (sender, pieces) = mpsc::channel(16);
-        let opening = Box::pin(Prompt::open(near, &options, sender));
+        let opening = Box::pin(Prompt::open(stream, &options, sender));
         let mut opened = Box::pin(prompt::opened(opening, pieces, worker_output));
         loop {
             tokio::select! {
