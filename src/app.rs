@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 pub(crate) use self::descriptors::raise as raise_open_files;
-pub use self::essential::Fallen;
+pub use self::essential::UnexpectedEnd;
 
 use self::essential::Essential;
 use crate::discovery::Discovery;
@@ -71,7 +71,7 @@ pub enum Error {
     Signal(std::io::Error),
     /// An essential task ended while the relay ran.
     #[error(transparent)]
-    Fallen(#[from] Fallen),
+    UnexpectedEnd(#[from] UnexpectedEnd),
 }
 
 fn sentences(faults: &[Fault]) -> String {
@@ -254,7 +254,7 @@ impl Running {
 
     /// Resolves as soon as an essential task has ended unexpectedly; call [`Running::abort`] then. Never resolves once
     /// the relay is being shut down. Cancel safe.
-    pub async fn failed(&mut self) -> Fallen {
+    pub async fn failed(&mut self) -> UnexpectedEnd {
         self.essential.failed().await
     }
 
@@ -342,18 +342,18 @@ pub async fn run(mut config: Config) -> Result<(), Error> {
         );
     }
     info!(address = %relay.address, "listening");
-    let fallen = tokio::select! {
+    let unexpected_end = tokio::select! {
         () = signals.next() => None,
-        fallen = relay.failed() => Some(fallen),
+        unexpected_end = relay.failed() => Some(unexpected_end),
     };
-    if let Some(fallen) = fallen {
+    if let Some(unexpected_end) = unexpected_end {
         // Logged before the workers are detached, which may take a moment.
         error!(
-            part = fallen.task,
+            part = unexpected_end.task,
             "an essential task has ended: shutting down"
         );
         relay.abort().await;
-        return Err(fallen.into());
+        return Err(unexpected_end.into());
     }
     info!(
         sessions = relay.context.sessions.table.len(),

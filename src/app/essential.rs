@@ -20,7 +20,7 @@ pub(super) struct Essential {
     "{task} has ended {}, and the relay with it. This is a defect of the relay: start it again, and report its log",
     if *.panicked { "by a panic" } else { "by itself" }
 )]
-pub struct Fallen {
+pub struct UnexpectedEnd {
     /// Description of the task.
     pub task: &'static str,
     /// Whether it panicked, rather than returned. The panic's message is already on standard error, and may quote data.
@@ -48,7 +48,7 @@ impl Essential {
     }
 
     /// Resolves to the first task that ends unexpectedly. Never resolves once the shutdown has begun. Cancel safe.
-    pub(super) async fn failed(&mut self) -> Fallen {
+    pub(super) async fn failed(&mut self) -> UnexpectedEnd {
         while let Some(ended) = self.tasks.join_next_with_id().await {
             let (id, panicked) = match &ended {
                 Ok((id, ())) => (*id, false),
@@ -57,7 +57,7 @@ impl Essential {
             let name = self.names.remove(&id);
             if !self.ending.is_cancelled() {
                 let task = name.unwrap_or("a task");
-                return Fallen { task, panicked };
+                return UnexpectedEnd { task, panicked };
             }
         }
         std::future::pending().await
@@ -82,13 +82,13 @@ mod tests {
             essential.spawn("the one that falls", async move {
                 assert!(!panics, "injected");
             });
-            let fallen = timeout(Duration::from_secs(1), essential.failed()).await;
-            let fallen = fallen.unwrap();
+            let unexpected_end = timeout(Duration::from_secs(1), essential.failed()).await;
+            let unexpected_end = unexpected_end.unwrap();
             assert_eq!(
-                (fallen.task, fallen.panicked),
+                (unexpected_end.task, unexpected_end.panicked),
                 ("the one that falls", panics)
             );
-            assert!(fallen.to_string().contains(how), "{fallen}");
+            assert!(unexpected_end.to_string().contains(how), "{unexpected_end}");
         }
     }
 
@@ -99,7 +99,7 @@ mod tests {
         essential.spawn("one", ending.clone().cancelled_owned());
         essential.spawn("another", ending.clone().cancelled_owned());
         ending.cancel();
-        let fallen = timeout(Duration::from_secs(60), essential.failed()).await;
-        assert!(fallen.is_err(), "{fallen:?}");
+        let unexpected_end = timeout(Duration::from_secs(60), essential.failed()).await;
+        assert!(unexpected_end.is_err(), "{unexpected_end:?}");
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::editor_link::EditorLink;
 use super::relay_client::RelayError;
 use super::relay_dial::dial;
-use super::worker_session::{Which, WorkerSessionError as SessionError, relay_block};
+use super::worker_session::{RequestedTask, WorkerSessionError as SessionError, relay_block};
 use super::{DapArgs, Failure};
 use ray_relay_base::wire::dap::codec::{Frames, frame, parse};
 use ray_relay_base::wire::dap::message::Request;
@@ -49,8 +49,8 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) async fn run(args: DapArgs) -> Result<(), Failure> {
     let block = match (&args.breakpoint, &args.task, args.next) {
         (Some(id), _, _) => Some(json!({ "breakpoint": id.to_string() })),
-        (None, task, true) => Some(relay_block(&Which::Next(task.clone()))),
-        (None, Some(task), false) => Some(relay_block(&Which::Named(task.clone()))),
+        (None, task, true) => Some(relay_block(&RequestedTask::Next(task.clone()))),
+        (None, Some(task), false) => Some(relay_block(&RequestedTask::Named(task.clone()))),
         (None, None, false) => None,
     };
     let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());

@@ -18,7 +18,7 @@ It prints what to do next.";
 impl Fails for DemoError {
     fn exit(&self) -> Exit {
         match self {
-            Self::Relay(app::Error::Fallen(_)) => Exit::Defect,
+            Self::Relay(app::Error::UnexpectedEnd(_)) => Exit::Defect,
             _ => Exit::Failed,
         }
     }

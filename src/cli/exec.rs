@@ -19,7 +19,7 @@ use super::relay_client::RelayClient;
 use super::relay_dial::dial;
 use super::release::only_called;
 use super::worker_session::{
-    OPENS_DEBUGGER, Which, WorkerSessionError as SessionError, authorized_block, unexpected,
+    OPENS_DEBUGGER, RequestedTask, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
 use ray_relay_base::config::units::format_duration;
 use ray_relay_base::dial::Stream;
@@ -73,13 +73,13 @@ pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     let which = match (args.target.take(), args.next) {
         (Some(name), false) if args.running => {
             io::stderr().write_all(OPENS_DEBUGGER.as_bytes())?;
-            Which::Running(name, args.reason.take())
+            RequestedTask::Running(name, args.reason.take())
         }
         (Some(name), false) => {
             let list = RelayClient::new(args.relay.clone())?;
-            Which::Named(only_called(&list.breakpoints(false).await?, name)?)
+            RequestedTask::Named(only_called(&list.breakpoints(false).await?, name)?)
         }
-        (name, _) => Which::Next(name),
+        (name, _) => RequestedTask::Next(name),
     };
     let mut screen = Screen::Now;
     let shared = Shared {
@@ -113,7 +113,7 @@ struct Shared {
 
 async fn run_in_one(
     args: &ExecArgs,
-    which: Which,
+    which: RequestedTask,
     (first, mut lines): (String, Lines),
     deadline: Instant,
     screen: &mut Screen,
@@ -180,7 +180,7 @@ async fn run_in_one(
 /// Opens a session of `which` task, and waits until that is paused.
 async fn open(
     args: &ExecArgs,
-    which: &Which,
+    which: &RequestedTask,
     deadline: Instant,
     shared: Shared,
 ) -> Result<(Prompt<Stream>, mpsc::Receiver<Piece>), Failure> {
@@ -196,7 +196,7 @@ async fn open(
         relay,
         may_kill: true,
         limit: args.limit as usize,
-        patience: matches!(which, Which::Named(_) | Which::Member(..))
+        patience: matches!(which, RequestedTask::Named(_) | RequestedTask::Member(..))
             .then_some(Duration::from_secs(30)),
         local_sources: true,
         account: shared.account,

@@ -133,7 +133,7 @@ pub(super) fn unexpected(end: PromptEnd) -> Result<(), WorkerSessionError> {
 
 /// The task that a command requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum RequestedTask {
     /// A paused task: its id, or a name.
     Named(String),
     /// One of many: its id, and the record of the command for all of them.
@@ -145,18 +145,20 @@ pub(super) enum Which {
 }
 
 /// The `rayRelay` block of the attach arguments.
-pub(super) fn relay_block(which: &Which) -> Value {
+pub(super) fn relay_block(which: &RequestedTask) -> Value {
     match which {
-        Which::Named(name) if name.parse::<BreakpointId>().is_ok() => json!({ "breakpoint": name }),
-        Which::Named(name) if is_worker_id(name) => json!({ "worker": name }),
-        Which::Named(name) => json!({ "task": name }),
-        Which::Member(id, group) => json!({ "breakpoint": id, "group": group }),
-        Which::Running(name, reason) => {
+        RequestedTask::Named(name) if name.parse::<BreakpointId>().is_ok() => {
+            json!({ "breakpoint": name })
+        }
+        RequestedTask::Named(name) if is_worker_id(name) => json!({ "worker": name }),
+        RequestedTask::Named(name) => json!({ "task": name }),
+        RequestedTask::Member(id, group) => json!({ "breakpoint": id, "group": group }),
+        RequestedTask::Running(name, reason) => {
             let key = if is_worker_id(name) { "worker" } else { "task" };
             json!({ "running": true, (key): name, "reason": reason })
         }
-        Which::Next(None) => json!({ "next": true }),
-        Which::Next(Some(name)) => json!({ "next": true, "task": name }),
+        RequestedTask::Next(None) => json!({ "next": true }),
+        RequestedTask::Next(Some(name)) => json!({ "next": true, "task": name }),
     }
 }
 
@@ -170,7 +172,10 @@ fn is_worker_id(name: &str) -> bool {
 ///
 /// # Errors
 /// The token cannot be obtained or sent.
-pub(super) async fn authorized_block(args: &RelayArgs, which: &Which) -> Result<Value, RelayError> {
+pub(super) async fn authorized_block(
+    args: &RelayArgs,
+    which: &RequestedTask,
+) -> Result<Value, RelayError> {
     let mut block = relay_block(which);
     if let Some(token) = args.shown_token().await? {
         put(&mut block, "token", token.as_str());
@@ -184,21 +189,24 @@ mod tests {
 
     #[test]
     fn an_id_a_name_and_the_next_are_told_apart() {
-        let named = |name: &str| relay_block(&Which::Named(name.into()));
+        let named = |name: &str| relay_block(&RequestedTask::Named(name.into()));
         assert_eq!(named("0123abcd"), json!({"breakpoint": "0123abcd"}));
         assert_eq!(named("Trainer.step"), json!({"task": "Trainer.step"}));
         let worker = "1f2e3d4c".repeat(7);
         assert_eq!(named(&worker), json!({ "worker": worker }));
         let task = "1f2e3d4c".repeat(6);
         assert_eq!(named(&task), json!({ "task": task }));
-        let running = relay_block(&Which::Running("train_*".into(), Some("hangs".into())));
+        let running = relay_block(&RequestedTask::Running(
+            "train_*".into(),
+            Some("hangs".into()),
+        ));
         let wanted = json!({"running": true, "task": "train_*", "reason": "hangs"});
         assert_eq!(running, wanted);
         // As `ray-relay tasks` shows it.
-        let running = relay_block(&Which::Running("1f2e3d4c1f2e".into(), None));
+        let running = relay_block(&RequestedTask::Running("1f2e3d4c1f2e".into(), None));
         let wanted = json!({"running": true, "worker": "1f2e3d4c1f2e", "reason": null});
         assert_eq!(running, wanted);
-        let next = relay_block(&Which::Next(Some("train*".into())));
+        let next = relay_block(&RequestedTask::Next(Some("train*".into())));
         assert_eq!(next, json!({"next": true, "task": "train*"}));
     }
 }

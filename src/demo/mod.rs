@@ -153,7 +153,7 @@ async fn show(
     started.ready = true;
     tokio::select! {
         () = submitted.follow(args.job_log, progress) => Ok(()),
-        fallen = relay.failed() => Err(app::Error::from(fallen).into()),
+        unexpected_end = relay.failed() => Err(app::Error::from(unexpected_end).into()),
     }
 }
 

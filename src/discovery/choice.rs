@@ -30,14 +30,14 @@ pub(super) struct FoundRayCluster {
     pub(super) name: Arc<str>,
     pub(super) ray_job: Option<Arc<str>>,
     /// The head, or why there is none yet and what to do.
-    pub(super) head: Result<HeadAt, String>,
+    pub(super) head: Result<HeadAddress, String>,
     /// Whether its head is not ready.
     pub(super) is_pending: bool,
 }
 
 /// Address of the head of a RayCluster, and its Secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct HeadAt {
+pub(super) struct HeadAddress {
     pub(super) ray_address: String,
     /// Namespace and name of the Secret with its token.
     pub(super) secret: Option<(String, String)>,
@@ -140,7 +140,7 @@ impl RayClusterCandidate<'_> {
     }
 }
 
-fn head(one: &RayCluster, settings: &ClusterDiscovery) -> Result<HeadAt, String> {
+fn head(one: &RayCluster, settings: &ClusterDiscovery) -> Result<HeadAddress, String> {
     let RayCluster {
         namespace, name, ..
     } = one;
@@ -164,7 +164,7 @@ fn head(one: &RayCluster, settings: &ClusterDiscovery) -> Result<HeadAt, String>
         .clone()
         .filter(|secret| secret.split('.').all(is_host_label));
     let of_namespace = |name: String| (namespace.clone(), name);
-    Ok(HeadAt {
+    Ok(HeadAddress {
         ray_address: settings.ray_address.of(&service, namespace, one.port),
         secret: secret.map(of_namespace),
         // Derived from the RayCluster's own name.
@@ -174,7 +174,7 @@ fn head(one: &RayCluster, settings: &ClusterDiscovery) -> Result<HeadAt, String>
 
 /// Returns `at` if the relay can authenticate there. It never sends its own Kubernetes token, because the head's owner
 /// could impersonate it with that.
-fn usable(one: &RayCluster, at: HeadAt) -> Result<HeadAt, String> {
+fn usable(one: &RayCluster, at: HeadAddress) -> Result<HeadAddress, String> {
     match one.takes_kubernetes_tokens {
         true => Err(format!(
             "RayCluster {one} takes Kubernetes' own tokens (enableK8sTokenAuth), and the relay never shows its own; name it in a [[cluster]] with ray_address = \"{}\" and, as token_file, a token of a ServiceAccount with the verb ray:write on it and nothing else",

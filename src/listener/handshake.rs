@@ -13,7 +13,7 @@ use tracing::debug;
 
 use super::detect::{Detection, MAX_PREFIX_BYTES, detect};
 use super::pydevd;
-use super::refusal::{self, HandshakeRefusal, Speaks, TLS_ALERT};
+use super::refusal::{self, HandshakeRefusal, PeerProtocol, TLS_ALERT};
 use super::wire::ClientWire;
 use ray_relay_access::connection::ConnectionInfo;
 use ray_relay_access::connection::on_wake::WakeForwarder;
@@ -67,7 +67,7 @@ enum FirstBytes {
 struct ClearConnection {
     wire: ClientWire,
     first: First,
-    speaks: Speaks,
+    peer_protocol: PeerProtocol,
     /// The principal of the client's certificate, if any; or why the connection is refused.
     certificate: Result<Option<Principal>, HandshakeRefusal>,
 }
@@ -203,7 +203,7 @@ async fn recognise(
         clear?
     } else {
         ClearConnection {
-            speaks: Speaks::of(first.detection, &first.bytes, None),
+            peer_protocol: PeerProtocol::of(first.detection, &first.bytes, None),
             wire: ClientWire::Plain(stream),
             first,
             certificate: match tls.mode() {
@@ -229,8 +229,16 @@ async fn recognise(
                     .weigh(ray_relay_dap::unknown_weight(context));
             }
             let replayed = Prefixed::new(clear.first.bytes.freeze(), clear.wire);
-            let (summary, speaks) = (&connection.summary, clear.speaks);
-            refusal::send(context, replayed, summary, speaks, &refused, deadline).await;
+            let (summary, peer_protocol) = (&connection.summary, clear.peer_protocol);
+            refusal::send(
+                context,
+                replayed,
+                summary,
+                peer_protocol,
+                &refused,
+                deadline,
+            )
+            .await;
             None
         }
     }
@@ -247,7 +255,15 @@ async fn answer_silence(
     match mode {
         TlsMode::Required => {
             let (summary, refused) = (&connection.summary, &HandshakeRefusal::Plaintext);
-            refusal::send(context, stream, summary, Speaks::Text, refused, deadline).await;
+            refusal::send(
+                context,
+                stream,
+                summary,
+                PeerProtocol::Text,
+                refused,
+                deadline,
+            )
+            .await;
         }
         TlsMode::Off | TlsMode::Optional => refusal::close(stream, SILENT_ANSWER).await,
     }
@@ -271,7 +287,7 @@ fn classified(
             debug!(%error, "cannot bound how long a client may be silent, or what waits to be sent to it");
         }
     }
-    let unknown = match pydevd::speaks(&first.bytes) {
+    let unknown = match pydevd::peer_protocol(&first.bytes) {
         Some(true) => pydevd::ANSWER,
         Some(false) | None => UNKNOWN_ANSWER,
     };
@@ -348,11 +364,11 @@ async fn terminate(
             }
         },
     };
-    let speaks = Speaks::of(first.detection, &first.bytes, alpn.as_deref());
+    let peer_protocol = PeerProtocol::of(first.detection, &first.bytes, alpn.as_deref());
     Some(ClearConnection {
         wire: ClientWire::Encrypted(stream),
         first,
-        speaks,
+        peer_protocol,
         certificate,
     })
 }

@@ -41,7 +41,7 @@ pub(super) enum HandshakeRefusal {
 
 /// The protocol of a refused peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Speaks {
+pub(super) enum PeerProtocol {
     Http1,
     Http2,
     Dap,
@@ -49,7 +49,7 @@ pub(super) enum Speaks {
     Text,
 }
 
-impl Speaks {
+impl PeerProtocol {
     pub(super) fn of(detection: Detection, first: &[u8], alpn: Option<&[u8]>) -> Self {
         match detection {
             Detection::Http if alpn == Some(b"h2") || first.starts_with(b"PRI ") => Self::Http2,
@@ -63,18 +63,18 @@ impl Speaks {
 
 impl HandshakeRefusal {
     /// The sentence for the client: the problem, and the solution.
-    fn sentence(&self, speaks: Speaks) -> String {
-        match (self, speaks) {
+    fn sentence(&self, peer_protocol: PeerProtocol) -> String {
+        match (self, peer_protocol) {
             (Self::Certificate(sentence), _) => sentence.clone(),
-            (Self::Plaintext, Speaks::Http1 | Speaks::Http2) => {
+            (Self::Plaintext, PeerProtocol::Http1 | PeerProtocol::Http2) => {
                 "this relay takes TLS alone: use https:// instead of http://".to_owned()
             }
-            (Self::Plaintext, Speaks::Dap) => {
+            (Self::Plaintext, PeerProtocol::Dap) => {
                 "this relay takes TLS alone, which editors do not speak themselves: attach through something on this machine that adds it, \
                  such as `socat TCP-LISTEN:5678,bind=127.0.0.1,reuseaddr,fork OPENSSL:RELAY:5678,cafile=CA.pem`"
                     .to_owned()
             }
-            (Self::Plaintext, Speaks::Tls | Speaks::Text) => {
+            (Self::Plaintext, PeerProtocol::Tls | PeerProtocol::Text) => {
                 "this relay takes TLS alone: use `openssl s_client -quiet -connect HOST:PORT` or `ncat --ssl HOST PORT`"
                     .to_owned()
             }
@@ -98,21 +98,21 @@ pub(super) async fn send<S>(
     context: &Context,
     stream: S,
     summary: &Summary,
-    speaks: Speaks,
+    peer_protocol: PeerProtocol,
     refused: &HandshakeRefusal,
     deadline: Instant,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    debug!(?speaks, ?refused, "connection refused");
+    debug!(?peer_protocol, ?refused, "connection refused");
     context.metrics.refused(RefusalKind::Forbidden);
-    let sentence = summary.refusal(&refused.sentence(speaks));
-    match speaks {
-        Speaks::Http1 => close(stream, http1(refused, &sentence).as_bytes()).await,
-        Speaks::Http2 => close(stream, &http2(&sentence)).await,
-        Speaks::Dap => dap(context, stream, &sentence, deadline).await,
-        Speaks::Tls => close(stream, TLS_ALERT).await,
-        Speaks::Text => close(stream, format!("ray-relay: {sentence}\r\n").as_bytes()).await,
+    let sentence = summary.refusal(&refused.sentence(peer_protocol));
+    match peer_protocol {
+        PeerProtocol::Http1 => close(stream, http1(refused, &sentence).as_bytes()).await,
+        PeerProtocol::Http2 => close(stream, &http2(&sentence)).await,
+        PeerProtocol::Dap => dap(context, stream, &sentence, deadline).await,
+        PeerProtocol::Tls => close(stream, TLS_ALERT).await,
+        PeerProtocol::Text => close(stream, format!("ray-relay: {sentence}\r\n").as_bytes()).await,
     }
 }
 

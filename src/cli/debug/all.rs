@@ -14,7 +14,7 @@ use crate::cli::members::{announced, complete};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::relay_dial::dial;
 use crate::cli::worker_session::{
-    Which, WorkerSessionError as SessionError, authorized_block, unexpected,
+    RequestedTask, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
 use ray_relay_base::dial::Stream;
 use ray_relay_base::memory::Memory;
@@ -47,7 +47,7 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
     let account = Memory::new(MESSAGES).account(None);
     let room = KEPT / members.len();
     let dialled = |_, id: String| {
-        let (account, which) = (account.clone(), Which::Member(id, group.clone()));
+        let (account, which) = (account.clone(), RequestedTask::Member(id, group.clone()));
         async move {
             let stream = dial(&args.relay).await.map_err(|why| why.to_string())?;
             let relay = authorized_block(&args.relay, &which).await;

@@ -22,7 +22,7 @@ use super::relay_client::RelayClient;
 use super::relay_dial::dial;
 use super::release::only_called;
 use super::worker_session::{
-    OPENS_DEBUGGER, Which, WorkerSessionError as SessionError, authorized_block, unexpected,
+    OPENS_DEBUGGER, RequestedTask, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
 use super::{DebugArgs, Failure, terminal};
 use ray_relay_base::dial::Stream;
@@ -121,11 +121,11 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Failure> {
             let what = what.unwrap_or_default();
             let text = format!("Waiting for the next task{what} that stops (Ctrl-C ends).\n");
             terminal.input.print(&text)?;
-            Which::Next(target.clone())
+            RequestedTask::Next(target.clone())
         }
         (Some(target), false) if args.running => {
             terminal.input.print(OPENS_DEBUGGER)?;
-            Which::Running(target.clone(), args.reason.clone())
+            RequestedTask::Running(target.clone(), args.reason.clone())
         }
         (Some(target), false) => {
             let list = RelayClient::new(args.relay.clone())?;
@@ -136,9 +136,9 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Failure> {
                 Ok(id) if !menu.speaks_dap(&id) => {
                     return legacy::enter(&args, &mut terminal, &id).await;
                 }
-                Ok(id) if is_index || is_begun(&id, target) => Which::Named(id),
+                Ok(id) if is_index || is_begun(&id, target) => RequestedTask::Named(id),
                 Err(_) if is_index => return Err(SessionError::Unknown(target.clone()).into()),
-                Ok(_) | Err(_) => Which::Named(only_called(&list, target.clone())?),
+                Ok(_) | Err(_) => RequestedTask::Named(only_called(&list, target.clone())?),
             }
         }
         (None, false) => return list(&args, &mut terminal).await,
@@ -214,7 +214,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> 
                     Ok(id) => {
                         // After any end of a session, the list is shown again.
                         let ended = match menu.speaks_dap(&id) {
-                            true => one(args, terminal, &Which::Named(id)).await?,
+                            true => one(args, terminal, &RequestedTask::Named(id)).await?,
                             false => Ok(legacy::enter(args, terminal, &id).await?),
                         };
                         if let Err(why) = ended {
@@ -241,7 +241,7 @@ fn page_rows(terminal: &Terminal) -> Option<usize> {
 async fn one(
     args: &DebugArgs,
     terminal: &mut Terminal,
-    which: &Which,
+    which: &RequestedTask,
 ) -> Result<Result<(), SessionError>, Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let stream = dial(&args.relay).await?;
@@ -253,7 +253,7 @@ async fn one(
     let options = Options {
         relay,
         limit: args.limit as usize,
-        patience: matches!(which, Which::Named(_)).then_some(STOP_TIMEOUT),
+        patience: matches!(which, RequestedTask::Named(_)).then_some(STOP_TIMEOUT),
         local_sources: true,
         ..Options::default()
     };
@@ -261,11 +261,11 @@ async fn one(
     // The relay does not offer a task without DAP as the next one.
     let mut legacy = Box::pin(async {
         match which {
-            Which::Next(name) => {
+            RequestedTask::Next(name) => {
                 let mut events = EventStream::default();
                 events.legacy(&client, name.as_deref()).await
             }
-            Which::Named(_) | Which::Member(..) | Which::Running(..) => {
+            RequestedTask::Named(_) | RequestedTask::Member(..) | RequestedTask::Running(..) => {
                 std::future::pending().await
             }
         }

@@ -15,7 +15,7 @@ use crate::cli::failure::{Exit, Failure};
 use crate::cli::members::{announced, complete};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::terminal::print;
-use crate::cli::worker_session::{Which, WorkerSessionError as SessionError};
+use crate::cli::worker_session::{RequestedTask, WorkerSessionError as SessionError};
 use ray_relay_base::memory::Memory;
 use ray_relay_base::wire::json::{put, take, typed_at};
 use ray_relay_base::wire::text::replaced;
@@ -109,7 +109,7 @@ async fn run_in_member(
     if let Err(why) = ready(row) {
         return failed(output, &SessionError::from(why).into());
     }
-    let which = Which::Member(typed_at(row, "id"), group.to_owned());
+    let which = RequestedTask::Member(typed_at(row, "id"), group.to_owned());
     let mut screen = Screen::Kept(output);
     let mut lines = Lines::Given(lines.into_iter());
     let deadline = Instant::now() + args.timeout;

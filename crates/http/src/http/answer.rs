@@ -80,22 +80,22 @@ pub(super) fn held<G>(
 }
 
 /// Wraps `body`, which breaks off when `principal` expires or is revoked.
-pub(super) fn while_valid<B>(body: B, principal: &Principal) -> UntilOver<B> {
+pub(super) fn while_valid<B>(body: B, principal: &Principal) -> WhileValid<B> {
     let principal = principal.clone();
-    UntilOver {
+    WhileValid {
         body,
         over: Mutex::new(Box::pin(async move { principal.ended().await })),
     }
 }
 
 /// Body of [`while_valid`]: it ends when the principal does.
-pub(super) struct UntilOver<B> {
+pub(super) struct WhileValid<B> {
     body: B,
     /// Behind a mutex that is never contended: request bodies have to be `Sync`.
     over: Mutex<Pin<Box<dyn Future<Output = PrincipalEnded> + Send>>>,
 }
 
-impl<B> hyper::body::Body for UntilOver<B>
+impl<B> hyper::body::Body for WhileValid<B>
 where
     B: hyper::body::Body<Data = Bytes> + Unpin,
     B::Error: Into<StreamedBodyError>,

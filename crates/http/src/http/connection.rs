@@ -26,7 +26,7 @@ use super::exchange::{Connection, Exchange, RecordedRequest};
 use super::in_progress::{InProgress, REQUEST_WEIGHT};
 use super::moving::Moving;
 use super::refusal::chain;
-use super::route::{Destination, Which};
+use super::route::{Destination, RequestedCluster};
 use super::routes::Route;
 use super::{entrance, guard, page};
 use ray_relay_access::connection::admission::ConnectionPermit;
@@ -313,8 +313,8 @@ async fn answer(
         Destination::NotHere => (metrics::Route::Unknown, Ok(page::misdirected())),
         Destination::Dashboard(which) => {
             let label = match which {
-                Which::Default => metrics::Route::Dashboard,
-                Which::Named(..) | Which::Own(_) => metrics::Route::Cluster,
+                RequestedCluster::Default => metrics::Route::Dashboard,
+                RequestedCluster::Named(..) | RequestedCluster::Own(_) => metrics::Route::Cluster,
             };
             let exchange = &exchange;
             let proxied = ProxiedRequest { exchange, which }.serve(parts, body);

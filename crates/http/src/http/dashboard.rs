@@ -35,7 +35,7 @@ use super::answer::{self, Body};
 use super::exchange::Exchange;
 use super::refusal::{Answer, HttpRefusal};
 use super::required_access::{self, RequiredAccess, RowAccess};
-use super::route::{CLUSTERS, Missing, Which};
+use super::route::{CLUSTERS, Missing, RequestedCluster};
 use super::{audit, authenticate, credential, entrance, hop, websocket};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
@@ -43,7 +43,7 @@ use ray_relay_access::policy::Scope;
 /// A request to a dashboard, before its sender is authenticated.
 pub(super) struct ProxiedRequest<'a> {
     pub exchange: &'a Exchange<'a>,
-    pub which: Which<'a>,
+    pub which: RequestedCluster<'a>,
 }
 
 impl ProxiedRequest<'_> {
@@ -58,8 +58,8 @@ impl ProxiedRequest<'_> {
     async fn admit(&self, mut parts: Parts, mut body: Incoming) -> Answer {
         let (ctx, exchange) = (self.exchange.ctx, self.exchange);
         let path = match self.which {
-            Which::Named(_, rest) => rest,
-            Which::Default | Which::Own(_) => parts.uri.path(),
+            RequestedCluster::Named(_, rest) => rest,
+            RequestedCluster::Default | RequestedCluster::Own(_) => parts.uri.path(),
         };
         let websocket = websocket::is_handshake(&parts.method, &parts.headers);
         let need = required_access::of(&parts.method, path, websocket);
@@ -68,14 +68,16 @@ impl ProxiedRequest<'_> {
             return answer;
         }
         let caller = match self.which {
-            Which::Own(label) => authenticate::on_dashboard(exchange, &parts, label).await?,
-            Which::Default | Which::Named(..) => {
+            RequestedCluster::Own(label) => {
+                authenticate::on_dashboard(exchange, &parts, label).await?
+            }
+            RequestedCluster::Default | RequestedCluster::Named(..) => {
                 authenticate::authenticate(exchange, &parts).await?
             }
         };
         let principal = &caller.principal;
         let cluster = cluster(ctx, principal, self.which)?;
-        if let Which::Named(name, "") = self.which {
+        if let RequestedCluster::Named(name, "") = self.which {
             return Ok(into_folder(name, &parts));
         }
         if self.which.is_own() && need == RequiredAccess::Mode && ctx.auth.is_on() {
@@ -151,7 +153,7 @@ impl ProxiedRequest<'_> {
             // Only for the default cluster, since other clusters' names are not public. Signing in there applies to all
             // of them.
             (RequiredAccess::Page, false)
-                if matches!(self.which, Which::Default) && body.is_end_stream() =>
+                if matches!(self.which, RequestedCluster::Default) && body.is_end_stream() =>
             {
                 Box::pin(self.page(parts)).await
             }
@@ -162,8 +164,8 @@ impl ProxiedRequest<'_> {
     /// The part of the path in front of the head's.
     fn prefix(&self) -> String {
         match self.which {
-            Which::Named(name, _) => format!("{CLUSTERS}{name}"),
-            Which::Default | Which::Own(_) => String::new(),
+            RequestedCluster::Named(name, _) => format!("{CLUSTERS}{name}"),
+            RequestedCluster::Default | RequestedCluster::Own(_) => String::new(),
         }
     }
 

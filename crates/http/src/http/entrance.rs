@@ -25,7 +25,7 @@ use super::dashboard::upstream::cluster;
 use super::exchange::{Exchange, Post};
 use super::guard::RequestInitiator;
 use super::refusal::HttpRefusal;
-use super::route::{ENTER, Which};
+use super::route::{ENTER, RequestedCluster};
 use super::{audit, authenticate, body, credential, hop, origin, query};
 use ray_relay_access::identity::{Opens, STAY, Secret};
 use ray_relay_access::policy::Scope;
@@ -59,7 +59,7 @@ struct EntranceRequest {
 pub(super) fn redirect_browser(
     exchange: &Exchange<'_>,
     parts: &Parts,
-    which: Which<'_>,
+    which: RequestedCluster<'_>,
 ) -> Option<Result<Response<Body>, HttpRefusal>> {
     match RequestInitiator::of(&parts.headers) {
         RequestInitiator::Client => None,
@@ -75,11 +75,11 @@ pub(super) fn redirect_browser(
 fn redirect_to_dashboard(
     exchange: &Exchange<'_>,
     parts: &Parts,
-    which: Which<'_>,
+    which: RequestedCluster<'_>,
 ) -> Result<Response<Body>, HttpRefusal> {
     let (name, path) = match which {
-        Which::Named(name, rest) => (name, rest),
-        Which::Default | Which::Own(_) => ("", parts.uri.path()),
+        RequestedCluster::Named(name, rest) => (name, rest),
+        RequestedCluster::Default | RequestedCluster::Own(_) => ("", parts.uri.path()),
     };
     let query = parts.uri.query().map(|query| format!("?{query}"));
     let at = within(&format!("{path}{}", query.unwrap_or_default()));
@@ -143,7 +143,9 @@ pub(super) async fn open(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> 
     let request: Option<EntranceRequest> = body::json(post.body, MAX_BODY_BYTES).await;
     let request = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let which = request.cluster.as_deref();
-    let which = which.map_or(Which::Default, |name| Which::Named(name, ""));
+    let which = which.map_or(RequestedCluster::Default, |name| {
+        RequestedCluster::Named(name, "")
+    });
     let cluster = cluster(exchange.ctx, principal, which)?;
     let access = principal.access();
     if !access.may_on_cluster(Scope::DashboardRead, &cluster) {

@@ -314,8 +314,8 @@ struct RowRun(u64);
 
 impl<'de> Deserialize<'de> for RowRun {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-        impl<'de> Visitor<'de> for InOrder {
+        struct RowRunVisitor;
+        impl<'de> Visitor<'de> for RowRunVisitor {
             type Value = u64;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -334,7 +334,7 @@ impl<'de> Deserialize<'de> for RowRun {
                 Ok(last)
             }
         }
-        deserializer.deserialize_seq(InOrder).map(RowRun)
+        deserializer.deserialize_seq(RowRunVisitor).map(RowRun)
     }
 }
 

@@ -29,7 +29,7 @@ use hyper::{Method, StatusCode};
 
 use super::origin::{self, Origin};
 use super::required_access::{self, RequiredAccess};
-use super::route::{Destination, Which};
+use super::route::{Destination, RequestedCluster};
 use ray_relay_base::config::Config;
 use ray_relay_view::advertise::{AdvertisedAddresses, ExternalAddress};
 
@@ -191,7 +191,7 @@ fn acts(origin: &Origin, request: &Parts) -> bool {
     };
     !matches!(*method, Method::GET | Method::HEAD)
         || match Destination::of(origin, path) {
-            Destination::Dashboard(Which::Named(_, rest)) => writes(rest),
+            Destination::Dashboard(RequestedCluster::Named(_, rest)) => writes(rest),
             Destination::Dashboard(_) => writes(path),
             Destination::Relay | Destination::Enter(_) | Destination::NotHere => socket,
         }
@@ -243,7 +243,7 @@ fn is_cross_site(headers: &HeaderMap) -> bool {
 fn opens_a_page(origin: &Origin, request: &Parts) -> bool {
     let path = request.uri.path();
     let page = match Destination::of(origin, path) {
-        Destination::Dashboard(Which::Named(_, rest)) => matches!(rest, "" | "/"),
+        Destination::Dashboard(RequestedCluster::Named(_, rest)) => matches!(rest, "" | "/"),
         Destination::Dashboard(_) => path == "/",
         Destination::Relay => path == "/relay/",
         Destination::Enter(_) | Destination::NotHere => false,

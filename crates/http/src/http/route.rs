@@ -12,7 +12,7 @@ pub(super) enum Destination<'a> {
     /// The relay's own page and API: the table in [`super::routes`].
     Relay,
     /// A dashboard.
-    Dashboard(Which<'a>),
+    Dashboard(RequestedCluster<'a>),
     /// The entrance of a dashboard's own origin, by its label.
     Enter(&'a str),
     /// The relay's page or API, requested on a dashboard's origin.
@@ -21,7 +21,7 @@ pub(super) enum Destination<'a> {
 
 /// The cluster whose dashboard is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which<'a> {
+pub(super) enum RequestedCluster<'a> {
     /// The default cluster.
     Default,
     /// The cluster named in the path, and the rest of the path, which may be empty.
@@ -30,7 +30,7 @@ pub(super) enum Which<'a> {
     Own(&'a str),
 }
 
-impl Which<'_> {
+impl RequestedCluster<'_> {
     pub(super) fn is_own(self) -> bool {
         matches!(self, Self::Own(_))
     }
@@ -83,13 +83,13 @@ impl<'a> Destination<'a> {
         match (origin, path.strip_prefix(CLUSTERS)) {
             (Origin::Dashboard(label), _) if path == ENTER => Self::Enter(label),
             (Origin::Dashboard(_), _) if is_relays => Self::NotHere,
-            (Origin::Dashboard(label), _) => Self::Dashboard(Which::Own(label)),
+            (Origin::Dashboard(label), _) => Self::Dashboard(RequestedCluster::Own(label)),
             (Origin::Relay, Some(named)) if !named.is_empty() => {
                 let (name, path) = named.split_at(named.find('/').unwrap_or(named.len()));
-                Self::Dashboard(Which::Named(name, path))
+                Self::Dashboard(RequestedCluster::Named(name, path))
             }
             (Origin::Relay, _) if is_relays => Self::Relay,
-            (Origin::Relay, _) => Self::Dashboard(Which::Default),
+            (Origin::Relay, _) => Self::Dashboard(RequestedCluster::Default),
         }
     }
 }
@@ -176,7 +176,11 @@ mod tests {
         }
         for path in ["/", "/api/v0/workers", "/relayed", "//relay/", "*"] {
             let there = Destination::of(&origin, path);
-            assert_eq!(there, Destination::Dashboard(Which::Own("b")), "{path}");
+            assert_eq!(
+                there,
+                Destination::Dashboard(RequestedCluster::Own("b")),
+                "{path}"
+            );
         }
         assert_eq!(Destination::of(&origin, ENTER), Destination::Enter("b"));
         assert_eq!(of(ENTER), Destination::Relay);
@@ -185,7 +189,11 @@ mod tests {
     #[test]
     fn dashboards_are_everywhere_but_below_the_relays_own_path() {
         for path in ["/", "/relayed", "*"] {
-            assert_eq!(of(path), Destination::Dashboard(Which::Default), "{path}");
+            assert_eq!(
+                of(path),
+                Destination::Dashboard(RequestedCluster::Default),
+                "{path}"
+            );
         }
         for path in ["/relay", "/relay/", "/relay/pages", "/relay/clusters/"] {
             assert_eq!(of(path), Destination::Relay, "{path}");
@@ -194,7 +202,7 @@ mod tests {
             ("/relay/clusters/b", ""),
             ("/relay/clusters/b/api/v0", "/api/v0"),
         ] {
-            let named = Destination::Dashboard(Which::Named("b", rest));
+            let named = Destination::Dashboard(RequestedCluster::Named("b", rest));
             assert_eq!(of(path), named, "{path}");
         }
     }

@@ -45,7 +45,7 @@ enum Named {
     As(&'static str),
 }
 
-type Answered = Result<Response<Body>, HttpRefusal>;
+type HandlerResult = Result<Response<Body>, HttpRefusal>;
 
 /// The handler, and its methods.
 enum Handler {
@@ -56,17 +56,17 @@ enum Handler {
     /// GET.
     Get(for<'a> fn(&'a Exchange<'a>, &'a Parts, &'a Principal) -> BoxFuture<'a, Response<Body>>),
     /// POST. A GET is answered with the expected body, such as this one.
-    Post(&'static str, Posted),
+    Post(&'static str, PostHandler),
     /// POST, where the handler also answers all other methods.
-    PostOnly(Posted),
+    PostOnly(PostHandler),
     /// A WebSocket, which ends at the relay.
     Socket(StreamHandler),
     /// The same for a page, which cannot set a header for its token.
     PageSocket(StreamHandler),
 }
 
-type Posted = for<'a> fn(Post<'a>) -> BoxFuture<'a, Answered>;
-type StreamHandler = for<'a> fn(&'a Exchange<'a>, Principal, Parts) -> BoxFuture<'a, Answered>;
+type PostHandler = for<'a> fn(Post<'a>) -> BoxFuture<'a, HandlerResult>;
+type StreamHandler = for<'a> fn(&'a Exchange<'a>, Principal, Parts) -> BoxFuture<'a, HandlerResult>;
 
 macro_rules! routes {
     ($($(#[doc = $description:literal])+ $path:literal, $named:expr, $access:expr, $label:ident, $kind:ident($($handler:tt)*);)+) => {
@@ -257,7 +257,7 @@ impl Route {
         exchange: &Exchange<'_>,
         mut parts: Parts,
         body: Incoming,
-    ) -> Answered {
+    ) -> HandlerResult {
         let (reads, posts) = match parts.method {
             Method::GET | Method::HEAD => (true, false),
             Method::POST => (false, true),

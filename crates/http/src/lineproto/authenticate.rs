@@ -87,13 +87,13 @@ pub(super) fn words_of_all(line: &str) -> Option<&str> {
 }
 
 /// A request that a program sends first, in place of picking from the list.
-pub(super) enum Errand {
+pub(super) enum FirstCommand {
     Enter(Enter),
     Stop(StopRunning),
     All(String),
 }
 
-impl Errand {
+impl FirstCommand {
     /// Returns `None` for any other line.
     pub(super) fn read(line: &str) -> Option<Self> {
         let enter = Enter::read(line).map(Self::Enter);
@@ -111,7 +111,7 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
     connection: &ConnectionInfo,
     input: &mut ClientInput<R>,
     out: &Out,
-) -> Result<(Authenticated, Option<Errand>), Outcome> {
+) -> Result<(Authenticated, Option<FirstCommand>), Outcome> {
     let deadline = Instant::now() + TOKEN_TIMEOUT;
     let authentication = context.authentication(connection, Purpose::Session(session), deadline);
     if authentication.needs_credential() {
@@ -127,8 +127,8 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
         .await
     {
         Ok(authenticated) => {
-            let errand = input.take_if(Errand::read).await;
-            Ok((authenticated, errand))
+            let first_command = input.take_if(FirstCommand::read).await;
+            Ok((authenticated, first_command))
         }
         Err(why) => {
             out.notice(&connection.summary.refusal(&why.to_string()))
@@ -142,10 +142,10 @@ async fn ask_for_token<R: AsyncRead + Unpin>(
     authentication: &Authentication<'_>,
     input: &mut ClientInput<R>,
     out: &Out,
-) -> Result<(Authenticated, Option<Errand>), Outcome> {
+) -> Result<(Authenticated, Option<FirstCommand>), Outcome> {
     input.read_arrived().await;
     out.text(TOKEN_NEEDED).await;
-    let mut errand = None;
+    let mut first_command = None;
     let (mut tries, mut lines) = (0, 0);
     while tries < MAX_ATTEMPTS && lines < MAX_LINES {
         lines += 1;
@@ -158,14 +158,14 @@ async fn ask_for_token<R: AsyncRead + Unpin>(
         if line.is_empty() {
             continue;
         }
-        if let Some(parsed) = Errand::read(&line) {
-            errand = Some(parsed);
+        if let Some(parsed) = FirstCommand::read(&line) {
+            first_command = Some(parsed);
             continue;
         }
         tries += 1;
         let token = PresentedCredential::Token(Secret::new(line));
         let why = match authentication.authenticate(token).await {
-            Ok(authenticated) => return Ok((authenticated, errand)),
+            Ok(authenticated) => return Ok((authenticated, first_command)),
             Err(why) => why,
         };
         let summary = &authentication.connection.summary;

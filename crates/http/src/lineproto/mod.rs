@@ -111,7 +111,7 @@ async fn converse<'a, R: AsyncRead + Unpin>(
             return ClientEnding::Over(Outcome::Drained);
         }
     };
-    let (authenticated, errand) = match result {
+    let (authenticated, first_command) = match result {
         Ok(result) => result,
         Err(outcome) => return ClientEnding::Over(outcome),
     };
@@ -119,7 +119,7 @@ async fn converse<'a, R: AsyncRead + Unpin>(
     session.set_principal(authenticated.principal.clone());
     out.count(context.account(&authenticated.principal));
     TerminalSession::new(context, session, authenticated, connection, input, out)
-        .serve(errand)
+        .serve(first_command)
         .await
 }
 

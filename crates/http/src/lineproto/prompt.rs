@@ -28,7 +28,7 @@ pub(super) const CLIENT: &str = "ray-relay terminal";
 /// How the conversation at a prompt ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PromptOutcome {
-    By(PromptEnd),
+    Ended(PromptEnd),
     /// The client is gone, with the task paused at the prompt.
     Lost,
 }
@@ -147,7 +147,7 @@ where
             Some(typed) => typed,
             None => match typed(prompt, &mut attached.pieces, input, out, worker_output).await {
                 Ok(typed) => typed,
-                Err(end) => return PromptOutcome::By(end),
+                Err(end) => return PromptOutcome::Ended(end),
             },
         };
         let line = match typed {
@@ -181,11 +181,11 @@ where
             // The last command resumed the task, and the client closed its input: detach.
             Some(After::Prompt) if lets_run(&line) && ahead.front() == Some(&Typed::End) => {}
             Some(After::Prompt) => continue,
-            Some(After::Ended(end)) => return PromptOutcome::By(end),
+            Some(After::Ended(end)) => return PromptOutcome::Ended(end),
             None => {}
         }
         attached.prompt.leave().await;
-        return PromptOutcome::By(PromptEnd::Left);
+        return PromptOutcome::Ended(PromptEnd::Left);
     }
 }
 

@@ -20,7 +20,7 @@ use tracing::Instrument as _;
 
 pub(super) use self::log::Log;
 pub(super) use self::parked::ParkedSession;
-use crate::lineproto::authenticate::{Errand, words_of_all};
+use crate::lineproto::authenticate::{FirstCommand, words_of_all};
 use crate::lineproto::input::{ClientInput, Typed};
 use crate::lineproto::output::Out;
 use ray_relay_access::connection::ConnectionInfo;
@@ -118,10 +118,10 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         }
     }
 
-    /// Serves the client until its connection closes. With an `errand`, it skips the list.
-    pub(super) async fn serve(mut self, errand: Option<Errand>) -> ClientEnding<'a> {
-        let outcome = match errand {
-            Some(errand) => self.only(&errand).await,
+    /// Serves the client until its connection closes. With a `first_command`, it skips the list.
+    pub(super) async fn serve(mut self, first_command: Option<FirstCommand>) -> ClientEnding<'a> {
+        let outcome = match first_command {
+            Some(first_command) => self.only(&first_command).await,
             None => self.lists().await,
         };
         self.parked
@@ -190,8 +190,8 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                 Err(outcome) => ListStep::End(outcome),
             };
         }
-        if let Some(errand) = Errand::read(line) {
-            return ListStep::End(self.only(&errand).await);
+        if let Some(first_command) = FirstCommand::read(line) {
+            return ListStep::End(self.only(&first_command).await);
         }
         match browse.hear(line, menu) {
             BrowseStep::Changed => return ListStep::Show,
@@ -223,11 +223,11 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
     }
 
     /// Runs one errand, without the list.
-    async fn only(&mut self, errand: &Errand) -> Outcome {
-        let enter = match errand {
-            Errand::Enter(enter) => enter,
-            Errand::Stop(running) => return Box::pin(self.running(running)).await,
-            Errand::All(words) => {
+    async fn only(&mut self, first_command: &FirstCommand) -> Outcome {
+        let enter = match first_command {
+            FirstCommand::Enter(enter) => enter,
+            FirstCommand::Stop(running) => return Box::pin(self.running(running)).await,
+            FirstCommand::All(words) => {
                 let all = Box::pin(self.all(words, &ListSelection::default())).await;
                 return all.err().unwrap_or(Outcome::Client);
             }

@@ -9,7 +9,7 @@ use hyper::{Request, Response, StatusCode};
 
 use crate::http::answer::{self, Body};
 use crate::http::refusal::HttpRefusal;
-use crate::http::route::{Which, segments, unescaped};
+use crate::http::route::{RequestedCluster, segments, unescaped};
 use crate::http::{hop, origin};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
@@ -21,12 +21,14 @@ use ray_relay_session::context::Context;
 pub(crate) fn cluster(
     ctx: &Context,
     principal: &Principal,
-    which: Which<'_>,
+    which: RequestedCluster<'_>,
 ) -> Result<Arc<str>, HttpRefusal> {
     let registry = &ctx.registry;
     let name = match which {
-        Which::Default => return registry.default_cluster().ok_or(HttpRefusal::NoDashboard),
-        Which::Named(name, _) | Which::Own(name) => name,
+        RequestedCluster::Default => {
+            return registry.default_cluster().ok_or(HttpRefusal::NoDashboard);
+        }
+        RequestedCluster::Named(name, _) | RequestedCluster::Own(name) => name,
     };
     let access = principal.access();
     let may_know = |cluster: &Arc<str>| {

@@ -29,7 +29,7 @@ pub(super) struct TaskChoice {
 
 /// The selection in the body of a request.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Written {
+pub(super) struct RawSelection {
     cluster: Option<String>,
     job: Option<String>,
     name: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct Written {
     filter: Vec<String>,
 }
 
-impl Written {
+impl RawSelection {
     /// Parses the selection. An error is a sentence for the client.
     pub(super) fn read(self) -> Result<TaskChoice, String> {
         let mut choice = TaskChoice::default();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::choice::TaskChoice;
 use super::may;
-use super::shown::{Looked, LooksAnswer, held, record_inspection, shown};
+use super::shown::{LooksAnswer, LooksRow, held, record_inspection, shown};
 use crate::http::answer::{self, Body};
 use crate::http::audit;
 use crate::http::exchange::Exchange;
@@ -87,7 +87,7 @@ pub(super) async fn look(
         return Err(HttpRefusal::Ended(ended));
     }
     let stored = stored.map(|stored| shown(principal, &[task], stored, locals));
-    let row = Looked::new(
+    let row = LooksRow::new(
         vec![row(&failed, SystemTime::now())],
         stored.map_err(|why| why.to_string()),
     );

@@ -21,7 +21,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_CONCURRENT_QUERIES: usize = 32;
 
 /// The workers of one node with the hook, or why they are unknown.
-type OfNode = Result<HashSet<u32>, String>;
+type NodeHooks = Result<HashSet<u32>, String>;
 
 /// Adds to each of `rows`, which belong to `running`, whether its worker has the hook, or why that is unknown.
 pub(super) async fn annotate(ctx: &Context, running: &[&Running], rows: &mut [Value]) {
@@ -46,7 +46,7 @@ pub(super) async fn annotate(ctx: &Context, running: &[&Running], rows: &mut [Va
 async fn query_nodes<'a>(
     ctx: &Context,
     running: &[&'a Running],
-) -> HashMap<(&'a str, &'a str), OfNode> {
+) -> HashMap<(&'a str, &'a str), NodeHooks> {
     let nodes: BTreeSet<(&str, &str)> = running
         .iter()
         .map(|one| (&*one.cluster, &*one.node_id))

@@ -19,9 +19,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::choice::{TaskChoice, Written};
-use super::objects::{self, Awaits};
-use super::shown::{Looked, LooksAnswer, held, record_inspection, shown, text_of};
+use super::choice::{RawSelection, TaskChoice};
+use super::objects::{self, AwaitedObjects};
+use super::shown::{LooksAnswer, LooksRow, held, record_inspection, shown, text_of};
 use super::{SLOW, clusters, failed, idle, may, row, running};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::{Exchange, Post};
@@ -51,7 +51,7 @@ const MAX_ANSWER_BYTES: usize = 24 << 20;
 #[derive(Debug, Deserialize)]
 struct LooksRequest {
     #[serde(flatten)]
-    choice: Written,
+    choice: RawSelection,
     /// Id of a failed task.
     failed: Option<String>,
     #[serde(default = "body::yes")]
@@ -87,7 +87,7 @@ impl LooksRequest {
 }
 
 /// A selected process, with the tasks that run in it.
-struct LookedProcess<'a> {
+struct SelectedProcess<'a> {
     running: Vec<&'a Running>,
     /// The rows of those tasks that the principal may know of.
     rows: Vec<Value>,
@@ -130,7 +130,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
                 inspected.unwrap_or_else(|_| Err("there was no time left for it".to_owned()));
             let awaits = inspected
                 .as_ref()
-                .map_or_else(|_| Awaits::default(), Awaits::of);
+                .map_or_else(|_| AwaitedObjects::default(), AwaitedObjects::of);
             let cluster = process.running.first().map_or("", |one| &*one.cluster);
             let inspected = inspected.and_then(|snapshot| text_of(&snapshot));
             (process.rows, inspected, (cluster, awaits))
@@ -147,7 +147,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
                 .ok_or("the answer has no room for it: ask for fewer")?;
             Ok(text)
         });
-        rows.push(Looked::of_text(tasks, text));
+        rows.push(LooksRow::of_text(tasks, text));
         awaited.push(awaits);
     }
     if asks_objects {
@@ -183,13 +183,13 @@ fn processes<'a>(
     principal: &Principal,
     all: impl Iterator<Item = &'a Running>,
     choice: &TaskChoice,
-) -> Vec<LookedProcess<'a>> {
+) -> Vec<SelectedProcess<'a>> {
     let now = SystemTime::now();
-    let mut by_worker: BTreeMap<(&str, &str), (LookedProcess<'_>, bool)> = BTreeMap::new();
+    let mut by_worker: BTreeMap<(&str, &str), (SelectedProcess<'_>, bool)> = BTreeMap::new();
     for one in all {
         let key = (&*one.cluster, &*one.worker_id);
         let (process, is_selected) = by_worker.entry(key).or_insert_with(|| {
-            let process = LookedProcess {
+            let process = SelectedProcess {
                 running: Vec::new(),
                 rows: Vec::new(),
             };

@@ -31,13 +31,13 @@ const DIGITS: usize = 56;
 
 /// Objects that a process waits for in `ray.get`.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::http) struct Awaits {
+pub(in crate::http) struct AwaitedObjects {
     ids: Vec<String>,
     /// Why they are unknown for a thread.
     unknown: Option<&'static str>,
 }
 
-impl Awaits {
+impl AwaitedObjects {
     /// Extracts them from `look`, which is as the principal may see it.
     pub(in crate::http) fn of(look: &Look) -> Self {
         let mut awaits = Self::default();
@@ -87,7 +87,7 @@ pub(in crate::http) async fn query(
     ctx: &Context,
     principal: &Principal,
     per_cluster: &[RunningIn],
-    awaits: &[(&str, &Awaits)],
+    awaits: &[(&str, &AwaitedObjects)],
 ) -> Vec<Vec<Value>> {
     let mut ids_by_cluster: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (cluster, awaits) in awaits {
@@ -118,7 +118,7 @@ pub(in crate::http) async fn query(
         Ok(()) => "Ray was asked for as many as it is at a time: look at fewer",
         Err(_) => "the Ray head does not tell of its objects in time",
     };
-    let of_one = |(cluster, awaits): &(&str, &Awaits)| {
+    let of_one = |(cluster, awaits): &(&str, &AwaitedObjects)| {
         let objects = awaits.ids.iter().map(|id| {
             let object = described_objects.get(&(*cluster, id.clone())).cloned();
             object.unwrap_or_else(|| json!({ "object_id": id, "unknown": late }))
@@ -203,19 +203,19 @@ mod tests {
             "Worker.get_objects",
             Some(&format!("[ObjectRef({a})]")),
         );
-        assert_eq!(Awaits::of(&one).ids, std::slice::from_ref(&a));
+        assert_eq!(AwaitedObjects::of(&one).ids, std::slice::from_ref(&a));
         let several = format!("[ObjectRef({a}), ObjectRef({b}), ObjectRef({a}), ObjectRef(abc");
-        let several = Awaits::of(&look("hook", "get", Some(&several)));
+        let several = AwaitedObjects::of(&look("hook", "get", Some(&several)));
         assert_eq!((several.ids, several.unknown), (vec![a, b], None));
     }
 
     #[test]
     fn where_the_ids_are_not_known_it_is_said_why() {
-        let hidden = Awaits::of(&look("hook", "get", None));
+        let hidden = AwaitedObjects::of(&look("hook", "get", None));
         assert!(hidden.unknown.unwrap().contains("not shown"));
-        let outside = Awaits::of(&look("py-spy", "get", Some("<ObjectRef at 0x7f>")));
+        let outside = AwaitedObjects::of(&look("py-spy", "get", Some("<ObjectRef at 0x7f>")));
         assert!(outside.unknown.unwrap().contains("hook"));
         let elsewhere = look("hook", "main_loop", Some("1"));
-        assert_eq!(Awaits::of(&elsewhere), Awaits::default());
+        assert_eq!(AwaitedObjects::of(&elsewhere), AwaitedObjects::default());
     }
 }

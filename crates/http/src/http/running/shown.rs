@@ -24,7 +24,7 @@ use ray_relay_view::listing::json::seconds;
 /// The answer.
 #[derive(Serialize)]
 pub(super) struct LooksAnswer {
-    looks: Vec<Looked>,
+    looks: Vec<LooksRow>,
     pub(super) left_out: usize,
     /// Actors of the same classes that run nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -36,7 +36,7 @@ pub(super) struct LooksAnswer {
 
 /// Snapshot of one process, serialized once; or the error.
 #[derive(Serialize)]
-pub(super) struct Looked {
+pub(super) struct LooksRow {
     tasks: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     look: Option<Box<RawValue>>,
@@ -49,7 +49,7 @@ pub(super) struct Looked {
 
 impl LooksAnswer {
     /// Creates the answer with `looks` that were taken `at`.
-    pub(super) fn new(looks: Vec<Looked>, at: SystemTime) -> Self {
+    pub(super) fn new(looks: Vec<LooksRow>, at: SystemTime) -> Self {
         let since = at.duration_since(SystemTime::UNIX_EPOCH);
         Self {
             looks,
@@ -61,7 +61,7 @@ impl LooksAnswer {
     }
 }
 
-impl Looked {
+impl LooksRow {
     /// Creates the entry of `tasks` from their snapshot or an error.
     pub(super) fn new(tasks: Vec<Value>, look: Result<Look, String>) -> Self {
         Self::of_text(tasks, look.and_then(|look| text_of(&look)))

@@ -209,7 +209,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             match debugger {
                 SessionDebugger::Prompt(attached) => {
                     match prompt::converse(attached, task, input, out, worker_output, log).await {
-                        prompt::PromptOutcome::By(end) => WorkerOutcome::Prompt(Ok(end)),
+                        prompt::PromptOutcome::Ended(end) => WorkerOutcome::Prompt(Ok(end)),
                         prompt::PromptOutcome::Lost => WorkerOutcome::Lost,
                     }
                 }

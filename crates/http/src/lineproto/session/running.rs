@@ -51,7 +51,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         let state = |state| self.session.set_state(SessionProtocol::Terminal, state);
         state(SessionState::Attached);
         let ended = match over {
-            Some(end) => PromptOutcome::By(end),
+            Some(end) => PromptOutcome::Ended(end),
             None => {
                 let (task, log) = (TaskEnd::new(None), Log::of_another());
                 let (input, out) = (&mut *self.input, &self.out);
@@ -59,12 +59,14 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
             }
         };
         match ended {
-            PromptOutcome::By(PromptEnd::Left) => self.out.text(RUNS_ON).await,
-            PromptOutcome::By(PromptEnd::TaskEnded) => self.out.text("The task has ended.\n").await,
-            PromptOutcome::By(PromptEnd::Killed) => {
+            PromptOutcome::Ended(PromptEnd::Left) => self.out.text(RUNS_ON).await,
+            PromptOutcome::Ended(PromptEnd::TaskEnded) => {
+                self.out.text("The task has ended.\n").await
+            }
+            PromptOutcome::Ended(PromptEnd::Killed) => {
                 self.out.text("The worker process is killed.\n").await;
             }
-            PromptOutcome::By(PromptEnd::Terminated | PromptEnd::Lost(_)) => {
+            PromptOutcome::Ended(PromptEnd::Terminated | PromptEnd::Lost(_)) => {
                 let over = "the session is over: the worker process ended, or the relay ended it";
                 self.out.notice(over).await;
                 return Outcome::Died;
