@@ -106,7 +106,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         words: &str,
         choice: &ListSelection,
     ) -> Result<(MeantTasks, String), String> {
-        let meant = Meant::read(words)?;
+        let selection = Meant::read(words)?;
         let permitted = visible(&self.principal, &self.context.registry.snapshot());
         let list = arranged(json::list(&permitted), choice);
         let members = MeantTasks::of(&list, &selection).map_err(|why| why.to_string())?;
