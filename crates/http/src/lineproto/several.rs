@@ -70,12 +70,12 @@ where
             }
             continue;
         }
-        let failures = Box::pin(execute(group, &line, input, out, &mut ahead)).await;
+        let unfinished = Box::pin(execute(group, &line, input, out, &mut ahead)).await;
         // The last command resumed tasks, and the client closed its input: detach.
         let is_done = ahead.front() == Some(&Typed::End) && lets_run(&line);
         let notice = match is_done {
             true => group.leave_all().await,
-            false => group.leave(&failures).await,
+            false => group.leave(&unfinished).await,
         };
         out.text(&notice).await;
     }
@@ -132,10 +132,10 @@ where
             },
         }
     }
-    let (answers, waited) = asking.over();
+    let (answers, unfinished) = asking.over();
     let (text, _) = group.heard(answers);
     out.text(&text).await;
-    waited
+    unfinished
 }
 
 /// Returns the next input, or the session that ended while waiting for it and how.
