@@ -1,4 +1,4 @@
-//! Composition: builds the parts, binds, starts, watches over them, and ends them in order.
+//! Composition: builds the parts, binds, starts, supervises them, and ends them in order.
 
 mod descriptors;
 mod essential;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 pub(crate) use self::descriptors::raise as raise_open_files;
-pub use self::essential::Fallen;
+pub use self::essential::UnexpectedEnd;
 
 use self::essential::Essential;
 use crate::discovery::Discovery;
@@ -35,43 +35,43 @@ use ray_relay_ray::ray::registry::Registry;
 use ray_relay_session::context::Context;
 use ray_relay_session::release;
 
-/// Why the relay did not start, or did not go on.
+/// Why the relay did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The relay cannot listen on the port.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The certificate, its key or what client certificates are held to.
+    /// The certificate, its key or the client certificate authorities are invalid.
     #[error("{}", sentences(.0))]
     Tls(Vec<Fault>),
-    /// Keys, policy or revocations cannot be used.
+    /// Keys, policy or revocations are invalid.
     #[error(transparent)]
     Identity(#[from] SetupError),
     /// A part could not be built from the configuration.
     #[error("{0}")]
     Setup(String),
-    /// The service manager passed a listening socket that no key of the configuration names.
+    /// The service manager passed a listening socket that the configuration does not use.
     #[error(
-        "the service manager passed a socket that listens on {unused}, and listen.address is {asked}: give both the same address, with ListenStream= of the .socket unit or listen.address"
+        "the service manager passed a socket that listens on {unused}, and listen.address is {configured}: give both the same address, with ListenStream= of the .socket unit or listen.address"
     )]
     UnusedSocket {
         /// The address of the socket.
         unused: SocketAddr,
         /// The configured address.
-        asked: SocketAddr,
+        configured: SocketAddr,
     },
-    /// Sessions are to be kept, and no keeper takes them.
+    /// Sessions are to be kept, and no keeper is available.
     #[error(transparent)]
     Keeper(#[from] keeper::Error),
-    /// What is done here could not be put on record.
+    /// The audit log cannot be opened.
     #[error(transparent)]
     Audit(#[from] audit::OpenError),
     /// The system refuses a signal handler.
     #[error("cannot wait for signals: {0}")]
     Signal(std::io::Error),
-    /// A part of it ended while it ran.
+    /// An essential task ended while the relay ran.
     #[error(transparent)]
-    Fallen(#[from] Fallen),
+    UnexpectedEnd(#[from] UnexpectedEnd),
 }
 
 fn sentences(faults: &[Fault]) -> String {
@@ -79,15 +79,15 @@ fn sentences(faults: &[Fault]) -> String {
     sentences.join("\n  ")
 }
 
-/// How long the debuggers of workers may take to be left, when the relay drains and when it is to end at once: one that is
-/// cut off in the middle of its attach leaves its task waiting for ever.
-const WORKERS_LEFT: Duration = Duration::from_secs(40);
-const AT_ONCE: Duration = Duration::from_secs(5);
+/// Time limits for detaching from the debuggers of workers, for draining and for an immediate shutdown. A debugger that
+/// is cut off in the middle of its attach leaves its task waiting for ever.
+const DETACH_TIMEOUT: Duration = Duration::from_secs(40);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long connections that have nothing to wait for may take to close.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// Time limit for connections with nothing in progress to close.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A relay that runs. It ends by [`Running::drain`]; dropping it closes its port, and leaves its sessions to the runtime.
+/// A running relay. [`Running::drain`] ends it. Dropping it closes its port, and leaves its sessions to the runtime.
 pub struct Running {
     context: Arc<Context>,
     address: SocketAddr,
@@ -110,7 +110,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let notices = Notices::new(&config.notice).map_err(Error::Setup)?;
     let discovery = Discovery::from_config(&config, answers_again).await?;
     let mut passed = PassedDescriptors::take();
-    let kept = Keeper::open(config.listen.keeper.as_deref(), &mut passed).await?;
+    let opened = Keeper::open(config.listen.keeper.as_deref(), &mut passed).await?;
     let (address, listeners) = bind(&config, &mut passed)?;
     registry.observe(metrics.clone());
     registry.time_collectives(&config.release);
@@ -126,10 +126,10 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         Shutdown::default(),
     );
     context.traces = traces;
-    let left = match kept {
-        Some((keeper, left)) => {
+    let inherited = match opened {
+        Some((keeper, inherited)) => {
             context.keeper = Some(keeper);
-            left
+            inherited
         }
         None => Vec::new(),
     };
@@ -146,7 +146,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         essential.spawn("the discovery of clusters", run);
     }
     // Connections wait in the kernel's queue until sessions of the previous process are parked here.
-    restored::run(&context, left, &mut essential).await;
+    restored::run(&context, inherited, &mut essential).await;
     for (port, listener) in listeners {
         let (serving, tls) = (context.clone(), tls.clone());
         let run = listener::run(listener, serving, tls, admission.clone(), port);
@@ -159,35 +159,35 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     })
 }
 
-/// A listening socket, with the port that it advertises where it stands for one breakpoint.
+/// A listening socket, with the port that it advertises if it belongs to one breakpoint.
 type AdvertisedListener = (Option<u16>, TcpListener);
 
-/// Binds every address of the configuration, or takes the socket that the service manager passed for it. Returns the main
-/// address, its port known also where 0 was asked for.
+/// Binds every address of the configuration, or uses the socket that the service manager passed for it. Returns the
+/// main address, with the actual port if 0 was configured.
 fn bind(
     config: &Config,
     passed: &mut PassedDescriptors,
 ) -> Result<(SocketAddr, Vec<AdvertisedListener>), Error> {
-    let asked = config.listen.address;
-    let main = listener::bind(asked, passed)?;
+    let configured = config.listen.address;
+    let main = listener::bind(configured, passed)?;
     let address = main.local_addr().map_err(|source| BindError {
-        address: asked,
+        address: configured,
         source,
     })?;
     let mut listeners = vec![(None, main)];
     if let Advertise::Ports(ports) = &config.advertise {
         for port in ports.clone() {
-            let asked = SocketAddr::new(address.ip(), port);
-            listeners.push((Some(port), listener::bind(asked, passed)?));
+            let configured = SocketAddr::new(address.ip(), port);
+            listeners.push((Some(port), listener::bind(configured, passed)?));
         }
     }
     match passed.unused_listener() {
-        Some(unused) => Err(Error::UnusedSocket { unused, asked }),
+        Some(unused) => Err(Error::UnusedSocket { unused, configured }),
         None => Ok((address, listeners)),
     }
 }
 
-/// Starts what has to run for as long as the relay does.
+/// Starts the tasks that run for as long as the relay does.
 fn start_essential(context: &Arc<Context>, tls: &Arc<Tls>, notices: Option<Notices>) -> Essential {
     let Shutdown {
         drain,
@@ -197,7 +197,7 @@ fn start_essential(context: &Arc<Context>, tls: &Arc<Tls>, notices: Option<Notic
         ..
     } = context.shutdown.clone();
     let mut essential = Essential::new(drain.clone());
-    // Not tracked: sessions have turns until the last has ended.
+    // Not tracked: sessions need turns until the last has ended.
     essential.spawn("the turns of sessions", turn::serve());
     if let Some(notices) = notices {
         let (registry, metrics) = (context.registry.clone(), context.metrics.clone());
@@ -242,7 +242,7 @@ fn start_essential(context: &Arc<Context>, tls: &Arc<Tls>, notices: Option<Notic
 }
 
 impl Running {
-    /// The address that the relay listens on, the port known also where 0 was asked for.
+    /// The address that the relay listens on, with the actual port if 0 was configured.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
@@ -252,15 +252,15 @@ impl Running {
         &self.context.registry
     }
 
-    /// Resolves as soon as a part without which the relay is none has ended by itself; call [`Running::abort`] then.
-    /// Resolves never once the relay is being shut down. Cancel safe.
-    pub async fn fallen(&mut self) -> Fallen {
-        self.essential.fallen().await
+    /// Resolves as soon as an essential task has ended unexpectedly; call [`Running::abort`] then. Never resolves once
+    /// the relay is being shut down. Cancel safe.
+    pub async fn failed(&mut self) -> UnexpectedEnd {
+        self.essential.failed().await
     }
 
-    /// Tells the sessions, ends each as soon as nothing is done in it, and waits for them, and for requests in progress,
-    /// for `listen.drain_timeout`; then ends what is left. Meanwhile new clients are answered: lists as ever, an attach
-    /// with a sentence. Cancelling it cuts the wait short; call [`Running::abort`] then.
+    /// Drains: notifies the sessions, and ends each as soon as it is idle. Waits for them, and for requests in
+    /// progress, for `listen.drain_timeout`; then ends the rest. Meanwhile new clients are answered: lists as usual, an
+    /// attach with a sentence. Cancelling it cuts the wait short; call [`Running::abort`] then.
     pub async fn drain(&self) {
         let drain_timeout = self.context.config.listen.drain_timeout;
         let shutdown = &self.context.shutdown;
@@ -277,33 +277,34 @@ impl Running {
         }
         shutdown.closed.cancel();
         shutdown.tasks.close();
-        // For last words that are under way.
-        let _ = timeout(GOODBYE, shutdown.tasks.wait()).await;
-        self.end(WORKERS_LEFT).await;
+        // Time for final output in flight.
+        let _ = timeout(DISCONNECT_TIMEOUT, shutdown.tasks.wait()).await;
+        self.end(DETACH_TIMEOUT).await;
     }
 
-    /// Ends everything now; the sessions have a moment to tell their clients, and to leave their workers in order.
+    /// Ends everything now. The sessions have a moment to notify their clients, and to detach from their workers in
+    /// order.
     pub async fn abort(&self) {
-        self.end(AT_ONCE).await;
+        self.end(ABORT_TIMEOUT).await;
     }
 
-    async fn end(&self, patience: Duration) {
+    async fn end(&self, time_limit: Duration) {
         let shutdown = &self.context.shutdown;
         shutdown.drain.cancel();
         shutdown.closed.cancel();
         shutdown.abort.cancel();
         shutdown.tasks.close();
-        if timeout(patience, shutdown.tasks.wait()).await.is_err() {
+        if timeout(time_limit, shutdown.tasks.wait()).await.is_err() {
             warn!(
                 "a worker's debugger did not answer the detach: its task may need `release --force`"
             );
         }
-        // After the sessions: their ends are on record.
+        // After the sessions, so that their ends are audited.
         self.context.audit.close().await;
     }
 }
 
-/// Runs a relay until SIGTERM or Ctrl-C, drains, and aborts at the second one, or as soon as a part of it has ended.
+/// Runs a relay until SIGTERM or Ctrl-C, then drains. A second signal, or the end of an essential task, aborts it.
 ///
 /// # Errors
 /// [`Error`].
@@ -341,18 +342,18 @@ pub async fn run(mut config: Config) -> Result<(), Error> {
         );
     }
     info!(address = %relay.address, "listening");
-    let fallen = tokio::select! {
+    let unexpected_end = tokio::select! {
         () = signals.next() => None,
-        fallen = relay.fallen() => Some(fallen),
+        unexpected_end = relay.failed() => Some(unexpected_end),
     };
-    if let Some(fallen) = fallen {
-        // Before the workers are left, which may take a moment.
+    if let Some(unexpected_end) = unexpected_end {
+        // Logged before the workers are detached, which may take a moment.
         error!(
-            part = fallen.task,
+            part = unexpected_end.task,
             "an essential task has ended: shutting down"
         );
         relay.abort().await;
-        return Err(fallen.into());
+        return Err(unexpected_end.into());
     }
     info!(
         sessions = relay.context.sessions.table.len(),

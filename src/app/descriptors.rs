@@ -1,4 +1,4 @@
-//! Open files: how many this process may have, and how many connections of each sort there may be within that.
+//! Open files: raises the limit of this process, and fits the bounds on connections to it.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::warn;
@@ -6,16 +6,16 @@ use tracing::warn;
 use ray_relay_base::config::Config;
 use ray_relay_debugger::keeper::Keeper;
 
-/// What the relay needs besides connections: its log, keys and revocations, the heads that it polls, recordings, and the
-/// runtime's own.
-const RESERVE: usize = 64;
+/// Descriptors for anything but connections: the log, keys and revocations, polls of heads, recordings, and the
+/// runtime.
+const RESERVED_DESCRIPTORS: usize = 64;
 
-/// The least of each sort.
-const LEAST: usize = 4;
+/// Lower bound of each limit.
+const MIN_CONNECTIONS: usize = 4;
 
-/// Raises the limit of open files as far as the system lets, and lowers the bounds of `config` to what fits: so strangers, of
-/// whom there may be half of `listen.max_connections`, never take what a client with a credential, or a look at the
-/// revocations, needs.
+/// Raises the limit of open files as far as the system permits, and lowers the bounds of `config` to fit.
+/// Unauthenticated clients may take half of `listen.max_connections`. So they never use up the descriptors for
+/// authenticated clients, or for reading the revocations.
 pub(super) fn fit(config: &mut Config) {
     let raised = raise();
     let Some(there) = getrlimit(Resource::Nofile).current else {
@@ -35,37 +35,39 @@ pub(super) fn fit(config: &mut Config) {
     }
 }
 
-/// Raises the limit of open files as far as the system lets; whether it does.
+/// Raises the limit of open files as far as the system permits. Returns whether it succeeded.
 pub(crate) fn raise() -> bool {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).is_ok()
 }
 
-/// Has at most `there` files open at a time, also where connections [are kept](ray_relay_debugger::keeper); whether anything is lowered for
-/// that.
+/// Lowers the bounds to at most `there` open files, also if connections [are kept](ray_relay_debugger::keeper). Returns
+/// whether anything was lowered.
 fn lower(config: &mut Config, there: usize, is_kept: bool) -> bool {
     let connections = &mut config.listen.max_connections;
     let (links, agents) = (
         &mut config.connect.max_links,
         &mut config.upstream.max_agents,
     );
-    // A connection and its worker are two, with what is written down for a keeper three, a link and what it leads to two as
-    // well, and connections that were given up take theirs until they are gone: a quarter more.
+    // A connection and its worker need two descriptors, and with the keeper's state three. A link and its target need
+    // two as well. A quarter more is for evicted connections, which hold theirs until they are closed.
     let quarters = if is_kept { 13 } else { 9 };
     let of = |connections: usize, links: usize, agents: usize| {
         let twice = connections.saturating_mul(quarters) / 4;
         let twice = twice.saturating_add(links.saturating_mul(2));
-        twice.saturating_add(agents).saturating_add(RESERVE)
+        twice
+            .saturating_add(agents)
+            .saturating_add(RESERVED_DESCRIPTORS)
     };
     if of(*connections, *links, *agents) <= there {
         return false;
     }
-    let left = there.saturating_sub(RESERVE);
+    let available = there.saturating_sub(RESERVED_DESCRIPTORS);
     // Half for connections, the rest for links and agents.
-    *connections = (*connections).min((left * 2 / quarters).max(LEAST));
-    *links = (*links).min((left / 8).max(LEAST));
-    *agents = (*agents).min((left / 4).max(LEAST));
+    *connections = (*connections).min((available * 2 / quarters).max(MIN_CONNECTIONS));
+    *links = (*links).min((available / 8).max(MIN_CONNECTIONS));
+    *agents = (*agents).min((available / 4).max(MIN_CONNECTIONS));
     true
 }
 
@@ -91,7 +93,7 @@ mod tests {
         for there in [100, 256, 1024, 4096] {
             let (connections, links, agents) = lowered(there);
             let taken = connections * 9 / 4 + 2 * links + agents;
-            assert!(taken + RESERVE <= there, "{there}: {taken}");
+            assert!(taken + RESERVED_DESCRIPTORS <= there, "{there}: {taken}");
         }
     }
 }

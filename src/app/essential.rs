@@ -1,16 +1,16 @@
-//! Essential tasks, without which the relay is none: the first that ends by itself ends the relay.
+//! Essential tasks, without which the relay cannot run: the first that ends unexpectedly ends the relay.
 
 use std::collections::HashMap;
 
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// Owns the essential tasks, each of which runs until the shutdown has it end. Dropping it aborts them.
+/// Owns the essential tasks, each of which runs until the shutdown ends it. Dropping it aborts them.
 #[derive(Debug)]
 pub(super) struct Essential {
     tasks: JoinSet<()>,
     names: HashMap<Id, &'static str>,
-    /// Cancelled before the first of them is to end.
+    /// Cancelled before the first of them has to end.
     ending: CancellationToken,
 }
 
@@ -20,15 +20,15 @@ pub(super) struct Essential {
     "{task} has ended {}, and the relay with it. This is a defect of the relay: start it again, and report its log",
     if *.panicked { "by a panic" } else { "by itself" }
 )]
-pub struct Fallen {
-    /// What it did, for people.
+pub struct UnexpectedEnd {
+    /// Description of the task.
     pub task: &'static str,
-    /// Whether it panicked, rather than returned. What the panic said is on standard error already, and may quote data.
+    /// Whether it panicked, rather than returned. The panic's message is already on standard error, and may quote data.
     pub panicked: bool,
 }
 
 impl Essential {
-    /// None yet. `ending` is the first stage of the shutdown.
+    /// Creates an empty set. `ending` is the first stage of the shutdown.
     pub(super) fn new(ending: CancellationToken) -> Self {
         Self {
             tasks: JoinSet::new(),
@@ -37,7 +37,7 @@ impl Essential {
         }
     }
 
-    /// Starts `task`, which must not end before the shutdown does.
+    /// Starts `task`, which must not end before the shutdown.
     pub(super) fn spawn(
         &mut self,
         name: &'static str,
@@ -47,8 +47,8 @@ impl Essential {
         self.names.insert(handle.id(), name);
     }
 
-    /// The first that ends by itself. Resolves never once the shutdown has begun. Cancel safe.
-    pub(super) async fn fallen(&mut self) -> Fallen {
+    /// Resolves to the first task that ends unexpectedly. Never resolves once the shutdown has begun. Cancel safe.
+    pub(super) async fn failed(&mut self) -> UnexpectedEnd {
         while let Some(ended) = self.tasks.join_next_with_id().await {
             let (id, panicked) = match &ended {
                 Ok((id, ())) => (*id, false),
@@ -57,7 +57,7 @@ impl Essential {
             let name = self.names.remove(&id);
             if !self.ending.is_cancelled() {
                 let task = name.unwrap_or("a task");
-                return Fallen { task, panicked };
+                return UnexpectedEnd { task, panicked };
             }
         }
         std::future::pending().await
@@ -82,13 +82,13 @@ mod tests {
             essential.spawn("the one that falls", async move {
                 assert!(!panics, "injected");
             });
-            let fallen = timeout(Duration::from_secs(1), essential.fallen()).await;
-            let fallen = fallen.unwrap();
+            let unexpected_end = timeout(Duration::from_secs(1), essential.failed()).await;
+            let unexpected_end = unexpected_end.unwrap();
             assert_eq!(
-                (fallen.task, fallen.panicked),
+                (unexpected_end.task, unexpected_end.panicked),
                 ("the one that falls", panics)
             );
-            assert!(fallen.to_string().contains(how), "{fallen}");
+            assert!(unexpected_end.to_string().contains(how), "{unexpected_end}");
         }
     }
 
@@ -99,7 +99,7 @@ mod tests {
         essential.spawn("one", ending.clone().cancelled_owned());
         essential.spawn("another", ending.clone().cancelled_owned());
         ending.cancel();
-        let fallen = timeout(Duration::from_secs(60), essential.fallen()).await;
-        assert!(fallen.is_err(), "{fallen:?}");
+        let unexpected_end = timeout(Duration::from_secs(60), essential.failed()).await;
+        assert!(unexpected_end.is_err(), "{unexpected_end:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! What a relay has left that was killed, or that has ended beside a keeper: held again before any client is served.
+//! Takes over debugger connections of a previous process that was killed, or that ended while a keeper ran. Their
+//! sessions are held again before any client is served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,29 +15,30 @@ use ray_relay_session::context::Context;
 use ray_relay_session::upstream::park;
 use ray_relay_session::upstream::restored::Restored;
 
-/// How long the Ray heads may take to know the workers before clients are served all the same.
-const CLAIMED: Duration = Duration::from_secs(15);
+/// How long the Ray heads may take to list the workers before clients are served anyway.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Connections that are waited for at a time, where they come later.
-const LATER: usize = 1024;
+/// Capacity of the queue for connections that arrive later.
+const MAX_QUEUED: usize = 1024;
 
-/// Parks the sessions of `left` again, for at most [`CLAIMED`], and goes on with connections that the keeper gives later.
+/// Parks the sessions of `left` again, for at most [`CLAIM_TIMEOUT`], and continues with connections that the keeper hands
+/// over later.
 pub(super) async fn run(
     context: &Arc<Context>,
-    left: Vec<UnclaimedConnection>,
+    inherited: Vec<UnclaimedConnection>,
     essential: &mut Essential,
 ) {
     let Some(keeper) = context.keeper.clone() else {
         return;
     };
-    let (leave, later) = mpsc::channel(LATER);
-    essential.spawn("the link with the keeper", keeper.run(leave));
-    if !left.is_empty() {
+    let (handed_over, later) = mpsc::channel(MAX_QUEUED);
+    essential.spawn("the link with the keeper", keeper.run(handed_over));
+    if !inherited.is_empty() {
         info!(
-            connections = left.len(),
+            connections = inherited.len(),
             "the previous process has left connections to debuggers"
         );
-        let until = Instant::now() + CLAIMED;
+        let until = Instant::now() + CLAIM_TIMEOUT;
         if timeout_at(until, context.registry.refreshed())
             .await
             .is_err()
@@ -46,10 +48,10 @@ pub(super) async fn run(
             );
         }
         let tasks = &context.shutdown.tasks;
-        let claims = left.into_iter().map(Restored::left);
+        let claims = inherited.into_iter().map(Restored::left);
         let claims = claims.map(|restored| restore(context, restored));
         let mut claims: JoinSet<()> = claims.map(|claim| tasks.track_future(claim)).collect();
-        // Those that are not there by then go on by themselves.
+        // Claims that are not done by then continue in the background.
         while let Ok(Some(_)) = timeout_at(until, claims.join_next()).await {}
         claims.detach_all();
     }
@@ -59,13 +61,13 @@ pub(super) async fn run(
 
 /// Parks the session of each connection that arrives in `coming`.
 async fn take_up(context: Arc<Context>, mut coming: mpsc::Receiver<UnclaimedConnection>) {
-    while let Some(left) = coming.recv().await {
-        let restored = Restored::left(left);
+    while let Some(connection) = coming.recv().await {
+        let restored = Restored::left(connection);
         context.shutdown.tasks.spawn(restore(&context, restored));
     }
 }
 
-/// Resolves when the worker of what is `restored` is held, or not to be had. What runs on is the relay's own.
+/// Resolves when the worker of `restored` is held, or unavailable. A task of the relay runs its park.
 fn restore(
     context: &Arc<Context>,
     restored: Option<Restored>,

@@ -1,7 +1,7 @@
 //! `ray-relay cert`: a certificate for a first try.
 //!
-//! Writes two files and contacts no server. A certificate that signs itself is trusted by those alone who are given it,
-//! which is what `--ca-file` and its like are for.
+//! Writes two files and contacts no server. Only clients that are given a self-signed certificate trust it, through
+//! `--ca-file` and its like.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -24,11 +24,11 @@ Examples:
   ray-relay cert self-signed --out tls --host relay.example.com
   ray-relay serve --tls-cert tls/cert.pem --tls-key tls/key.pem";
 
-/// Names that it is for in any case: the near end of `kubectl port-forward` and `ssh -L`.
+/// Names that every certificate covers: the local end of `kubectl port-forward` and `ssh -L`.
 const ALWAYS: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// Clocks differ: valid from so long ago.
-const BEFORE: Duration = Duration::from_secs(3600);
+/// Start of the validity in the past, because clocks differ.
+const BACKDATED_BY: Duration = Duration::from_secs(3600);
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -64,16 +64,16 @@ struct SelfSignedArgs {
     force: bool,
 }
 
-/// Why there is no certificate.
+/// Why no certificate was created.
 #[derive(Debug, thiserror::Error)]
 enum CertError {
-    /// A file of that name is there.
+    /// The file exists.
     #[error("{0} is there already; choose another folder with --out, or overwrite it with --force")]
     Exists(PathBuf),
     /// A file or folder cannot be written.
     #[error("cannot write {path}: {cause}")]
     Write {
-        /// The path of that file or folder.
+        /// The path of the file or folder.
         path: PathBuf,
         /// The operating system's error message.
         cause: io::Error,
@@ -122,7 +122,7 @@ fn names(more: Vec<String>) -> Vec<String> {
     names
 }
 
-/// PEM of a certificate and of its key.
+/// Generates a certificate and its key, as PEM.
 fn make(
     names: &[String],
     days: u32,
@@ -130,15 +130,15 @@ fn make(
     let now = SystemTime::now();
     let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
     let mut params = CertificateParams::new(names)?;
-    params.not_before = (now - BEFORE).into();
+    params.not_before = (now - BACKDATED_BY).into();
     params.not_after = (now + days * DAY).into();
-    // Browsers keep certificates apart by issuer and number.
+    // Browsers identify certificates by issuer and serial number.
     params.serial_number = Some(SerialNumber::from(rand::random::<u64>() >> 1));
     params.distinguished_name = rcgen::DistinguishedName::new();
     params
         .distinguished_name
         .push(DnType::CommonName, "ray-relay, self-signed");
-    // Not an authority: a client that trusts it, where its key is lost, is not to trust certificates for other names.
+    // Not an authority: if its key leaks, clients that trust it must not trust certificates for other names.
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -149,7 +149,7 @@ fn make(
     ))
 }
 
-/// Writes all of `files` (path, text, mode) to `folder`; unless by `force`, none where one of them exists.
+/// Writes all of `files` (path, text, mode) to `folder`. Without `force`, writes none if one of them exists.
 fn store(folder: &Path, files: &[(&PathBuf, &str, u32)], force: bool) -> Result<(), CertError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -162,12 +162,13 @@ fn store(folder: &Path, files: &[(&PathBuf, &str, u32)], force: bool) -> Result<
         }
     }
     for (path, text, mode) in files {
-        // With --force under another name first: a relay may be reading the old file, whose mode may be another too.
+        // With --force, write under another name first: a relay may be reading the old file, which may have another
+        // mode.
         let placed = if force {
             let mut name = path.as_os_str().to_owned();
             name.push(format!(".{:08x}", rand::random::<u32>()));
-            let beside = PathBuf::from(name);
-            write_new(&beside, text, *mode).and_then(|()| fs::rename(&beside, path))
+            let temporary = PathBuf::from(name);
+            write_new(&temporary, text, *mode).and_then(|()| fs::rename(&temporary, path))
         } else {
             write_new(path, text, *mode)
         };
@@ -176,7 +177,7 @@ fn store(folder: &Path, files: &[(&PathBuf, &str, u32)], force: bool) -> Result<
     Ok(())
 }
 
-/// Writes `text` to a file that must not be there yet, and is on the disk when this returns.
+/// Writes `text` to a new file, and syncs it to disk.
 pub(super) fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -187,7 +188,7 @@ pub(super) fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     file.sync_all()
 }
 
-/// A name or an address alone.
+/// Validates a host name or IP address.
 fn host(text: &str) -> Result<String, String> {
     let text = text.trim_start_matches('[').trim_end_matches(']');
     if text.parse::<IpAddr>().is_ok() {

@@ -1,4 +1,4 @@
-//! `ray-relay check-config`: what a configuration comes to, or everything that is wrong with it.
+//! `ray-relay check-config`: prints the effective configuration, or every problem in it.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub(super) fn run(args: CheckConfigArgs) -> Result<(), Failure> {
     let resolved = validate::resolve(&Sources::from_process(args.config));
     let (resolved, policy) = match checked(resolved, args.policy) {
         Ok(checked) => checked,
-        Err(problems) => return told(problems, args.json),
+        Err(problems) => return report_problems(problems, args.json),
     };
     let mut out = io::stdout().lock();
     let clusters = resolved.config.clusters.iter();
@@ -56,8 +56,8 @@ pub(super) fn run(args: CheckConfigArgs) -> Result<(), Failure> {
             json!({ "file": file, "rules": policy.to_json(), "doubts": doubts })
         });
         let memory = resolved.config.memory().sentence();
-        let told = json!({ "settings": settings, "memory": memory, "policy": policy });
-        writeln!(out, "{told:#}")?;
+        let output = json!({ "settings": settings, "memory": memory, "policy": policy });
+        writeln!(out, "{output:#}")?;
         return Ok(());
     }
     write!(out, "{}", summary(&resolved))?;
@@ -72,8 +72,8 @@ pub(super) fn run(args: CheckConfigArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The configuration with the files that it names, and the name and content of its policy file, for which `policy`
-/// can stand in.
+/// Checks the configuration with the files that it names. Also returns the name and content of its policy file;
+/// `policy` overrides that.
 fn checked(
     resolved: Result<Resolved, Problems>,
     policy: Option<PathBuf>,
@@ -100,15 +100,15 @@ fn checked(
     Ok((resolved, policy))
 }
 
-fn told(problems: Problems, as_json: bool) -> Result<(), Failure> {
+fn report_problems(problems: Problems, as_json: bool) -> Result<(), Failure> {
     if !as_json {
         return Err(problems.into());
     }
     writeln!(io::stdout().lock(), "{:#}", json!(problems))?;
-    Err(Failure::told(Exit::Misconfigured as u8))
+    Err(Failure::reported(Exit::Misconfigured as u8))
 }
 
-/// What the policy comes to, as comments.
+/// The rules of the policy, as comments.
 fn policy_summary(file: &str, policy: &Policy, doubts: &[String]) -> String {
     let mut text = match policy.len() {
         0 => format!("\n# The policy {file} is right, and has no rule: it permits nothing.\n"),

@@ -1,4 +1,4 @@
-//! What the client commands take.
+//! Arguments of the client commands.
 
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
@@ -134,7 +134,7 @@ pub struct DebugArgs {
 }
 
 impl DebugArgs {
-    /// Whether several are meant.
+    /// Whether the command is for several tasks.
     pub(super) fn is_for_several(&self) -> bool {
         self.all || self.members.are_several()
     }
@@ -189,7 +189,7 @@ pub struct ExecArgs {
 }
 
 impl ExecArgs {
-    /// Whether several are meant.
+    /// Whether the command is for several tasks.
     pub(super) fn is_for_several(&self) -> bool {
         self.all || self.members.are_several()
     }
@@ -311,7 +311,7 @@ pub struct DapArgs {
     pub relay: RelayArgs,
 }
 
-/// Tab offers what waits.
+/// Completes the ids and names of waiting tasks.
 fn tasks() -> ArgValueCompleter {
     ArgValueCompleter::new(completions::tasks)
 }

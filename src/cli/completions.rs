@@ -1,7 +1,7 @@
-//! `ray-relay completions`: scripts for the shells that clap knows, and what they ask at each Tab.
+//! `ray-relay completions`: prints shell scripts, and answers the shells at each Tab.
 //!
-//! The script calls `ray-relay` with the words of the line, so that it never is older than the binary and knows what the
-//! binary can look up: the ids of the tasks that wait now.
+//! The script calls `ray-relay` with the words of the line. So it is never older than the binary, and can complete the
+//! ids of the tasks that wait now.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -37,18 +37,18 @@ Examples:
 
 Open a new shell afterwards. Where a command wants a task, Tab asks the relay what waits: the one that --relay or RAY_RELAY_URL names, with the token of --token-file or RAY_RELAY_TOKEN. A --token-command is not run for it, nor is a relay looked for in Kubernetes (--kube).";
 
-/// By which the script tells the binary that it is asked by a shell, and by which.
+/// Environment variable by which the script tells the binary that a shell is asking, and which.
 const VARIABLE: &str = "RAY_RELAY_COMPLETE";
-/// What the words of the line mean: said by the command line, which knows this file.
+/// Builds the command line. Set by the command line's own module, which depends on this one.
 static LINE: OnceLock<fn() -> Command> = OnceLock::new();
-/// How long a Tab may take: who presses it waits.
+/// Time limit of a Tab, for which the user waits.
 const COMPLETION_TIMEOUT: Duration = Duration::from_millis(1500);
-/// More is no help.
+/// Maximum number of completions.
 const MAX_COMPLETIONS: usize = 200;
 
 pub(super) fn run(args: &CompletionsArgs) -> Result<(), Failure> {
     let shells = Shells::builtins();
-    // Every shell that `Shell` names is among them.
+    // Contains every shell of `Shell`.
     let Some(shell) = shells.completer(&args.shell.to_string()) else {
         return Err(io::Error::from(io::ErrorKind::Unsupported).into());
     };
@@ -59,55 +59,57 @@ pub(super) fn run(args: &CompletionsArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Answers a shell that asks how a line may go on; `false` where none has. Before the runtime starts, because it has
-/// one of its own.
+/// Answers a shell's completion request; `false` if there is none. Called before the runtime starts, because it has its
+/// own.
 pub(super) fn answered(line: fn() -> Command) -> bool {
     let here = env::current_dir().ok();
     CompleteEnv::with_factory(LINE.get_or_init(|| line))
         .var(VARIABLE)
         .bin("ray-relay")
         .try_complete(env::args_os(), here.as_deref())
-        // A shell that has gone away needs no answer, and one that asks what there is not gets none.
+        // A shell that has gone away needs no answer, and an invalid request gets none.
         .unwrap_or(true)
 }
 
-/// The tasks that wait now and whose id or name begins like `begun`; none where the relay does not answer soon.
+/// Waiting tasks whose id or name begins with `begun`; none if the relay does not answer soon.
 pub(super) fn tasks(begun: &OsStr) -> Vec<CompletionCandidate> {
-    let list = asked(async |client| client.breakpoints(false).await);
+    let list = query_relay(async |client| client.breakpoints(false).await);
     list.map_or(Vec::new(), |list| {
         candidates(&list, &begun.to_string_lossy())
     })
 }
 
-/// The sessions of the relay that answers, whose number begins like `begun`.
+/// Sessions of the answering relay whose number begins with `begun`.
 pub(super) fn sessions(begun: &OsStr) -> Vec<CompletionCandidate> {
-    let answer = asked(async |client| client.sessions().await);
+    let answer = query_relay(async |client| client.sessions().await);
     answer.map_or(Vec::new(), |answer| {
         numbers(&answer, &begun.to_string_lossy())
     })
 }
 
-/// What the relay of the line answers to `question`; `None` where it does not soon.
-fn asked(question: impl AsyncFnOnce(&RelayClient) -> Result<Value, RelayError>) -> Option<Value> {
+/// Asks the relay of the line; `None` if it does not answer soon.
+fn query_relay(
+    question: impl AsyncFnOnce(&RelayClient) -> Result<Value, RelayError>,
+) -> Option<Value> {
     let words = env::args_os().skip_while(|word| word != "--").skip(1);
     let args = relay(LINE.get()?(), words.collect())?;
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().ok()?;
     let answer = runtime.block_on(async {
-        let asked = async { question(&RelayClient::new(args)?).await };
-        timeout(COMPLETION_TIMEOUT, asked).await
+        let query = async { question(&RelayClient::new(args)?).await };
+        timeout(COMPLETION_TIMEOUT, query).await
     });
-    // A name that hangs in the system's resolver does not hold up the shell.
+    // A name that hangs in the system's resolver must not block the shell.
     runtime.shutdown_background();
     answer.ok()?.ok()
 }
 
-/// How the line says that the relay is reached.
+/// Parses the relay's address and credential from the line.
 fn relay(line: Command, mut words: Vec<OsString>) -> Option<RelayArgs> {
-    // What is being typed is no value yet, nor has an option before it one.
+    // Ignores the word being typed, and an option directly before it.
     words.pop();
     words.pop_if(|word| word.as_encoded_bytes().starts_with(b"--"));
-    // The rest of the line may well be wrong still.
+    // The rest of the line may still be invalid.
     let line = line.ignore_errors(true);
     let matches = line.try_get_matches_from(words).ok()?;
     let (_, mut matches) = matches.subcommand()?;
@@ -116,22 +118,22 @@ fn relay(line: Command, mut words: Vec<OsString>) -> Option<RelayArgs> {
     }
     let args = RelayArgs::from_arg_matches(matches).ok()?;
     // Either may open a browser, or ask for a password.
-    let asks = args.token.token_command.is_some() || args.kube.is_wanted();
-    (!asks).then_some(args)
+    let is_interactive = args.token.token_command.is_some() || args.kube.is_requested();
+    (!is_interactive).then_some(args)
 }
 
-/// Ids, each with what waits there; names where a name is begun.
+/// Completes ids, with their task as help, and names.
 fn candidates(list: &Value, begun: &str) -> Vec<CompletionCandidate> {
     let row = |row: RowAnswer<'_>| {
         let (id, name) = (row.id?, row.name.unwrap_or_default());
-        // What a job calls its task is not for a shell to interpret.
+        // A shell must not interpret a job's task names.
         let is_plain = |text: &str| replaced(text) == text && !text.starts_with('-');
         if !is_plain(id) {
             return None;
         }
-        let said = replaced(name).into_owned();
+        let help = replaced(name).into_owned();
         if id.starts_with(begun) {
-            return Some(CompletionCandidate::new(id).help(Some(said.into())));
+            return Some(CompletionCandidate::new(id).help(Some(help.into())));
         }
         let is_begun = !name.is_empty() && name.starts_with(begun) && is_plain(name);
         is_begun.then(|| CompletionCandidate::new(name).help(Some(id.to_owned().into())))
@@ -140,16 +142,16 @@ fn candidates(list: &Value, begun: &str) -> Vec<CompletionCandidate> {
     rows.filter_map(row).take(MAX_COMPLETIONS).collect()
 }
 
-/// Numbers of sessions, each with what it is with.
+/// Completes numbers of sessions, with their task as help.
 fn numbers(answer: &Value, begun: &str) -> Vec<CompletionCandidate> {
     let replica: Option<&str> = typed_at(answer, "replica");
     let here = typed_list(answer, "sessions")
         .filter(|session: &SessionAnswer<'_>| session.replica == replica);
     let number = |session: SessionAnswer<'_>| {
         let id = session.id?.to_string();
-        let said = replaced(session.name.unwrap_or_default()).into_owned();
+        let help = replaced(session.name.unwrap_or_default()).into_owned();
         id.starts_with(begun)
-            .then(|| CompletionCandidate::new(id).help(Some(said.into())))
+            .then(|| CompletionCandidate::new(id).help(Some(help.into())))
     };
     here.filter_map(number).take(MAX_COMPLETIONS).collect()
 }

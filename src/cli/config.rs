@@ -1,9 +1,9 @@
-//! `ray-relay config explain`: what a key of the configuration means.
+//! `ray-relay config explain`: explains a key of the configuration.
 
 use serde_json::json;
 
 use super::failure::{Exit, Fails, Failure};
-use super::terminal::say;
+use super::terminal::print;
 use ray_relay_base::config::explain::{Explained, UnknownKey, explain, explained};
 use ray_relay_view::listing::text;
 
@@ -46,15 +46,15 @@ pub(super) fn run(command: &ConfigCommand) -> Result<(), Failure> {
     let text = match (json, key) {
         (true, _) => format!("{:#}\n", json!(found)),
         (false, Some(_)) => {
-            let texts: Vec<String> = found.iter().map(in_full).collect();
+            let texts: Vec<String> = found.iter().map(full_text).collect();
             texts.join("\n")
         }
         (false, None) => table(&found),
     };
-    Ok(say(&text)?)
+    Ok(print(&text)?)
 }
 
-fn in_full(one: &Explained) -> String {
+fn full_text(one: &Explained) -> String {
     let value = match (one.default, one.example) {
         (Some(default), _) => format!("{} = {default}    (the default)", one.key),
         (None, Some(example)) => format!("{}    (no default; such as {example})", one.key),

@@ -1,4 +1,4 @@
-//! `ray-relay connect`: a port of this machine that is the relay's, for one person.
+//! `ray-relay connect`: a local port that leads to the relay, for one user.
 
 mod accept;
 mod args;
@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 pub use self::args::ConnectArgs;
 use self::args::NotConnected;
 use self::command::ChildCommand;
-use self::lines::Lines;
+use self::lines::RelayLinks;
 use self::printer::ConnectPrinter;
 use super::RelayArgs;
 use super::failure::Failure;
@@ -49,31 +49,31 @@ HTTPS_PROXY, ALL_PROXY and NO_PROXY say which proxy is used; SSL_CERT_FILE or --
 
 Exit codes: 0 ended by Ctrl-C or SIGTERM; 1 the port cannot be listened on, or the server there is no relay; 77 the relay wants a token, or does not take it, or the API server does not permit it; 78 the kubeconfig cannot be used; with a command: its own, or 128 and its signal.";
 
-/// How long connections have to end in order.
-const FAREWELL: Duration = Duration::from_secs(3);
+/// Time limit for connections to end in order.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The relay, and the way to one in Kubernetes; an API server that is away is waited for.
-async fn found(
+/// Locates the relay. An unreachable API server is retried.
+async fn locate(
     args: &ConnectArgs,
     address: SocketAddr,
 ) -> Result<(RelayUrl, Option<KubeRelay>), Failure> {
-    if !args.kube.is_wanted() {
+    if !args.kube.is_requested() {
         let url = args.url.clone().ok_or(NotConnected::Unnamed)?;
         return match url.port() == address.port() && is_this_machine(url.host()) {
             true => Err(NotConnected::Itself(url).into()),
             false => Ok((url, None)),
         };
     }
-    let mut told = String::new();
-    let mut backoff = line::AGAIN;
+    let mut reported = String::new();
+    let mut backoff = line::RECONNECT_BACKOFF;
     loop {
         match KubeRelay::of(&args.kube).await {
             Ok((url, reached)) => return Ok((url, Some(reached))),
             Err(RelayError::Kube(why)) if why.is_passing() => {
                 let why = why.to_string();
-                if told != why {
+                if reported != why {
                     eprintln!("ray-relay: {why}; trying again.");
-                    told = why;
+                    reported = why;
                 }
             }
             Err(error) => return Err(error.into()),
@@ -93,22 +93,22 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
     };
     let listener = TcpListener::bind(args.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let found = tokio::select! {
-        found = Box::pin(found(&args, address)) => found?,
+    let located = tokio::select! {
+        located = Box::pin(locate(&args, address)) => located?,
         () = signals.next() => return Ok(()),
     };
-    let told = Arc::new(ConnectPrinter::new(&args, &found.0, address));
+    let printer = Arc::new(ConnectPrinter::new(&args, &located.0, address));
     let relay = RelayArgs {
-        relay: found.0,
+        relay: located.0,
         tls: args.tls.clone(),
         token: args.token.clone(),
         kube: args.kube.clone(),
-        reached: found.1.map(Arc::new),
+        reached: located.1.map(Arc::new),
     };
-    let lines = Arc::new(Lines::new(relay, address, Arc::clone(&told)));
-    told.listening()?;
+    let links = Arc::new(RelayLinks::new(relay, address, Arc::clone(&printer)));
+    printer.listening()?;
     let ended = {
-        let connected = Box::pin(lines.first());
+        let connected = Box::pin(links.first());
         tokio::select! {
             connected = connected => connected?,
             () = signals.next() => return Ok(()),
@@ -116,16 +116,16 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
         let mut command = ChildCommand::start(&args.command, address)?;
         let is_command = !args.command.is_empty();
         tokio::select! {
-            never = accept::run(&listener, &lines) => match never {},
-            never = Box::pin(lines.run()) => match never {},
-            failed = told.run() => Err(failed.into()),
-            // A command gets them, and its end is this one's.
+            never = accept::run(&listener, &links) => match never {},
+            never = Box::pin(links.run()) => match never {},
+            failed = printer.run() => Err(failed.into()),
+            // A command receives them, and its end ends this one.
             () = signals.next(), if !is_command => Ok(()),
             ended = command.ended() => ended,
         }
     };
     drop(listener);
-    let _ = timeout(FAREWELL, lines.end()).await;
-    told.end()?;
+    let _ = timeout(CLOSE_TIMEOUT, links.end()).await;
+    printer.end()?;
     ended
 }

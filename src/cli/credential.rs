@@ -1,4 +1,4 @@
-//! What is shown to the relay: the token that is given for it, or that of Kubernetes.
+//! The token for the relay: the one given for it, or that of Kubernetes.
 
 use hyper::header::HeaderValue;
 use zeroize::Zeroizing;
@@ -10,12 +10,12 @@ use super::relay_token::bearer;
 use super::token_command::Dated;
 
 impl RelayArgs {
-    /// Finds the relay where it is in Kubernetes; one that has a URL is where that says.
+    /// Locates a relay in Kubernetes. A relay with a URL needs nothing.
     ///
     /// # Errors
     /// [`RelayError::Kube`].
     pub(super) async fn reach(&mut self) -> Result<(), RelayError> {
-        if self.kube.is_wanted() {
+        if self.kube.is_requested() {
             let (relay, reached) = KubeRelay::of(&self.kube).await?;
             self.relay = relay;
             self.reached = Some(reached.into());
@@ -23,7 +23,7 @@ impl RelayArgs {
         Ok(())
     }
 
-    /// The token for the relay, and when it expires as far as that is known; `None`: there is none. A command that prints one
+    /// Returns the token for the relay, and when it expires if known; `None`: there is none. A command that prints one
     /// may take its time.
     ///
     /// # Errors
@@ -34,8 +34,8 @@ impl RelayArgs {
             return token.map_err(|why| RelayError::Kube(Box::new(why)));
         }
         let (relay, token) = (self.relay.clone(), self.token.clone());
-        let asked = tokio::task::spawn_blocking(move || token.dated(&relay)).await;
-        match asked {
+        let result = tokio::task::spawn_blocking(move || token.dated(&relay)).await;
+        match result {
             Ok(dated) => Ok(dated?),
             Err(error) => Err(RelayError::Unreachable {
                 relay: self.relay.to_string(),
@@ -44,7 +44,7 @@ impl RelayArgs {
         }
     }
 
-    /// The token alone.
+    /// Returns the token alone.
     ///
     /// # Errors
     /// As [`Self::dated`].
@@ -52,7 +52,7 @@ impl RelayArgs {
         Ok(self.dated().await?.map(|dated| dated.token))
     }
 
-    /// `Authorization` for a request to the relay; `None` where there is no token.
+    /// The `Authorization` header for a request to the relay; `None` without a token.
     ///
     /// # Errors
     /// As [`Self::dated`].
@@ -63,7 +63,7 @@ impl RelayArgs {
         }
     }
 
-    /// Has another token be got when the next is wanted: the last was refused. Whether there may be another.
+    /// Discards a refused token, so that the next call gets another. Returns whether there may be another.
     pub(super) async fn renew(&self) -> bool {
         match self.by_kubernetes() {
             Some(reached) => reached.renew().await,
@@ -71,7 +71,7 @@ impl RelayArgs {
         }
     }
 
-    /// Whose token is shown, where none is given and the relay is in Kubernetes.
+    /// The Kubernetes access that provides the token, if none is given and the relay is in Kubernetes.
     pub(super) fn by_kubernetes(&self) -> Option<&KubeRelay> {
         let reached = self.reached.as_deref()?;
         (reached.is_as_account() || !self.token.is_given()).then_some(reached)

@@ -1,7 +1,7 @@
 //! `ray-relay dap`: a debug adapter on standard input and output, for editors that start one.
 //!
-//! Messages go through as they are, but for the `attach` request, which is told what the command line says about the
-//! task. Where the relay cannot be reached, the editor gets an answer that says so.
+//! Messages pass unchanged, except for the `attach` request, which gets the command line's choice of the task. If the
+//! relay is unreachable, the editor gets an answer with the reason.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::editor_link::EditorLink;
 use super::relay_client::RelayError;
 use super::relay_dial::dial;
-use super::worker_session::{Which, WorkerSessionError as SessionError, relay_block};
+use super::worker_session::{RequestedTask, WorkerSessionError as SessionError, relay_block};
 use super::{DapArgs, Failure};
 use ray_relay_base::wire::dap::codec::{Frames, frame, parse};
 use ray_relay_base::wire::dap::message::Request;
@@ -40,17 +40,17 @@ An editor starts it and speaks DAP to it; it speaks to the relay. The attach req
 
 Exit codes: 0 done, 69 the relay cannot be reached.";
 
-/// Largest message that is refused, in bytes.
+/// Maximum size of a message to refuse, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
-/// How long an editor has to send the request that is refused.
+/// Time limit for an editor to send the request that is refused.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(args: DapArgs) -> Result<(), Failure> {
     let block = match (&args.breakpoint, &args.task, args.next) {
         (Some(id), _, _) => Some(json!({ "breakpoint": id.to_string() })),
-        (None, task, true) => Some(relay_block(&Which::Next(task.clone()))),
-        (None, Some(task), false) => Some(relay_block(&Which::Named(task.clone()))),
+        (None, task, true) => Some(relay_block(&RequestedTask::Next(task.clone()))),
+        (None, Some(task), false) => Some(relay_block(&RequestedTask::Named(task.clone()))),
         (None, None, false) => None,
     };
     let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
@@ -87,7 +87,7 @@ where
 {
     let (from_relay, to_relay) = split(relay);
     let relay = join(from_relay, to_relay);
-    // The relay has the last word: it answers a goodbye, and closes when a session is over.
+    // The relay ends the session: it answers a disconnect, and closes when a session is over.
     let link = EditorLink::new(join(editor, to_editor), relay, true, Duration::ZERO);
     let amended = |attach: &mut Value| {
         keep_listen(attach);
@@ -99,9 +99,9 @@ where
     ended.map_err(|error| SessionError::Lost(Lost::Broken(error.to_string())))
 }
 
-/// VS Code starts a program for a configuration with `listen` alone, which the relay refuses, since a worker's debugger would
-/// listen there. It goes into the relay's own block, so that sessions which the relay has the editor open are started the
-/// same way.
+/// VS Code starts a program only for a configuration with `listen`. The relay refuses that key, since a worker's
+/// debugger would listen there. Move it into the relay's own block, so that sessions which the relay makes the editor
+/// open are started the same way.
 fn keep_listen(attach: &mut Value) {
     let Some(arguments) = attach.get_mut("arguments").and_then(Value::as_object_mut) else {
         return;
@@ -119,7 +119,7 @@ fn keep_listen(attach: &mut Value) {
     }
 }
 
-/// The arguments of `attach`, an object from now on.
+/// The arguments of `attach`, made an object if needed.
 fn arguments_of(attach: &mut Value) -> Option<&mut Value> {
     if !attach.get("arguments").is_some_and(Value::is_object) {
         put(attach, "arguments", json!({}));
@@ -127,7 +127,7 @@ fn arguments_of(attach: &mut Value) -> Option<&mut Value> {
     attach.get_mut("arguments")
 }
 
-/// Adds to the attach arguments what they leave open.
+/// Adds the task to the attach arguments, if they do not name one.
 fn amend(attach: &mut Value, block: Option<&Value>) {
     let Some(Value::Object(block)) = block else {
         return;
@@ -149,7 +149,7 @@ fn amend(attach: &mut Value, block: Option<&Value>) {
     }
 }
 
-/// Puts the token into the attach arguments, unless the editor has one of its own.
+/// Adds the token to the attach arguments, unless the editor has its own.
 fn show(attach: &mut Value, token: Option<&str>) {
     let (Some(token), Some(arguments)) = (token, arguments_of(attach)) else {
         return;

@@ -18,14 +18,14 @@ It prints what to do next.";
 impl Fails for DemoError {
     fn exit(&self) -> Exit {
         match self {
-            Self::Relay(app::Error::Fallen(_)) => Exit::Defect,
+            Self::Relay(app::Error::UnexpectedEnd(_)) => Exit::Defect,
             _ => Exit::Failed,
         }
     }
 }
 
 pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
-    // Its own lines tell what happens; the relay's only when something is wrong.
+    // Its own lines report progress; the relay logs only when something is wrong.
     logging::init(&Log {
         level: "warn".to_owned(),
         format: LogFormat::Text,

@@ -1,4 +1,4 @@
-//! `ray-relay deploy`: agents on every node, put there by Ray.
+//! `ray-relay deploy`: agents on every node, started by Ray.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! `ray-relay diff`: what differs between the frames of paused tasks that run the same.
+//! `ray-relay diff`: differences between the frames of paused tasks that run the same code.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ use super::members::{MembersArgs, complete};
 use super::relay_args::RelayArgs;
 use super::relay_client::RelayClient;
 use super::snapshot::patiently;
-use super::terminal::say;
+use super::terminal::print;
 use super::worker_session::WorkerSessionError as SessionError;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::group::members::MeantTasks;
@@ -58,7 +58,7 @@ pub struct DiffArgs {
     pub relay: RelayArgs,
 }
 
-/// What the relay sees of the tasks, by their ids.
+/// The relay's snapshots of the tasks, by their ids.
 #[derive(Default, Deserialize)]
 struct Answer {
     looks: HashMap<String, Look>,
@@ -75,17 +75,17 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let members = args.members.of(&client, args.target.as_deref()).await?;
     let locals = !args.no_locals;
-    let wanted = json!({"ids": members.ids(), "locals": locals, "process": locals, "limit": args.limit, "looks": true});
-    let mut answer = match patiently(async || client.compare(&wanted).await).await {
+    let payload = json!({"ids": members.ids(), "locals": locals, "process": locals, "limit": args.limit, "looks": true});
+    let mut answer = match patiently(async || client.compare(&payload).await).await {
         Ok(answer) => Answer::deserialize(answer).unwrap_or_default(),
         Err(why) => return Err(SessionError::of_refusal(why)?.into()),
     };
-    let (mut stands, mut silent) = (BTreeMap::new(), BTreeMap::new());
+    let (mut positions, mut silent) = (BTreeMap::new(), BTreeMap::new());
     for (at, id) in members.ids().into_iter().enumerate() {
         let why = match answer.looks.remove(id) {
             Some(Look::Seen { threads }) => match Stands::read(&threads) {
-                Some(seen) => {
-                    stands.insert(at, seen);
+                Some(position) => {
+                    positions.insert(at, position);
                     continue;
                 }
                 None => SessionError::Failed(NO_THREAD.to_owned()),
@@ -95,20 +95,20 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
         };
         silent.insert(at, why);
     }
-    let compared = Compared::new(members.names(), &stands);
+    let compared = Compared::new(members.names(), &positions);
     let errors: BTreeMap<usize, String> = silent
         .iter()
         .map(|(at, why)| (*at, replaced(&why.to_string()).into_owned()))
         .collect();
     match args.json {
-        true => say(&format!("{:#}\n", members.compared(&compared, &errors)))?,
-        false => say(&text(&members, &compared, &errors))?,
+        true => print(&format!("{:#}\n", members.compared(&compared, &errors)))?,
+        false => print(&text(&members, &compared, &errors))?,
     }
     let done = match silent.into_values().next_back() {
         None => Ok(()),
-        // It has been said already.
-        Some(why) if stands.is_empty() => Err(Failure::told(Failure::from(why).code())),
-        Some(_) => Err(Failure::told(Exit::Failed as u8)),
+        // Already printed.
+        Some(why) if positions.is_empty() => Err(Failure::reported(Failure::from(why).code())),
+        Some(_) => Err(Failure::reported(Exit::Failed as u8)),
     };
     complete(members.unnamed, done)
 }

@@ -1,8 +1,8 @@
-//! A connection between an editor on this machine and the relay: DAP both ways.
+//! A connection between an editor on this machine and the relay: DAP in both directions.
 //!
-//! Messages pass as they come. Only the relay knows the worker's files, and only this machine has the editor's: a stack that names
-//! a file which is missing here is held back until the relay has the worker's debugger serve that file by reference
-//! ([`mappings::missing`]), and asked for once more.
+//! Messages pass unchanged. Only the relay knows the worker's files, and only this machine has the editor's. So a stack
+//! trace that names a missing file is held back until the relay makes the worker's debugger serve that file by
+//! reference ([`mappings::missing`]). Then the stack trace is requested once more.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -26,25 +26,25 @@ use ray_relay_base::wire::dap::splice::{Side, Splice, SpliceEvent};
 use ray_relay_base::wire::dap::stack::StackAnswer;
 use ray_relay_base::wire::peer_stream::PeerStream;
 
-/// The longest message that is looked at.
+/// Maximum size of a message to inspect.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Requests for stacks that are remembered, and stacks that are held back. Those beyond pass.
+/// Maximum number of pending stack trace requests, and of held stack traces. Further ones pass unchanged.
 const MAX_STACKS: usize = 32;
 
-/// How long a stack is held back.
+/// How long a stack trace is held back.
 const REFERENCE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long this machine has to say which files it has: a folder may be on a network.
+/// Time limit for checking which files exist: a folder may be on a network.
 const DISK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the editor has to take the relay's last messages.
+/// Time limit for the editor to receive the relay's last messages.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// `seq` of the first request of this end's own. Editors count from 1, and the relay has those from `0x5000_0000`.
+/// `seq` of the first request of this link's own. Editors count from 1, and the relay uses those from `0x5000_0000`.
 const FIRST_OWN_SEQ: u64 = 0x4000_0000;
 
-/// An editor and the relay, and what is held between them.
+/// A link between an editor and the relay, with the stack traces held between them.
 pub(super) struct EditorLink<C, R: PeerStream> {
     splice: Splice<C, R>,
     /// Whether the editor has the files of this machine.
@@ -52,21 +52,21 @@ pub(super) struct EditorLink<C, R: PeerStream> {
     /// How long the editor may stay connected after the relay has closed.
     linger: Duration,
     closes_at: Option<Instant>,
-    /// Requests for stacks that are not answered, by their `seq`.
+    /// Pending stack trace requests, by their `seq`.
     requests: VecDeque<(Value, Vec<u8>)>,
-    /// By the `seq` of the request that the relay has not answered.
+    /// Held stack traces, by the `seq` of this link's request to the relay.
     held: HashMap<u64, HeldStack>,
-    asked: u64,
+    own_requests: u64,
 }
 
-/// A stack that names files which are missing here.
+/// A stack trace that names files missing on this machine.
 struct HeldStack {
     request: Vec<u8>,
     answer: Vec<u8>,
     until: Instant,
 }
 
-/// A response of the relay to a request for a stack, or to one of this end's own.
+/// A response of the relay to a stack trace request, or to a request of this link's own.
 #[derive(Deserialize)]
 struct RelayResponse {
     request_seq: Value,
@@ -75,7 +75,7 @@ struct RelayResponse {
     body: Option<StackAnswer>,
 }
 
-/// Paths in `stack` that an editor looks for on its own disk. Those of Windows are not this machine's.
+/// Paths in `stack` that an editor looks for on its own disk. Windows paths are not this machine's.
 fn local_paths(stack: &StackAnswer) -> Vec<String> {
     let by_path = stack.stack_frames.iter().filter(|f| f.is_of_client());
     let paths = by_path.map(|frame| frame.path().to_owned());
@@ -104,7 +104,7 @@ fn from_relay(kind: MessageType, name: &[u8]) -> bool {
 }
 
 impl<C: PeerStream, R: PeerStream> EditorLink<C, R> {
-    /// A link that begins. `is_local`: the editor runs on this machine, as far as its connection shows.
+    /// Creates a link. `is_local`: the editor runs on this machine, judging by its connection.
     pub(super) fn new(editor: C, relay: R, is_local: bool, linger: Duration) -> Self {
         let (up, down) = (rules(from_editor), rules(from_relay));
         let (account, none) = (Account::default(), Vec::new);
@@ -115,15 +115,15 @@ impl<C: PeerStream, R: PeerStream> EditorLink<C, R> {
             closes_at: None,
             requests: VecDeque::new(),
             held: HashMap::new(),
-            asked: 0,
+            own_requests: 0,
         }
     }
 
-    /// Passes messages until both sides have ended. `amend` completes the arguments of the attach request. `notices` are messages
-    /// for the editor from this machine.
+    /// Relays messages until both sides have ended. `amend` completes the arguments of the attach request. `notices`
+    /// are messages for the editor from this machine.
     ///
     /// # Errors
-    /// Where a connection fails, or does not carry DAP.
+    /// The error if a connection fails, or does not carry DAP.
     pub(super) async fn run(
         mut self,
         amend: impl Fn(&mut Value),
@@ -209,40 +209,40 @@ impl<C: PeerStream, R: PeerStream> EditorLink<C, R> {
         }
         let is_own = to.is_some_and(|seq| seq >= FIRST_OWN_SEQ);
         let mut requests = self.requests.iter();
-        let asked = requests.position(|(seq, _)| *seq == response.request_seq);
-        let stack = asked.and_then(|at| self.requests.remove(at));
-        if let Some((_, asked)) = stack
+        let position = requests.position(|(seq, _)| *seq == response.request_seq);
+        let stack = position.and_then(|at| self.requests.remove(at));
+        if let Some((_, original)) = stack
             && self.held.len() < MAX_STACKS
             && let paths = local_paths(&response.body.unwrap_or_default())
             && let missing = missing(paths).await
             && !missing.is_empty()
         {
             let until = Instant::now() + REFERENCE_TIMEOUT;
-            let seq = FIRST_OWN_SEQ + self.asked;
-            self.asked += 1;
+            let seq = FIRST_OWN_SEQ + self.own_requests;
+            self.own_requests += 1;
             let evaluate = Command::Evaluate.as_str().as_bytes();
             self.splice.capture_answers(Side::Worker, evaluate);
             let arguments = json!({"expression": mappings::missing(&missing), "context": "repl"});
-            let ask = request(seq, Command::Evaluate, arguments);
-            self.splice.insert(Side::Worker, &frame(&ask));
+            let evaluation = request(seq, Command::Evaluate, arguments);
+            self.splice.insert(Side::Worker, &frame(&evaluation));
             let held = HeldStack {
-                request: asked,
+                request: original,
                 answer: body,
                 until,
             };
             self.held.insert(seq, held);
         } else if !is_own {
-            // An answer to a request of this end's own came too late.
+            // A late answer to a request of this link's own is dropped.
             self.splice.insert_body(Side::Client, &body);
         }
     }
 }
 
-/// Those of `paths` that this machine does not have. One of which it does not say so in time counts as there.
+/// Returns the `paths` that do not exist on this machine. A path that cannot be checked in time counts as existing.
 async fn missing(paths: Vec<String>) -> Vec<String> {
     let absent = |path: &String| matches!(Path::new(path).try_exists(), Ok(false));
-    let looked = tokio::task::spawn_blocking(move || paths.into_iter().filter(absent).collect());
-    match timeout(DISK_TIMEOUT, looked).await {
+    let missing = tokio::task::spawn_blocking(move || paths.into_iter().filter(absent).collect());
+    match timeout(DISK_TIMEOUT, missing).await {
         Ok(Ok(missing)) => missing,
         Ok(Err(_)) | Err(_) => Vec::new(),
     }
@@ -294,8 +294,8 @@ mod tests {
     impl LinkScene {
         /// The editor asks for a stack, and gets these `paths` from the worker.
         async fn answers(&mut self, seq: u64, paths: &[(&str, i64)]) {
-            let ask = request(seq, Command::StackTrace, json!({"threadId": 7}));
-            self.editor.send(&ask).await.unwrap();
+            let evaluation = request(seq, Command::StackTrace, json!({"threadId": 7}));
+            self.editor.send(&evaluation).await.unwrap();
             self.answers_again(seq, paths).await;
         }
 
@@ -335,9 +335,9 @@ mod tests {
             .await;
         assert_eq!(scene.shown().await, [0, 3, 0]);
         scene.answers(3, &[(&here, 0), (&absent, 0)]).await;
-        let ask = scene.asked().await;
+        let evaluation = scene.asked().await;
         assert_eq!(
-            ask.arguments["expression"],
+            evaluation.arguments["expression"],
             mappings::missing(std::slice::from_ref(&absent))
         );
         // Meanwhile everything else passes.
@@ -346,15 +346,15 @@ mod tests {
         assert_eq!(scene.editor.read().await.unwrap(), other);
         scene
             .relay
-            .send(&ask.success(json!({"result": ""})))
+            .send(&evaluation.success(json!({"result": ""})))
             .await
             .unwrap();
         scene.answers_again(3, &[(&here, 0), (&absent, 9)]).await;
         assert_eq!(scene.shown().await, [0, 9]);
         // A relay that knows no such request.
         scene.answers(4, &[(&absent, 0)]).await;
-        let ask = scene.asked().await;
-        scene.relay.send(&ask.failure("no")).await.unwrap();
+        let evaluation = scene.asked().await;
+        scene.relay.send(&evaluation.failure("no")).await.unwrap();
         assert_eq!(scene.shown().await, [0]);
     }
 
@@ -362,12 +362,12 @@ mod tests {
     async fn a_stack_is_not_held_back_for_long() {
         let mut scene = attached("").await;
         scene.answers(2, &[("/nowhere/absent.py", 0)]).await;
-        let ask = scene.asked().await;
+        let evaluation = scene.asked().await;
         assert_eq!(scene.shown().await, [0]);
         // An answer that comes too late is not for the editor.
         scene
             .relay
-            .send(&ask.success(json!({"result": ""})))
+            .send(&evaluation.success(json!({"result": ""})))
             .await
             .unwrap();
         let other = event(Event::Continued, Value::Null);

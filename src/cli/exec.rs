@@ -19,9 +19,10 @@ use super::relay_client::RelayClient;
 use super::relay_dial::dial;
 use super::release::only_called;
 use super::worker_session::{
-    OPENS_DEBUGGER, Which, WorkerSessionError as SessionError, authorized_block, unexpected,
+    OPENS_DEBUGGER, RequestedTask, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
 use ray_relay_base::config::units::format_duration;
+use ray_relay_base::dial::Stream;
 use ray_relay_base::memory::Account;
 use ray_relay_base::wire::json::put;
 use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd};
@@ -54,11 +55,11 @@ JSON of --all: {\"members\": [{\"group\", \"number\", \"breakpoint\": {...}, \"e
 
 Exit codes: 0 done, 1 a command failed, --timeout was over, or the task ended in between, of several tasks not all have done all, 2 no command was given, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 no such task waits (any more).";
 
-/// What the relay is told, and shows as the holder.
+/// Client name for the relay, which shows it as the holder.
 const CLIENT: &str = "ray-relay exec";
 
-/// How long a goodbye behind a command that does not end may take.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// Time limit for disconnecting after a command that does not end.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     if args.json {
@@ -67,18 +68,18 @@ pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     }
     let deadline = Instant::now() + args.timeout;
     let mut lines = Lines::new(std::mem::take(&mut args.commands))?;
-    // Asked before a task is held.
+    // Read before a task is held.
     let first = lines.next().await?.ok_or_else(no_command)?;
     let which = match (args.target.take(), args.next) {
         (Some(name), false) if args.running => {
             io::stderr().write_all(OPENS_DEBUGGER.as_bytes())?;
-            Which::Running(name, args.reason.take())
+            RequestedTask::Running(name, args.reason.take())
         }
         (Some(name), false) => {
             let list = RelayClient::new(args.relay.clone())?;
-            Which::Named(only_called(&list.breakpoints(false).await?, name)?)
+            RequestedTask::Named(only_called(&list.breakpoints(false).await?, name)?)
         }
-        (name, _) => Which::Next(name),
+        (name, _) => RequestedTask::Next(name),
     };
     let mut screen = Screen::Now;
     let shared = Shared {
@@ -86,62 +87,40 @@ pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
         opening: Arc::new(Semaphore::new(1)),
     };
     let lines = (first, lines);
-    Box::pin(in_one(&args, which, lines, deadline, &mut screen, shared)).await
+    Box::pin(run_in_one(
+        &args,
+        which,
+        lines,
+        deadline,
+        &mut screen,
+        shared,
+    ))
+    .await
 }
 
 fn no_command() -> Failure {
     SessionError::Usage("no command was given: `ray-relay exec ID -- where`, or lines on standard input; `ray-relay debug ID` is for people").into()
 }
 
-/// What runs beside each other shares.
+/// Shared by concurrent runs.
 #[derive(Clone)]
 struct Shared {
-    /// What debuggers send is taken from here.
+    /// Memory account for debuggers' messages.
     account: Account,
-    /// As many sessions are opened at a time.
+    /// Limits the number of sessions opened at a time.
     opening: Arc<Semaphore>,
 }
 
-async fn in_one(
+async fn run_in_one(
     args: &ExecArgs,
-    which: Which,
+    which: RequestedTask,
     (first, mut lines): (String, Lines),
     deadline: Instant,
     screen: &mut Screen,
     shared: Shared,
 ) -> Result<(), Failure> {
     let mut next = Some(first);
-    let late = |what: &str| {
-        SessionError::Failed(format!("{what} within {}", format_duration(args.timeout)))
-    };
-    let turn = timeout_at(deadline, shared.opening.acquire()).await;
-    let turn = turn.map_err(|_| late("no session came about"))?;
-    let stream = dial(&args.relay).await?;
-    let (sender, mut pieces) = mpsc::channel(64);
-    let mut relay = authorized_block(&args.relay, &which).await?;
-    // A task that could not stay is not attached.
-    put(&mut relay, "stay", !args.resume);
-    let options = Options {
-        client: CLIENT.to_owned(),
-        relay,
-        may_kill: true,
-        limit: args.limit as usize,
-        patience: matches!(which, Which::Named(_) | Which::Member(..))
-            .then_some(Duration::from_secs(30)),
-        local_sources: true,
-        account: shared.account,
-    };
-    let opening = timeout_at(deadline, Prompt::open(stream, &options, sender));
-    // What is printed on arrival is for people; which task was met, and how far a debugger is, for scripts too.
-    let mut arrival = match args.next || args.running {
-        true => Screen::Notices,
-        false => Screen::None,
-    };
-    let (mut prompt, _) = printing(opening, &mut pieces, &mut arrival)
-        .await?
-        .map_err(|_| late("no task stopped"))?
-        .map_err(SessionError::from)?;
-    drop(turn);
+    let (mut prompt, mut pieces) = open(args, &which, deadline, shared).await?;
     prompt.set_digests(matches!(screen, Screen::Kept(_)));
     if screen.asks_rank() {
         let rank = timeout_at(deadline, prompt.rank()).await;
@@ -159,24 +138,28 @@ async fn in_one(
         next = lines.next().await?;
         let last = next.is_none() && args.resume;
         let lets_go = last && matches!(line.trim(), "c" | "cont" | "continue");
-        // The last word of a script: nothing waits for what comes after it.
+        // As the last command, it does not wait for another stop.
         let line = if lets_go { "q" } else { line.as_str() };
         screen.begin();
         let done = timeout_at(deadline, printing(prompt.line(line), &mut pieces, screen)).await;
         let after = match done {
             Ok(after) => after?,
             Err(_) => {
-                // One that runs is not left standing wherever it comes to.
+                // With --continue, a running task must not stop at its next breakpoint and stay there.
                 let stays = !args.resume || prompt.standing().is_some();
-                let left = timeout(GOODBYE, leave(&mut prompt, stays, screen)).await;
-                left.unwrap_or(Ok(()))?;
-                return Err(late(&format!("`{line}` did not end")).into());
+                let detached = timeout(
+                    DISCONNECT_TIMEOUT,
+                    resume_or_park(&mut prompt, stays, screen),
+                )
+                .await;
+                detached.unwrap_or(Ok(()))?;
+                return Err(timed_out(args, &format!("`{line}` did not end")).into());
             }
         };
         failed |= prompt.failed();
         match after {
             After::Prompt if prompt.failed() && !args.keep_going => {
-                leave(&mut prompt, true, screen).await?;
+                resume_or_park(&mut prompt, true, screen).await?;
                 return result(failed);
             }
             After::Prompt => screen.ends(line, prompt.calls()),
@@ -190,12 +173,54 @@ async fn in_one(
             After::Ended(end) => return Ok(unexpected(end)?),
         }
     }
-    leave(&mut prompt, !args.resume, screen).await?;
+    resume_or_park(&mut prompt, !args.resume, screen).await?;
     result(failed)
 }
 
-/// Lets the task run on, or, where it `stays`, leaves it where it is, and says so.
-async fn leave<S: AsyncRead + AsyncWrite + Unpin>(
+/// Opens a session of `which` task, and waits until that is paused.
+async fn open(
+    args: &ExecArgs,
+    which: &RequestedTask,
+    deadline: Instant,
+    shared: Shared,
+) -> Result<(Prompt<Stream>, mpsc::Receiver<Piece>), Failure> {
+    let turn = timeout_at(deadline, shared.opening.acquire()).await;
+    let turn = turn.map_err(|_| timed_out(args, "no session came about"))?;
+    let stream = dial(&args.relay).await?;
+    let (sender, mut pieces) = mpsc::channel(64);
+    let mut relay = authorized_block(&args.relay, which).await?;
+    // The relay refuses to attach if the task could not be parked later.
+    put(&mut relay, "stay", !args.resume);
+    let options = Options {
+        client: CLIENT.to_owned(),
+        relay,
+        may_kill: true,
+        limit: args.limit as usize,
+        patience: matches!(which, RequestedTask::Named(_) | RequestedTask::Member(..))
+            .then_some(Duration::from_secs(30)),
+        local_sources: true,
+        account: shared.account,
+    };
+    let opening = timeout_at(deadline, Prompt::open(stream, &options, sender));
+    // Output on arrival is for users. Scripts only need which task was met, and the progress of a debugger.
+    let mut arrival = match args.next || args.running {
+        true => Screen::Notices,
+        false => Screen::None,
+    };
+    let (prompt, _) = printing(opening, &mut pieces, &mut arrival)
+        .await?
+        .map_err(|_| timed_out(args, "no task stopped"))?
+        .map_err(SessionError::from)?;
+    drop(turn);
+    Ok((prompt, pieces))
+}
+
+fn timed_out(args: &ExecArgs, what: &str) -> SessionError {
+    SessionError::Failed(format!("{what} within {}", format_duration(args.timeout)))
+}
+
+/// Resumes the task, or parks it if it `stays`, and reports that.
+async fn resume_or_park<S: AsyncRead + AsyncWrite + Unpin>(
     prompt: &mut Prompt<S>,
     stays: bool,
     screen: &mut Screen,
@@ -221,12 +246,12 @@ async fn leave<S: AsyncRead + AsyncWrite + Unpin>(
 
 fn result(failed: bool) -> Result<(), Failure> {
     match failed {
-        true => Err(Failure::told(Exit::Failed as u8)),
+        true => Err(Failure::reported(Exit::Failed as u8)),
         false => Ok(()),
     }
 }
 
-/// Awaits `doing`, and prints what it writes.
+/// Awaits `doing`, and prints its output.
 async fn printing<T>(
     doing: impl Future<Output = T>,
     pieces: &mut mpsc::Receiver<Piece>,
@@ -237,7 +262,7 @@ async fn printing<T>(
     Ok(done)
 }
 
-/// Lines of commands, from arguments or from standard input.
+/// Command lines, from arguments or from standard input.
 enum Lines {
     Given(std::vec::IntoIter<String>),
     Typed(tokio::io::Lines<BufReader<tokio::io::Stdin>>),
@@ -245,10 +270,10 @@ enum Lines {
 
 impl Lines {
     /// # Errors
-    /// None is given, and standard input is a person's.
-    fn new(given: Vec<String>) -> Result<Self, Failure> {
-        match given.is_empty() {
-            false => Ok(Self::Given(given.into_iter())),
+    /// No command is given, and standard input is a terminal.
+    fn new(commands: Vec<String>) -> Result<Self, Failure> {
+        match commands.is_empty() {
+            false => Ok(Self::Given(commands.into_iter())),
             true if io::stdin().is_terminal() => Err(no_command()),
             true => Ok(Self::Typed(BufReader::new(tokio::io::stdin()).lines())),
         }

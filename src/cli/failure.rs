@@ -1,6 +1,6 @@
-//! How a command fails: the sentence, the hint and the exit code.
+//! Failure of a command: the sentence, the hint and the exit code.
 //!
-//! The error of a command says what it comes to as [`Fails`], beside the command; nothing here knows any command.
+//! The error of a command implements [`Fails`] in the command's own module; this module knows no command.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -11,24 +11,25 @@ use super::relay_client::RelayError;
 use ray_relay_access::telemetry::logging::{LoggingError, colours};
 use ray_relay_base::config::Problems;
 
-/// What the program ends with where it fails; those from 64 on are of `sysexits.h`.
+/// Exit codes of failures; those from 64 on are of `sysexits.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exit {
     /// Failed. For `doctor`: there is a warning.
     Failed = 1,
     /// Wrong usage.
     Usage = 2,
-    /// There is no such task or session, or it is over.
+    /// The task or session does not exist, or is over.
     NotFound = 66,
     /// The relay, or the proxy or API server on the way to it, cannot be reached; or the relay cannot reach the task's
     /// debugger. For `doctor`, also its Ray head.
     Unreachable = 69,
     /// A part of the relay itself has ended, and `serve` with it: a defect. The log names the part.
     Defect = 70,
-    /// The relay wants a token, or the token does not permit it. With `--kube`, also what the API server does not permit.
+    /// The relay wants a token, or the token does not permit it. With `--kube`, also what the API server does not
+    /// permit.
     NotPermitted = 77,
-    /// The configuration is wrong. For `doctor`, also a certificate, Ray's own token, or the relay's address. With `--kube`,
-    /// the kubeconfig.
+    /// The configuration is wrong. For `doctor`, also a certificate, Ray's own token, or the relay's address. With
+    /// `--kube`, the kubeconfig.
     Misconfigured = 78,
 }
 
@@ -38,24 +39,24 @@ pub(super) trait Fails: Display {
         Exit::Failed
     }
 
-    /// The next step, where the sentence does not name it.
+    /// The next step, if the sentence does not name it.
     fn next_step(&self) -> Option<Cow<'static, str>> {
         None
     }
 }
 
-/// How a command fails.
+/// A failed command.
 #[derive(Debug)]
 pub(super) struct Failure {
-    /// `None`: there is nothing to say (any more).
+    /// `None`: there is nothing (more) to print.
     pub(super) sentence: Option<String>,
     hint: Option<Cow<'static, str>>,
     code: u8,
 }
 
 impl Failure {
-    /// What there was to say has been said.
-    pub(super) fn told(code: u8) -> Self {
+    /// Creates a failure whose message was already printed.
+    pub(super) fn reported(code: u8) -> Self {
         Self {
             sentence: None,
             hint: None,
@@ -63,23 +64,23 @@ impl Failure {
         }
     }
 
-    /// What the program ends with.
+    /// The program's exit code.
     pub(super) fn code(&self) -> u8 {
         self.code
     }
 
-    /// The same with the next step as `worded` has it.
+    /// Rewords the next step by `worded`.
     pub(super) fn hinting(mut self, worded: fn(&str) -> String) -> Self {
         self.hint = self.hint.map(|hint| worded(&hint).into());
         self
     }
 
-    /// Prints it to standard error, and gives the exit code.
+    /// Prints the failure to standard error, and returns the exit code.
     pub(super) fn report(&self) -> ExitCode {
         if let Some(sentence) = &self.sentence {
             let hint = self.hint.as_ref().map(|hint| format!("\n  {hint}"));
             let hint = hint.unwrap_or_default();
-            // There is no one to tell where standard error is gone too.
+            // If standard error is gone too, nothing can be reported.
             let _ = writeln!(io::stderr(), "{} {sentence}{hint}", prefix());
         }
         ExitCode::from(self.code)
@@ -99,13 +100,13 @@ impl<E: Fails> From<E> for Failure {
 /// Standard output cannot be written to.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        // The reader of a pipe went away: it has what it wanted (`ray-relay list | head -1`).
+        // The reader of a pipe has closed it: it has all it wanted (`ray-relay list | head -1`).
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self::told(0);
+            return Self::reported(0);
         }
         Self {
             sentence: Some(format!("cannot write to standard output: {error}")),
-            ..Self::told(Exit::Failed as u8)
+            ..Self::reported(Exit::Failed as u8)
         }
     }
 }
@@ -114,7 +115,7 @@ impl From<Problems> for Failure {
     fn from(problems: Problems) -> Self {
         let hint = "`ray-relay config explain KEY` says what a key means; `ray-relay check-config` checks without starting";
         Self {
-            // An empty line where the hint belongs to all problems, not to the last one.
+            // An empty line, because the hint belongs to all problems.
             sentence: Some(format!("{problems}\n")),
             hint: Some(hint.into()),
             code: Exit::Misconfigured as u8,
@@ -140,7 +141,7 @@ impl Fails for RelayError {
     }
 }
 
-/// Prints what clap has to say: help and version to standard output, mistakes to standard error.
+/// Prints clap's output: help and version to standard output, errors to standard error.
 pub(super) fn answer(answer: &clap::Error) -> ExitCode {
     if !answer.use_stderr()
         || answer.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand

@@ -1,7 +1,7 @@
 //! `ray-relay health`: whether a relay answers, for a container's health check.
 
 use super::relay_client::{RelayClient, RelayError};
-use super::terminal::say;
+use super::terminal::print;
 use super::{Failure, RelayArgs};
 
 pub(super) const AFTER_HELP: &str = "\
@@ -14,13 +14,13 @@ Exit codes: 0 it answers; 69 it does not.";
 
 pub(super) async fn run(relay: RelayArgs) -> Result<(), Failure> {
     match RelayClient::new(relay)?.time().await {
-        // A relay with TLS answers to plain HTTP by a refusal, and may be named otherwise from inside its container.
+        // A relay with TLS refuses plain HTTP, and may have another name inside its container.
         Ok(_)
         | Err(
             RelayError::Refused { .. }
             | RelayError::Untrusted { .. }
             | RelayError::Unrecognised { .. },
-        ) => Ok(say("The relay answers.\n")?),
+        ) => Ok(print("The relay answers.\n")?),
         Err(why) => Err(why.into()),
     }
 }

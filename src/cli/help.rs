@@ -4,7 +4,7 @@ use clap::{Args, Command};
 
 use super::failure::{Exit, Fails, Failure};
 use super::program;
-use super::terminal::say;
+use super::terminal::print;
 use ray_relay_view::listing::text;
 use ray_relay_view::manual;
 
@@ -25,7 +25,7 @@ pub struct HelpArgs {
     topic: Vec<String>,
 }
 
-/// Neither a page nor a command.
+/// Unknown topic.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no page and no command {topic:?}; the pages are {}", pages())]
 pub(super) struct UnknownTopic {
@@ -54,10 +54,10 @@ pub(super) fn run(args: &HelpArgs) -> Result<(), Failure> {
         (_, Some(page)) => page.at_terminal(),
         (words, None) => of_command(program::command(), words).ok_or(UnknownTopic { topic })?,
     };
-    Ok(say(&text)?)
+    Ok(print(&text)?)
 }
 
-/// The pages and the commands, each with a line.
+/// The pages and the commands, one line each.
 fn contents(command: &Command) -> String {
     let commands = command.get_subcommands().filter(|sub| !sub.is_hide_set());
     let row = |sub: &Command| {
@@ -71,7 +71,7 @@ fn contents(command: &Command) -> String {
     )
 }
 
-/// What `words --help` says; `None`: there is no such command.
+/// Output of `words --help`; `None`: there is no such command.
 fn of_command(mut command: Command, words: &[String]) -> Option<String> {
     command.build();
     let mut found = &mut command;

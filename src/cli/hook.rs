@@ -1,7 +1,8 @@
-//! `ray-relay hook`: debug ports on loopback and a look at what runs, for a job that names it as its workers' setup hook.
+//! `ray-relay hook`: prints the workers' setup hook of a job, for debug ports on loopback and inspection of running
+//! tasks.
 
 use super::Failure;
-use super::terminal::say;
+use super::terminal::print;
 
 pub(super) const AFTER_HELP: &str = "\
 Example:
@@ -14,5 +15,5 @@ debugpy accepts every client that reaches its port, and by default it listens on
 The worker also tells that agent on request what it does, with the values of its variables and without a breakpoint, and opens its debugger. Until then it costs nothing. In its environment RAY_RELAY_HOOK=look has it open no debugger, RAY_RELAY_HOOK=off tell nothing.";
 
 pub(super) fn run() -> Result<(), Failure> {
-    Ok(say(include_str!("../python/ray_relay/__init__.py"))?)
+    Ok(print(include_str!("../python/ray_relay/__init__.py"))?)
 }

@@ -37,7 +37,7 @@ pub(super) async fn run(args: KeeperArgs) -> Result<(), Failure> {
         format: args.log_format,
         ..Log::default()
     })?;
-    // Where it cannot be raised, there is room for fewer.
+    // If the limit cannot be raised, there is room for fewer connections.
     _ = app::raise_open_files();
     let served = serve::serve(&args.path, signals).await;
     served.map_err(app::Error::Keeper)?;

@@ -1,4 +1,4 @@
-//! A relay in Kubernetes: what the client commands take for it, and how it is found.
+//! A relay in Kubernetes: arguments of the client commands, and how to locate it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use ray_relay_kube::{
     AccountName, Forwarder, KubeCluster, KubeError, KubeconfigChoice, request_token,
 };
 
-/// The audience that a relay wants of tokens where it is not configured otherwise.
+/// The audience that relays expect by default.
 const AUDIENCE: &str = "ray-relay";
 
 /// How a relay in Kubernetes is reached.
@@ -67,8 +67,8 @@ fn server_name(text: &str) -> Result<ServerName<'static>, &'static str> {
 }
 
 impl KubeArgs {
-    /// Whether the relay is looked for in Kubernetes.
-    pub(super) fn is_wanted(&self) -> bool {
+    /// Whether to look for the relay in Kubernetes.
+    pub(super) fn is_requested(&self) -> bool {
         self.kube
             || self.context.is_some()
             || self.namespace.is_some()
@@ -79,7 +79,7 @@ impl KubeArgs {
     }
 }
 
-/// Both a relay and a place to look for one are named.
+/// Both a URL and Kubernetes options are given.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the relay is named by its URL and looked for in Kubernetes: leave out the one or the other"
@@ -92,21 +92,21 @@ impl Fails for Contradiction {
     }
 }
 
-/// The way to a relay in Kubernetes, and the token that there is for it.
+/// Access to a relay in Kubernetes, and the token for it.
 pub(super) struct KubeRelay {
     cluster: Arc<KubeCluster>,
     forwarder: Arc<Forwarder>,
     name: Option<ServerName<'static>>,
     account: Option<AccountName>,
     audience: String,
-    given: Mutex<AccountToken>,
+    cached: Mutex<AccountToken>,
 }
 
 /// The last token of the ServiceAccount.
 #[derive(Default)]
 struct AccountToken {
     token: Option<Dated>,
-    /// Another one is wanted.
+    /// Whether to request another one.
     is_stale: bool,
 }
 
@@ -119,7 +119,7 @@ impl std::fmt::Debug for KubeRelay {
 }
 
 impl KubeRelay {
-    /// Finds the relay: how it is called, and the way there.
+    /// Locates the relay. Returns its URL and the access to it.
     ///
     /// # Errors
     /// [`RelayError::Kube`].
@@ -162,33 +162,33 @@ impl KubeRelay {
                 name: args.tls_server_name.clone(),
                 account,
                 audience: audience.unwrap_or_else(|| AUDIENCE.to_owned()),
-                given: Mutex::default(),
+                cached: Mutex::default(),
                 cluster,
             },
         ))
     }
 
-    /// Opens the way there.
+    /// The port-forwarder to the relay.
     pub(super) fn forwarder(&self) -> Arc<Forwarder> {
         Arc::clone(&self.forwarder)
     }
 
-    /// What the relay's certificate is for, where that is not its host's name.
+    /// The name in the relay's certificate, if it is not its host's.
     pub(super) fn name(&self) -> Option<ServerName<'static>> {
         self.name.clone()
     }
 
-    /// The API server.
+    /// The cluster with its API server.
     pub(super) fn cluster(&self) -> &KubeCluster {
         &self.cluster
     }
 
-    /// Whether a ServiceAccount is to be shown, whatever else there is.
+    /// Whether to use the token of a ServiceAccount, regardless of others.
     pub(super) fn is_as_account(&self) -> bool {
         self.account.is_some()
     }
 
-    /// Where the token comes from, for messages.
+    /// Source of the token, for messages.
     pub(super) fn source(&self) -> String {
         match &self.account {
             Some(account) => format!(
@@ -211,14 +211,15 @@ impl KubeRelay {
                 token,
             }));
         };
-        let mut given = self.given.lock().await;
-        let left = |dated: &Dated| {
-            let left = dated.expires?.duration_since(SystemTime::now());
-            Some(left.unwrap_or_default())
+        let mut cached = self.cached.lock().await;
+        let time_left = |dated: &Dated| {
+            let time_left = dated.expires?.duration_since(SystemTime::now());
+            Some(time_left.unwrap_or_default())
         };
-        let is_good = |dated: &&Dated| left(dated).is_none_or(|left| left > RENEWED_BEFORE);
-        if let Some(dated) = given.token.as_ref().filter(is_good)
-            && !given.is_stale
+        let is_good =
+            |dated: &&Dated| time_left(dated).is_none_or(|time_left| time_left > RENEWED_BEFORE);
+        if let Some(dated) = cached.token.as_ref().filter(is_good)
+            && !cached.is_stale
         {
             return Ok(Some(dated.clone()));
         }
@@ -228,28 +229,30 @@ impl KubeRelay {
                     token,
                     expires: Some(expires),
                 };
-                given.is_stale = false;
-                given.token = Some(dated.clone());
+                cached.is_stale = false;
+                cached.token = Some(dated.clone());
                 Ok(Some(dated))
             }
-            // The last one still holds for a while.
+            // The last token is still valid for a while.
             Err(error) if error.is_passing() => {
-                let last = given.token.clone();
-                let last =
-                    last.filter(|dated| left(dated).is_some_and(|left| left > Duration::ZERO));
+                let last = cached.token.clone();
+                let last = last.filter(|dated| {
+                    time_left(dated).is_some_and(|time_left| time_left > Duration::ZERO)
+                });
                 last.map(Some).ok_or(error)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Has another token wanted next time, as the last was refused or is about to expire; whether there may be one.
+    /// Marks the token as refused or expiring, so that the next call gets another. Returns whether there may be
+    /// another.
     pub(super) async fn renew(&self) -> bool {
         match &self.account {
             Some(_) => {
-                let mut given = self.given.lock().await;
-                given.is_stale = true;
-                given.token.is_some()
+                let mut cached = self.cached.lock().await;
+                cached.is_stale = true;
+                cached.token.is_some()
             }
             None => self.cluster.renew().await.is_ok(),
         }

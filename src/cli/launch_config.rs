@@ -1,7 +1,7 @@
-//! `ray-relay launch-config`: a debug configuration for an editor, ready to paste.
+//! `ray-relay launch-config`: prints a debug configuration for an editor.
 //!
-//! Each text is in the editor's own format and comments, from a template; nothing is asked of the relay. What each
-//! editor makes of it is described where the text is made, with the version that it was read from.
+//! Each text comes from a template, in the editor's own format and comments. What each editor does with it is
+//! documented at its function, with the version that was examined.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::failure::{Exit, Fails};
 use super::relay_client::RelayClient;
-use super::terminal::say;
+use super::terminal::print;
 use super::{Editor, Failure, LaunchConfigArgs, RelayArgs};
 use ray_relay_base::wire::relay_url::RelayUrl;
 use ray_relay_http::http::page::VSCODE_CONFIGURATION;
@@ -32,7 +32,7 @@ Without --breakpoint the editor gets every paused task, now and later, each as a
 
 Host and port are those of --relay. Attach arguments for any other client: a `rayRelay` block with {\"breakpoint\": ID}, {\"task\": NAME}, {\"worker\": ID}, {\"next\": true} or {\"all\": true}. In a cluster with others {\"all\": true, \"task\": \"train_*\"} leaves their tasks alone.";
 
-/// An editor goes to a port, and knows nothing of Kubernetes.
+/// Kubernetes options do not fit an editor, which connects to a port.
 #[derive(Debug, thiserror::Error)]
 #[error("an editor reaches a relay in Kubernetes by a port of this machine")]
 struct InKubernetes;
@@ -47,7 +47,7 @@ impl Fails for InKubernetes {
     }
 }
 
-/// Why no file was made.
+/// Why no file was written.
 #[derive(Debug, thiserror::Error)]
 enum NotWritten {
     #[error("there is a {0} here already, which stays as it is")]
@@ -79,10 +79,10 @@ impl Fails for NotWritten {
     }
 }
 
-/// How long a relay may take to say whether it knows its users.
+/// Time limit for a relay to tell whether it authenticates users.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Whether the relay that is there knows its users: then it knows which jobs a user has submitted through it.
+/// Whether the relay authenticates users: then it knows which jobs a user has submitted through it.
 async fn knows_users(relay: &RelayArgs) -> bool {
     let Ok(client) = RelayClient::new(relay.clone()) else {
         return false;
@@ -92,7 +92,7 @@ async fn knows_users(relay: &RelayArgs) -> bool {
 }
 
 pub(super) async fn run(args: &LaunchConfigArgs) -> Result<(), Failure> {
-    if args.relay.kube.is_wanted() {
+    if args.relay.kube.is_requested() {
         return Err(InKubernetes.into());
     }
     let mine = args.breakpoint.is_none() && knows_users(&args.relay).await;
@@ -102,13 +102,13 @@ pub(super) async fn run(args: &LaunchConfigArgs) -> Result<(), Failure> {
     };
     if args.write {
         let file = written(Path::new(""), args.editor, &text)?;
-        return Ok(say(&format!("{file} is made.\n"))?);
+        return Ok(print(&format!("{file} is made.\n"))?);
     }
     io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }
 
-/// Makes the file that `editor` reads in `folder`, and names it. One that is there is never touched.
+/// Writes the file that `editor` reads in `folder`, and returns its name. Never overwrites an existing one.
 fn written(folder: &Path, editor: Editor, text: &str) -> Result<&'static str, NotWritten> {
     let file = match editor {
         Editor::Vscode => ".vscode/launch.json",
@@ -142,8 +142,8 @@ fn label(breakpoint: Option<BreakpointId>) -> String {
     breakpoint.map_or("Ray".to_owned(), |id| format!("Ray: breakpoint {id}"))
 }
 
-/// VS Code reads launch.json as JSON with comments, and passes keys that it does not know on to
-/// the debugger (seen with the Python Debugger extension 2026.7).
+/// VS Code reads launch.json as JSON with comments, and passes unknown keys on to the debugger (seen with the Python
+/// Debugger extension 2026.7).
 fn vscode(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     let note = match breakpoint {
         Some(_) => "// Ids change with each worker: see `ray-relay list`.",
@@ -159,7 +159,7 @@ fn vscode(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     filled(VSCODE_CONFIGURATION, relay, &values)
 }
 
-/// The same for a relay that knows its users.
+/// The same for a relay that authenticates users.
 fn vscode_of_own(relay: &RelayUrl) -> String {
     let note = "// The paused tasks of the jobs that you submitted through this relay, now and later, each\n\
          // as a session of its own. In place of \"mine\": true, for all that you may attach to; besides\n\
@@ -172,8 +172,8 @@ fn vscode_of_own(relay: &RelayUrl) -> String {
     filled(VSCODE_CONFIGURATION, relay, &values)
 }
 
-/// nvim-dap passes every key of a configuration on to the adapter, and starts sessions that the
-/// adapter asks for (nvim-dap 0.9, `:help dap-adapter`, `dap-configuration`).
+/// nvim-dap passes every key of a configuration on to the adapter, and starts sessions that the adapter requests
+/// (nvim-dap 0.9, `:help dap-adapter`, `dap-configuration`).
 fn nvim(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     let name = label(breakpoint);
     let selection = breakpoint.map_or("all = true".to_owned(), |id| format!("breakpoint = '{id}'"));
@@ -181,8 +181,8 @@ fn nvim(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     filled(include_str!("launch_config/nvim.lua"), relay, &values)
 }
 
-/// The fields are those of JetBrains' page "Run/debug configuration: Attach to DAP" (2025.3 to
-/// 2026.2). It has no field for further attach arguments.
+/// The fields are those of JetBrains' page "Run/debug configuration: Attach to DAP" (2025.3 to 2026.2). It has no field
+/// for further attach arguments.
 fn pycharm(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     let name = breakpoint.map_or("Ray".to_owned(), |id| format!("Ray {id}"));
     let which = match breakpoint {
@@ -199,8 +199,8 @@ fn pycharm(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     filled(include_str!("launch_config/pycharm.txt"), relay, &values)
 }
 
-/// Zed's `Debugpy` adapter connects to `connect` since November 2025 (zed-industries/zed #41690);
-/// it dials 127.0.0.1 whatever the host is (#42727).
+/// Zed's `Debugpy` adapter connects to `connect` since November 2025 (zed-industries/zed #41690). It dials 127.0.0.1
+/// regardless of the host (#42727).
 fn zed(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     let note = match relay.host() {
         "127.0.0.1" => "",
@@ -212,17 +212,17 @@ fn zed(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     filled(include_str!("launch_config/zed.json"), relay, &values)
 }
 
-/// dape connects to `host` and `port` where a configuration has no `command`, evaluates functions
-/// such as `dape-cwd`, and sends the keywords (dape 0.26).
+/// dape connects to `host` and `port` if a configuration has no `command`, evaluates functions such as `dape-cwd`, and
+/// sends the keywords (dape 0.26).
 fn emacs(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     let selection = breakpoint.map_or(":all t".to_owned(), |id| format!(":breakpoint \"{id}\""));
     let values = [("selection", &*selection)];
     filled(include_str!("launch_config/emacs.el"), relay, &values)
 }
 
-/// Helix takes an IP address alone in `:debug-remote`, and strings, lists and booleans alone as arguments of a template,
-/// into which it puts what follows the template's name for `{0}` (Helix 25.07). `rayRelay` may be a string: an id or a
-/// task. Helix opens no sessions that an adapter asks for.
+/// Helix accepts only an IP address in `:debug-remote`, and only strings, lists and booleans as arguments of a
+/// template. It replaces `{0}` in these by the text after the template's name (Helix 25.07). `rayRelay` may be a
+/// string: an id or a task. Helix opens no sessions that an adapter requests.
 fn helix(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     let which = match breakpoint {
         Some(id) => format!("breakpoint {id}"),
@@ -247,8 +247,8 @@ fn selected_in_json(breakpoint: Option<BreakpointId>) -> String {
     })
 }
 
-/// `template` with `values` and the relay's address where their names stand between two `@`. A value of several lines is
-/// indented as its first; a line that an empty one leaves with nothing on it is left out.
+/// Fills `template` with `values` and the relay's address, at their names between two `@`. A value of several lines is
+/// indented like its first. A line that becomes empty by an empty value is removed.
 fn filled(template: &str, relay: &RelayUrl, values: &[(&str, &str)]) -> String {
     let (port, address) = (relay.port().to_string(), address(relay));
     let of_relay = [

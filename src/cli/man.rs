@@ -1,4 +1,4 @@
-//! `ray-relay man`: the manual pages that packages install.
+//! `ray-relay man`: writes the manual pages that packages install.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Which of the paused tasks are meant by a command for many.
+//! Selects the paused tasks of a command for many.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use ray_relay_base::wire::json;
 use ray_relay_view::group::members::{Meant, MeantTasks, NoMember, NotReady, unnamed};
 use ray_relay_view::listing::fold::ranks::Ranks;
 
-/// How long names that are not known yet are waited for.
+/// How long to wait for names that are not known yet.
 const NAMES_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often the list is asked for meanwhile.
+/// Poll interval of the list meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Which of those that are paused.
@@ -31,27 +31,28 @@ pub struct MembersArgs {
 }
 
 impl MembersArgs {
-    /// Whether several are meant.
+    /// Whether the command is for several tasks.
     pub(super) fn are_several(&self) -> bool {
         self.job.is_some() || self.ranks.is_some()
     }
 
-    /// Those of the list of `relay` that are meant and called by `pattern`. Names that are not known yet are waited for.
+    /// Selects tasks of the list of `relay`, by these arguments and by `pattern`. Waits for names that are not known
+    /// yet.
     ///
     /// # Errors
-    /// There is none, or the relay does not answer.
+    /// No task matches, or the relay does not answer.
     pub(super) async fn of(
         &self,
         relay: &RelayClient,
         pattern: Option<&str>,
     ) -> Result<MeantTasks, Failure> {
-        let meant = Meant {
+        let selection = Meant {
             patterns: pattern.map(str::to_owned).into_iter().collect(),
             job: self.job.clone(),
             ranks: self.ranks.clone(),
         };
         let choose = |list: &Value| {
-            let members = MeantTasks::of(list, &meant);
+            let members = MeantTasks::of(list, &selection);
             let unnamed = match &members {
                 Ok(members) => members.unnamed,
                 Err(NoMember::Unnamed(count)) => *count,
@@ -64,7 +65,8 @@ impl MembersArgs {
     }
 }
 
-/// What `choose` takes of the list of `relay`, and how many tasks without a name may be missing: these are waited for.
+/// Applies `choose` to the list of `relay`. It returns its result and how many unnamed tasks may be missing, which are
+/// waited for.
 ///
 /// # Errors
 /// The relay does not answer.
@@ -87,10 +89,10 @@ pub(super) fn rows_of(list: &Value) -> &[Value] {
     json::list(list, "breakpoints")
 }
 
-/// Reports the `count` tasks without a name that a command for several may have missed, after that has come to `done`.
+/// Reports `count` unnamed tasks that a command for several may have missed, after it has ended with `done`.
 ///
 /// # Errors
-/// There are such tasks, or it has failed.
+/// There are such tasks, or the command has failed.
 pub(super) fn complete(count: usize, done: Result<(), Failure>) -> Result<(), Failure> {
     match count {
         0 => done,
@@ -104,10 +106,10 @@ pub(super) fn complete(count: usize, done: Result<(), Failure>) -> Result<(), Fa
     }
 }
 
-/// Has the relay put on record that `client` works in all of `members`, and gives the id of that.
+/// Makes the relay record that `client` works in all of `members`, and returns the id of that record.
 ///
 /// # Errors
-/// What is not on record does not happen.
+/// Without the record, nothing is done.
 pub(super) async fn announced(
     members: &MeantTasks,
     relay: &RelayClient,

@@ -120,7 +120,7 @@ Exit codes:
   77 the relay wants a token, or the token does not permit it
   78 the configuration is wrong";
 
-/// What build.rs knows of this build, for `--version`; `-V` is the version alone.
+/// Details of this build from build.rs, for `--version`; `-V` prints only the version.
 const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (",
@@ -245,8 +245,9 @@ pub enum Command {
 
 /// The whole program: arguments, the command, the exit code.
 ///
-/// Here, and not in the binary's own crate: what is generic is compiled where it is called, and all of the program once more for
-/// a `block_on` over there (43 s of the 5m 33s that a cold `cargo build --release` took on two cores).
+/// It is here, and not in the binary's own crate, because generic code is compiled where it is used. A `block_on` there
+/// would compile the whole program a second time (43 s of the 5m 33s that a cold `cargo build --release` took on two
+/// cores).
 pub fn main() -> ExitCode {
     if completions::answered(Cli::command) {
         return ExitCode::SUCCESS;
@@ -268,7 +269,7 @@ pub fn main() -> ExitCode {
         }
     };
     let result = runtime.block_on(run(cli));
-    // A look-up of a host name that hangs in the system's resolver must not hold up the exit.
+    // A name lookup that hangs in the system's resolver must not delay the exit.
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -278,12 +279,13 @@ pub fn main() -> ExitCode {
 }
 
 impl Cli {
-    /// Whether the relay is looked for in Kubernetes, where the command line leaves that open. `named`: it names one.
+    /// Decides whether to look for the relay in Kubernetes, if the command line leaves that open. `named`: it names a
+    /// relay.
     fn settle(&mut self, is_plugin: bool, named: bool) -> Result<(), Failure> {
         let Some(kube) = self.command.kube() else {
             return Ok(());
         };
-        if kube.is_wanted() && named {
+        if kube.is_requested() && named {
             return Err(kube::Contradiction.into());
         }
         kube.kube |= is_plugin && !named;
@@ -292,7 +294,7 @@ impl Cli {
 }
 
 impl Command {
-    /// How the relay is reached in Kubernetes, for the commands that ask one.
+    /// The Kubernetes options, for commands that contact a relay.
     fn kube(&mut self) -> Option<&mut KubeArgs> {
         Some(match self {
             Self::Connect(args) => &mut args.kube,
@@ -302,7 +304,7 @@ impl Command {
         })
     }
 
-    /// The relay that the command asks, for those that do nothing before.
+    /// The relay that the command contacts, for commands that do nothing before.
     fn relay(&mut self) -> Option<&mut RelayArgs> {
         Some(match self {
             Self::List(args) => &mut args.relay,

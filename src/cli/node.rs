@@ -157,7 +157,7 @@ pub struct NodeArgs {
     pub log_format: Option<String>,
 }
 
-/// Ray's ids have 56 digits; nothing of that is relied on.
+/// Ray's ids have 56 digits, but nothing relies on that.
 fn node_id(text: &str) -> Result<String, &'static str> {
     let id = text.trim().to_ascii_lowercase();
     match !id.is_empty() && id.len() <= 128 && id.bytes().all(|b| b.is_ascii_hexdigit()) {
@@ -201,7 +201,7 @@ pub(super) async fn run(args: NodeArgs) -> Result<(), Failure> {
     Ok(Box::pin(ray_relay_node::run(settings)).await?)
 }
 
-/// Of the environment only what is about logs: everything else there is for a relay.
+/// Uses only the logging settings of the environment: all others are for a relay.
 fn sources(args: &NodeArgs) -> Sources {
     let about_logs = |(name, _): &(OsString, OsString)| {
         name.to_str()
@@ -218,7 +218,7 @@ fn sources(args: &NodeArgs) -> Sources {
     }
 }
 
-/// What the flags say of trust.
+/// Trust settings from the flags.
 struct TrustSettings {
     token: RelayTokenArgs,
     tls: RelayTlsArgs,
@@ -242,8 +242,8 @@ impl RelayAccess for TrustSettings {
                 "{relay} is not linked in clear text, which others could read and forge: use https, or, on a private network, give --allow-plaintext"
             ));
         }
-        let shown = self.token.authorization(relay);
-        shown.map_err(|error| error.to_string())
+        let authorization = self.token.authorization(relay);
+        authorization.map_err(|error| error.to_string())
     }
 }
 

@@ -1,4 +1,4 @@
-//! `ray-relay park`: leaves paused tasks where they are, for the caller to resume.
+//! `ray-relay park`: keeps paused tasks where they are, for the caller to resume.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use super::failure::Fails;
 use super::members::{complete, once_named, rows_of};
 use super::relay_client::RelayClient;
 use super::release::{called, is_of};
-use super::terminal::say;
+use super::terminal::print;
 use super::worker_session::WorkerSessionError as SessionError;
 use super::{Failure, ParkArgs};
 use ray_relay_base::config::units::format_duration;
@@ -36,7 +36,7 @@ The relay limits the time: `[park] max`, or `park_max` of the policy. Without --
 
 Exit codes: 0 done, 1 not for all of several, or several jobs have such a task, 66 no such task waits, 69 the relay or the task's debugger cannot be reached, 77 refused (for so long, by the relay, or because another user has it).";
 
-/// The tasks of a name are of several jobs, and maybe of several people.
+/// The name belongs to tasks of several jobs, and maybe of several users.
 #[derive(Debug, thiserror::Error)]
 #[error("tasks called {name} are of several jobs, and none is parked: {jobs}")]
 struct SeveralJobs {
@@ -50,10 +50,10 @@ impl Fails for SeveralJobs {
     }
 }
 
-/// Jobs that are named where there are several.
-const NAMED: usize = 8;
+/// Maximum number of jobs in a message.
+const MAX_NAMED: usize = 8;
 
-/// Of `rows` of the list those that are meant.
+/// Selects the tasks from `rows` of the list.
 fn chosen(args: &ParkArgs, rows: &[Value]) -> Result<Vec<Value>, Failure> {
     let mut chosen = called(rows, &args.target)?;
     chosen.retain(|row| is_of(row, args.job.as_deref(), args.cluster.as_deref()));
@@ -66,10 +66,10 @@ fn chosen(args: &ParkArgs, rows: &[Value]) -> Result<Vec<Value>, Failure> {
         *jobs.entry((word("cluster"), word("job_id"))).or_default() += 1;
     }
     if jobs.len() > 1 {
-        let named = jobs.iter().take(NAMED);
+        let named = jobs.iter().take(MAX_NAMED);
         let named = named.map(|((cluster, job), count)| format!("{count} of {job} on {cluster}"));
         let mut jobs: Vec<String> = named
-            .chain((jobs.len() > NAMED).then(|| "…".into()))
+            .chain((jobs.len() > MAX_NAMED).then(|| "…".into()))
             .collect();
         jobs.iter_mut()
             .for_each(|job| *job = replaced(job).into_owned());
@@ -87,13 +87,13 @@ pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     let is_id = args.target.parse::<BreakpointId>().is_ok();
     let choose = |list: &Value| {
         let rows = rows_of(list);
-        let meant = chosen(&args, rows);
-        let called = meant.as_deref().unwrap_or_default();
+        let selected = chosen(&args, rows);
+        let called = selected.as_deref().unwrap_or_default();
         let unnamed = match is_id {
             true => 0,
             false => left_unnamed(rows.iter(), called),
         };
-        (meant, unnamed)
+        (selected, unnamed)
     };
     let (chosen, unnamed) = once_named(&client, choose).await?;
     let chosen = chosen?;
@@ -101,27 +101,27 @@ pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     let mut refused = Vec::new();
     for row in &chosen {
         let id = replaced(typed_at(row, "id")).into_owned();
-        let mut wanted = json!({ "id": id });
+        let mut payload = json!({ "id": id });
         if let Some(time) = args.time {
-            wanted["for"] = format_duration(time).into();
+            payload["for"] = format_duration(time).into();
         }
-        let told = match client.park(&wanted).await {
-            Ok(told) => told,
+        let result = match client.park(&payload).await {
+            Ok(result) => result,
             Err(why) => {
                 let why = SessionError::of_refusal(why)?;
-                let told = json!({"id": id, "error": why.to_string()});
+                let result = json!({"id": id, "error": why.to_string()});
                 refused.push(why);
-                told
+                result
             }
         };
-        let answer: ParkAnswer<'_> = typed(&told);
+        let answer: ParkAnswer<'_> = typed(&result);
         if !args.json && (answer.error.is_none() || chosen.len() > 1) {
-            say(&text(&id, &answer))?;
+            print(&text(&id, &answer))?;
         }
-        parked.push(told);
+        parked.push(result);
     }
     if args.json {
-        say(&format!("{:#}\n", json!({ "parked": parked })))?;
+        print(&format!("{:#}\n", json!({ "parked": parked })))?;
     }
     let done = match refused.pop() {
         None => Ok(()),
@@ -131,7 +131,7 @@ pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     complete(unnamed, done)
 }
 
-/// What the relay answers for one task, or why it refuses.
+/// The relay's answer for one task.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ParkAnswer<'a> {
@@ -142,27 +142,27 @@ struct ParkAnswer<'a> {
     warning: Option<&'a str>,
 }
 
-/// What became of one task, as lines for people.
-fn text(id: &str, told: &ParkAnswer<'_>) -> String {
-    if let Some(why) = told.error {
+/// Describes the result for one task.
+fn text(id: &str, answer: &ParkAnswer<'_>) -> String {
+    if let Some(why) = answer.error {
         return format!("{id}  not parked: {}\n", replaced(why));
     }
     let moment = |seconds: Option<f64>| {
         let after = Duration::try_from_secs_f64(seconds?.max(0.0)).ok()?;
         Some(utc(UNIX_EPOCH.checked_add(after)?).format("%Y-%m-%d %H:%M UTC"))
     };
-    let left = told.seconds.max(0.0).round();
-    let left = Duration::try_from_secs_f64(left).unwrap_or_default();
-    let mut text = match moment(told.parked_until) {
-        Some(until) => format!("{id}  parked until {until}, for {}\n", span(left)),
+    let remaining = answer.seconds.max(0.0).round();
+    let remaining = Duration::try_from_secs_f64(remaining).unwrap_or_default();
+    let mut text = match moment(answer.parked_until) {
+        Some(until) => format!("{id}  parked until {until}, for {}\n", span(remaining)),
         None => format!("{id}  parked, and resumed already\n"),
     };
-    if let Some(expires) = moment(told.credential_expires) {
+    if let Some(expires) = moment(answer.credential_expires) {
         text += &format!(
             "    your credential expires before that, at {expires}, and the task runs on then\n"
         );
     }
-    if let Some(warning) = told.warning {
+    if let Some(warning) = answer.warning {
         text += &format!("    {}\n", replaced(warning));
     }
     text
@@ -226,19 +226,19 @@ mod tests {
 
     #[test]
     fn until_when_is_said_and_what_ends_it_before() {
-        let told = json!({"parked_until": 43_200.4, "seconds": 43_199.9});
+        let answer = json!({"parked_until": 43_200.4, "seconds": 43_199.9});
         assert_eq!(
-            text("3kfz0q8m", &typed(&told)),
+            text("3kfz0q8m", &typed(&answer)),
             "3kfz0q8m  parked until 1970-01-01 12:00 UTC, for 12h 00m\n"
         );
-        let told = json!({"parked_until": 43_200, "seconds": 43_200, "credential_expires": 3600});
-        let said = text("3kfz0q8m", &typed(&told));
+        let answer = json!({"parked_until": 43_200, "seconds": 43_200, "credential_expires": 3600});
+        let said = text("3kfz0q8m", &typed(&answer));
         assert!(
             said.contains("expires before that, at 1970-01-01 01:00 UTC"),
             "{said}"
         );
-        let told = json!({"error": "it is \u{1b}[1m gone"});
-        let said = text("3kfz0q8m", &typed(&told));
+        let answer = json!({"error": "it is \u{1b}[1m gone"});
+        let said = text("3kfz0q8m", &typed(&answer));
         assert!(said.starts_with("3kfz0q8m  not parked: it is ") && !said.contains('\u{1b}'));
     }
 }

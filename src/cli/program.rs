@@ -1,4 +1,4 @@
-//! By which name this program was started: its own, or that of a plugin of kubectl, by which `kubectl ray-relay` calls it.
+//! The name by which this program was started: its own, or that of the kubectl plugin behind `kubectl ray-relay`.
 
 use std::env;
 use std::path::Path;
@@ -9,10 +9,10 @@ use clap::{ArgMatches, Command, CommandFactory};
 
 use super::Cli;
 
-/// The file that kubectl looks for: it writes `-` in a command as `_`.
+/// The file that kubectl looks for: it replaces `-` in a command by `_`.
 const PLUGIN: &str = "kubectl-ray_relay";
 
-/// What a person types.
+/// The command as users type it.
 const TYPED: &str = "kubectl ray-relay";
 
 const AFTER_HELP: &str = "\
@@ -35,7 +35,7 @@ pub(super) fn is_plugin() -> bool {
     name.is_some_and(|name| name == PLUGIN)
 }
 
-/// The command line, as it is typed.
+/// The command line, with the names that users type.
 pub(super) fn command() -> Command {
     with_short_help(match is_plugin() {
         true => as_plugin(Cli::command()),
@@ -43,7 +43,7 @@ pub(super) fn command() -> Command {
     })
 }
 
-/// Has `-h` on one screen: of what stands below the options it shows the examples alone, which come first.
+/// Makes `-h` fit one screen: below the options it shows only the examples, which come first.
 fn with_short_help(command: Command) -> Command {
     let below = command.get_after_help().map(ToString::to_string);
     let command = command.mut_subcommands(with_short_help);
@@ -59,20 +59,20 @@ fn with_short_help(command: Command) -> Command {
     command.after_help(examples).after_long_help(below)
 }
 
-/// `text` with the commands in it as they are typed.
+/// Rewrites commands in `text` to what users type.
 pub(super) fn typed(text: &str) -> String {
     text.replace("`ray-relay ", &format!("`{TYPED} "))
         .replace("  ray-relay ", &format!("  {TYPED} "))
 }
 
-/// Whether the command line itself names a relay, whatever the environment says.
+/// Whether the command line itself names a relay, regardless of the environment.
 pub(super) fn names_relay(matches: &ArgMatches) -> bool {
     let mut matches = matches;
     while let Some((_, deeper)) = matches.subcommand() {
         matches = deeper;
     }
     ["relay", "url"].iter().any(|id| {
-        // Only arguments of the command are asked for: another is a mistake to clap.
+        // An argument that the command does not have is an error in clap.
         matches.try_contains_id(id).unwrap_or_default()
             && matches.value_source(id) == Some(ValueSource::CommandLine)
     })
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     /// Lines of a terminal that is not small.
-    const SCREEN: usize = 48;
+    const SCREEN_LINES: usize = 48;
 
     /// A line of fewer characters, in the middle of a paragraph, was not broken there by who reads it.
     const BROKEN_OFF: usize = 25;
@@ -132,7 +132,7 @@ mod tests {
         command.build();
         for sub in command.get_subcommands_mut() {
             let text = sub.render_help().to_string();
-            assert!(text.lines().count() <= SCREEN, "{text}");
+            assert!(text.lines().count() <= SCREEN_LINES, "{text}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! How a client command reaches the relay.
+//! Arguments for reaching the relay.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::relay_tls::RelayTlsArgs;
 use super::relay_token::RelayTokenArgs;
 use ray_relay_base::wire::relay_url::RelayUrl;
 
-/// Where the environment may name the relay.
+/// Environment variable with the relay's URL.
 pub(super) const RELAY_VARIABLE: &str = "RAY_RELAY_URL";
 
-/// The relay where none is named.
+/// The default relay.
 pub(super) const RELAY_BY_DEFAULT: &str = "http://127.0.0.1:5678";
 
 /// Which relay a client command talks to.

@@ -1,7 +1,7 @@
-//! HTTP to a relay, for the commands that ask it.
+//! HTTP client for a relay.
 //!
-//! Every wait has a deadline and every answer a largest size. What comes back is not trusted to
-//! be a relay's: port 5678 and 8265 are easily mixed up, and the words of an error say so.
+//! Every wait has a deadline and every answer a maximum size. The answer may not be from a relay: ports 5678 and 8265
+//! are easily mixed up, and the error messages say so.
 
 mod error;
 
@@ -28,29 +28,29 @@ use ray_relay_view::listing::select::Filter;
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
-/// The deadline of TCP connect and TLS handshake together, for each address tried.
+/// Time limit for TCP connect and TLS handshake together, for each address tried.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
-/// The deadline of the first byte of an answer, and again of its last.
+/// Time limit for the first byte of an answer, and again for its last.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
-/// The deadline of a connection and the first byte of an answer.
-const SOON: Duration = CONNECT_DEADLINE.saturating_add(ANSWER_DEADLINE);
-/// The deadline of the answer to a release of many tasks, some of which do not answer.
+/// Time limit for a connection and the first byte of an answer.
+const REQUEST_DEADLINE: Duration = CONNECT_DEADLINE.saturating_add(ANSWER_DEADLINE);
+/// Time limit for the release of many tasks, some of which may not respond.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(600);
-/// The deadline of the answer to a park: a debugger has half a minute to stop.
+/// Time limit for a park: a debugger has half a minute to stop.
 const PARK_DEADLINE: Duration = Duration::from_secs(60);
-/// The deadline of the answer to a snapshot: a debugger has half a minute to answer, and maybe one to be reached before.
+/// Time limit for a snapshot: a debugger has half a minute to answer, and maybe another to be reached before.
 const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(90);
-/// The deadline of the answer to what runs, for which the relay asks the heads.
+/// Time limit for the list of running tasks, for which the relay queries the heads.
 const RUNNING_DEADLINE: Duration = Duration::from_secs(40);
-/// The deadline of the answer to looks at what runs: each has some seconds, and all together half a minute.
+/// Time limit for snapshots of running tasks: each may take some seconds, and all together half a minute.
 const INSPECTIONS_DEADLINE: Duration = Duration::from_secs(75);
-/// Tasks that are asked for at a time, and that are taken in all.
+/// Tasks per page, and maximum number of tasks in all.
 const TASKS_OF_PAGE: usize = 5000;
 const MAX_TASKS: usize = 200_000;
-/// The deadline of the answer to a diagnosis, for which the relay asks the heads much.
+/// Time limit for a diagnosis, for which the relay queries the heads extensively.
 const EXAMINATION_DEADLINE: Duration = Duration::from_secs(30);
-/// How long a connection is kept for the next request.
-const IDLE: Duration = Duration::from_secs(60);
+/// How long an idle connection is kept.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// A client for one relay.
@@ -63,12 +63,12 @@ impl RelayClient {
     pub(super) fn new(args: RelayArgs) -> Result<Self, RelayError> {
         let connector = relay_dial::connector(&args, CONNECT_DEADLINE)?;
         Ok(Self {
-            http: http::client(connector, IDLE),
+            http: http::client(connector, IDLE_TIMEOUT),
             args,
         })
     }
 
-    /// The list, as the relay sent it.
+    /// Fetches the list, as the relay sent it.
     pub(super) async fn breakpoints(&self, ended: bool) -> Result<Value, RelayError> {
         let path = if ended {
             "/relay/v1/breakpoints?ended=true"
@@ -79,18 +79,18 @@ impl RelayClient {
         self.answer(response, "breakpoints").await
     }
 
-    /// The list without the rows that do not fit `filters`, as far as the relay leaves them out: one of another version may
-    /// not, and says by `hidden` how many it did.
+    /// Fetches the list filtered by `filters`, as far as the relay supports them. An older relay may not; `hidden`
+    /// tells how many rows it removed.
     pub(super) async fn breakpoints_fitting(
         &self,
         ended: bool,
         filters: &[Filter],
     ) -> Result<Value, RelayError> {
-        /// As many as a relay takes, and as long.
+        /// Limits of the relay.
         const MAX_FILTERS: usize = 4;
         const MAX_FILTER_BYTES: usize = 256;
-        let taken = filters.iter().map(Filter::written);
-        let short = taken.filter(|written| written.len() <= MAX_FILTER_BYTES);
+        let texts = filters.iter().map(Filter::written);
+        let short = texts.filter(|written| written.len() <= MAX_FILTER_BYTES);
         let mut query: Vec<_> = short
             .take(MAX_FILTERS)
             .map(|written| format!("filter={}", percent_encoded(written)))
@@ -107,13 +107,13 @@ impl RelayClient {
         }
     }
 
-    /// The nodes, each with its agent.
+    /// Fetches the nodes, each with its agent.
     pub(super) async fn nodes(&self) -> Result<Value, RelayError> {
         let response = self.get("/relay/v1/nodes").await?;
         self.answer(response, "nodes").await
     }
 
-    /// All tasks that run and that `query` means: page by page, as one answer.
+    /// Fetches all running tasks that match `query`, page by page, as one answer.
     pub(super) async fn tasks(&self, query: &Map<String, Value>) -> Result<Value, RelayError> {
         let text = |value: &Value| {
             value
@@ -143,44 +143,44 @@ impl RelayClient {
         }
     }
 
-    /// The tasks that have failed and of which something is kept.
+    /// Fetches the failed tasks that agents keep.
     pub(super) async fn failed_tasks(&self) -> Result<Value, RelayError> {
         let path = "/relay/v1/tasks?state=failed";
         let response = self.get(path).await?;
         self.answer(response, "tasks").await
     }
 
-    /// What the relay sees of the running tasks that `wanted` means.
-    pub(super) async fn looks(&self, wanted: &Value) -> Result<Value, RelayError> {
+    /// Fetches snapshots of the running tasks that `payload` selects.
+    pub(super) async fn looks(&self, payload: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/looks";
-        let response = self.post(path, wanted, INSPECTIONS_DEADLINE).await?;
+        let response = self.post(path, payload, INSPECTIONS_DEADLINE).await?;
         self.answer(response, "looks").await
     }
 
-    /// The live sessions, as the relay sent them.
+    /// Fetches the live sessions, as the relay sent them.
     pub(super) async fn sessions(&self) -> Result<Value, RelayError> {
         let response = self.get("/relay/v1/sessions").await?;
         self.answer(response, "sessions").await
     }
 
-    /// Has the relay end the session that `wanted` names.
-    pub(super) async fn end_session(&self, wanted: &Value) -> Result<(), RelayError> {
+    /// Ends the session that `payload` names.
+    pub(super) async fn end_session(&self, payload: &Value) -> Result<(), RelayError> {
         let path = "/relay/v1/sessions/end";
-        let response = self.post(path, wanted, SOON).await?;
-        self.told(response, |_| true).await.map(drop)
+        let response = self.post(path, payload, REQUEST_DEADLINE).await?;
+        self.accepted_answer(response, |_| true).await.map(drop)
     }
 
-    /// By which name the relay knows who asks, null without authentication; `None` where it does not say.
+    /// Fetches the caller's name, null without authentication; `None` if the relay does not tell.
     pub(super) async fn subject(&self) -> Result<Option<Value>, RelayError> {
         let response = self.get("/relay/v1/whoami").await?;
         let status = response.status();
         let body = self.body(response).await?;
-        let mut told = serde_json::from_slice::<Value>(&body).unwrap_or_default();
-        let subject = told.get_mut("subject").map(Value::take);
+        let mut answer = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+        let subject = answer.get_mut("subject").map(Value::take);
         Ok(subject.filter(|_| status.is_success()))
     }
 
-    /// What the relay finds itself of the chain behind it; `None` where it is of a version that does not.
+    /// Fetches the relay's own findings about the chain behind it; `None` if it is too old.
     pub(super) async fn findings(&self) -> Result<Option<Value>, RelayError> {
         let path = "/relay/v1/doctor";
         let response = self.get_within(path, EXAMINATION_DEADLINE).await?;
@@ -190,23 +190,25 @@ impl RelayClient {
         }
     }
 
-    /// The relay's time, to the second; `None` where it does not tell. The client need not be known to it.
+    /// Fetches the relay's time, to the second; `None` if it does not tell. Needs no authentication.
     pub(super) async fn time(&self) -> Result<Option<SystemTime>, RelayError> {
         let response = self.get("/relay/healthz").await?;
-        let told = response
+        let date = response
             .headers()
             .get(DATE)
             .and_then(|date| date.to_str().ok());
-        let time = told.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
-        self.told(response, |told| typed_at::<&str>(told, "status") == "ok")
-            .await?;
+        let time = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
+        self.accepted_answer(response, |answer| {
+            typed_at::<&str>(answer, "status") == "ok"
+        })
+        .await?;
         Ok(time.map(SystemTime::from))
     }
 
-    /// The event stream, which has no end.
+    /// Opens the event stream, which has no end.
     pub(super) async fn events(&self) -> Result<EventFeed, RelayError> {
         let request = self.request("/relay/v1/events", EVENTS, None)?;
-        let response = self.send(request, SOON).await?;
+        let response = self.send(request, REQUEST_DEADLINE).await?;
         let status = response.status();
         let is_stream = response
             .headers()
@@ -217,26 +219,27 @@ impl RelayClient {
             return Ok(EventFeed::new(response.into_body()));
         }
         let body = self.body(response).await?;
-        Err(self.not_the_list(status, &body).await)
+        Err(self.list_error(status, &body).await)
     }
 
-    /// An object with an array called `list`.
+    /// Reads an answer that is an object with an array called `list`.
     async fn answer(&self, response: Response<Incoming>, list: &str) -> Result<Value, RelayError> {
-        self.told(response, |told| told[list].is_array()).await
+        self.accepted_answer(response, |answer| answer[list].is_array())
+            .await
     }
 
-    /// What the relay has told, which `is_it` knows by its form.
-    async fn told(
+    /// Reads an answer whose form `is_it` accepts.
+    async fn accepted_answer(
         &self,
         response: Response<Incoming>,
         is_it: impl Fn(&Value) -> bool,
     ) -> Result<Value, RelayError> {
         let status = response.status();
         let body = self.body(response).await?;
-        let told: Value = serde_json::from_slice(&body).unwrap_or_default();
-        match status.is_success() && is_it(&told) {
-            true => Ok(told),
-            false => Err(self.not_the_list(status, &body).await),
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        match status.is_success() && is_it(&answer) {
+            true => Ok(answer),
+            false => Err(self.list_error(status, &body).await),
         }
     }
 
@@ -248,63 +251,66 @@ impl RelayClient {
     }
 
     async fn get(&self, path: &str) -> Result<Response<Incoming>, RelayError> {
-        self.get_within(path, SOON).await
+        self.get_within(path, REQUEST_DEADLINE).await
     }
 
     async fn get_within(
         &self,
         path: &str,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Result<Response<Incoming>, RelayError> {
-        self.send(self.request(path, JSON, None)?, patience).await
+        self.send(self.request(path, JSON, None)?, time_limit).await
     }
 
     async fn post(
         &self,
         path: &str,
-        wanted: &Value,
-        patience: Duration,
+        payload: &Value,
+        time_limit: Duration,
     ) -> Result<Response<Incoming>, RelayError> {
-        let request = self.request(path, JSON, Some(wanted))?;
-        self.send(request, patience).await
+        let request = self.request(path, JSON, Some(payload))?;
+        self.send(request, time_limit).await
     }
 
-    /// A GET of `path`, or a POST of `wanted` to it.
+    /// Builds a GET of `path`, or a POST of `payload` to it.
     fn request(
         &self,
         path: &str,
         accept: &str,
-        wanted: Option<&Value>,
+        payload: Option<&Value>,
     ) -> Result<Request<Full<Bytes>>, RelayError> {
         let not_a_uri = || self.unreachable("its address is no URL");
         let uri = self.args.relay.uri(path).ok_or_else(not_a_uri)?;
         let request = Request::builder().uri(uri).header(ACCEPT, accept);
-        let request = match wanted {
+        let request = match payload {
             None => request.body(Full::default()),
-            Some(wanted) => request
+            Some(payload) => request
                 .method(Method::POST)
                 .header(CONTENT_TYPE, JSON)
-                .body(Full::from(wanted.to_string())),
+                .body(Full::from(payload.to_string())),
         };
         request.map_err(|_| not_a_uri())
     }
 
-    /// Has the relay detach the tasks that `wanted` names, and gives its answer.
-    pub(super) async fn release(&self, wanted: &Value) -> Result<Value, RelayError> {
+    /// Releases the tasks that `payload` names, and returns the answer.
+    pub(super) async fn release(&self, payload: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/release";
-        let response = self.post(path, wanted, RELEASE_DEADLINE).await?;
+        let response = self.post(path, payload, RELEASE_DEADLINE).await?;
         self.answer(response, "results").await
     }
 
-    /// Puts on record that `client` is about to work in those of `ids`, and gives the id of that for their sessions.
+    /// Records that `client` is about to work in the tasks `ids`, and returns the id of the record for their sessions.
     pub(super) async fn group(&self, ids: &[&str], client: &str) -> Result<String, RelayError> {
-        let wanted = json!({"ids": ids, "client": client});
+        let payload = json!({"ids": ids, "client": client});
         let path = "/relay/v1/group";
-        let response = self.post(path, &wanted, SOON).await?;
-        let group = |told: &Value| typed_at::<Option<String>>(told, "group");
-        match self.told(response, |told| group(told).is_some()).await {
-            Ok(told) => Ok(group(&told).unwrap_or_default()),
-            // As a relay answers that has no such path.
+        let response = self.post(path, &payload, REQUEST_DEADLINE).await?;
+        let group = |answer: &Value| typed_at::<Option<String>>(answer, "group");
+        match self
+            .accepted_answer(response, |answer| group(answer).is_some())
+            .await
+        {
+            Ok(answer) => Ok(group(&answer).unwrap_or_default()),
+            // The answer of a relay without that path.
             Err(RelayError::Refused { relay, message, .. }) if message.contains(path) => {
                 Err(RelayError::Older { relay })
             }
@@ -312,36 +318,36 @@ impl RelayClient {
         }
     }
 
-    /// Has the relay park the task that `wanted` names, and gives its answer.
-    pub(super) async fn park(&self, wanted: &Value) -> Result<Value, RelayError> {
-        let response = self.post("/relay/v1/park", wanted, PARK_DEADLINE).await?;
-        self.told(response, Value::is_object).await
+    /// Parks the task that `payload` names, and returns the answer.
+    pub(super) async fn park(&self, payload: &Value) -> Result<Value, RelayError> {
+        let response = self.post("/relay/v1/park", payload, PARK_DEADLINE).await?;
+        self.accepted_answer(response, Value::is_object).await
     }
 
-    /// What the relay sees of the task that `wanted` names.
-    pub(super) async fn snapshot(&self, wanted: &Value) -> Result<Value, RelayError> {
+    /// Fetches a snapshot of the task that `payload` names.
+    pub(super) async fn snapshot(&self, payload: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/snapshot";
-        let response = self.post(path, wanted, SNAPSHOT_DEADLINE).await?;
+        let response = self.post(path, payload, SNAPSHOT_DEADLINE).await?;
         self.answer(response, "threads").await
     }
 
-    /// What the relay sees of the tasks that `wanted` names, with checksums that compare.
-    pub(super) async fn compare(&self, wanted: &Value) -> Result<Value, RelayError> {
+    /// Fetches snapshots of the tasks that `payload` names, with comparable checksums.
+    pub(super) async fn compare(&self, payload: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/compare";
-        let response = self.post(path, wanted, SNAPSHOT_DEADLINE).await?;
-        let is_whole = |told: &Value| told.get("looks").is_some_and(Value::is_object);
-        self.told(response, is_whole).await
+        let response = self.post(path, payload, SNAPSHOT_DEADLINE).await?;
+        let is_whole = |answer: &Value| answer.get("looks").is_some_and(Value::is_object);
+        self.accepted_answer(response, is_whole).await
     }
 
-    /// Asks; once more where the token of a command is refused.
+    /// Sends a request; again if the token of a command is refused.
     async fn send(
         &self,
         request: Request<Full<Bytes>>,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Result<Response<Incoming>, RelayError> {
-        let response = self.once(request.clone(), patience).await?;
+        let response = self.once(request.clone(), time_limit).await?;
         match response.status() == StatusCode::UNAUTHORIZED && self.args.renew().await {
-            true => self.once(request, patience).await,
+            true => self.once(request, time_limit).await,
             false => Ok(response),
         }
     }
@@ -349,14 +355,14 @@ impl RelayClient {
     async fn once(
         &self,
         mut request: Request<Full<Bytes>>,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Result<Response<Incoming>, RelayError> {
         if let Some(authorization) = self.args.authorization().await? {
             request.headers_mut().insert(AUTHORIZATION, authorization);
         }
-        let asked = async {
-            // A relay that refuses a certificate says so behind the handshake, and the connection may be gone before that is
-            // read. Nothing was sent then, so it is asked once more.
+        let exchange = async {
+            // A relay that refuses a certificate reports that after the handshake, and the connection may be gone
+            // before that is read. Nothing was sent then, so try once more.
             match self.http.request(request.clone()).await {
                 Err(error) if is(&error, hyper::Error::is_canceled) => {
                     self.http.request(request).await
@@ -364,7 +370,7 @@ impl RelayClient {
                 answer => answer,
             }
         };
-        match timeout(patience, asked).await {
+        match timeout(time_limit, exchange).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) if is(&error, hyper::Error::is_parse) => Err(RelayError::NotARelay {
                 relay: self.args.relay.to_string(),
@@ -392,8 +398,8 @@ impl RelayClient {
         }
     }
 
-    /// Finds out what answered instead of a relay.
-    async fn not_the_list(&self, status: StatusCode, body: &[u8]) -> RelayError {
+    /// Determines what answered instead of a relay.
+    async fn list_error(&self, status: StatusCode, body: &[u8]) -> RelayError {
         let relay = self.args.relay.to_string();
         let json = serde_json::from_slice::<Value>(body).ok();
         let words = |value: &Value| {
@@ -403,7 +409,7 @@ impl RelayClient {
                 Some(replaced(text).into_owned())
             })
         };
-        // By which the operator finds the request in its log.
+        // By this id, the operator finds the request in the log.
         let words = |value: &Value| {
             let words = words(value)?;
             Some(match typed_at::<Option<&str>>(value, "request") {
@@ -433,7 +439,7 @@ impl RelayClient {
         }
     }
 
-    /// A relay passes `/api/version` on too, but it also knows `/relay/`.
+    /// Whether a Ray dashboard answers. A relay passes `/api/version` on too, but it also knows `/relay/`.
     async fn is_dashboard(&self) -> bool {
         let Ok(response) = self.get("/api/version").await else {
             return false;
@@ -446,7 +452,7 @@ impl RelayClient {
     }
 }
 
-/// Whether hyper's part in `error` is of that kind.
+/// Whether hyper's error inside `error` is of that kind.
 fn is(error: &hyper_util::client::legacy::Error, kind: fn(&hyper::Error) -> bool) -> bool {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {

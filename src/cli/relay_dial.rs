@@ -1,4 +1,4 @@
-//! Connections to a relay, for commands that keep one: as a stream, or as a WebSocket.
+//! Long-lived connections to a relay: as a stream, or as a WebSocket.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use ray_relay_base::dial::websocket::{self, NotOpened as WithoutSocket, Socket};
 use ray_relay_base::dial::{Connector, Proxies, Stream};
 use ray_relay_base::wire::resumed::REPLICA_HEADER;
 
-/// The deadline of TCP.
+/// Time limit for TCP.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why there is no WebSocket.
 #[derive(Debug)]
 pub(super) struct NoRelayConnection {
     pub(super) error: RelayError,
-    /// Which relay it is that does not know what was asked for.
+    /// The replica that answered that it does not know the requested object.
     pub(super) replica: Option<String>,
 }
 
@@ -32,19 +32,22 @@ impl From<RelayError> for NoRelayConnection {
 }
 
 impl NoRelayConnection {
-    /// Whether the credential was not taken.
+    /// Whether the credential was refused.
     pub(super) fn is_unauthorized(&self) -> bool {
         matches!(&self.error, RelayError::Refused { status, .. } if *status == StatusCode::UNAUTHORIZED)
     }
 }
 
-/// What makes connections to the relay, and waits for TCP for at most `patience`.
+/// Creates the connector for the relay, which waits for TCP for at most `connect_timeout`.
 ///
 /// # Errors
-/// [`RelayError`], where a file is of no use.
-pub(super) fn connector(args: &RelayArgs, patience: Duration) -> Result<Connector, RelayError> {
+/// [`RelayError`] if a file cannot be used.
+pub(super) fn connector(
+    args: &RelayArgs,
+    connect_timeout: Duration,
+) -> Result<Connector, RelayError> {
     let tls = args.tls.config(&args.relay)?;
-    let connector = Connector::new(tls, patience, Proxies::from_env());
+    let connector = Connector::new(tls, connect_timeout, Proxies::from_env());
     Ok(match &args.reached {
         Some(reached) => {
             let connector = connector.by(reached.forwarder());
@@ -75,7 +78,7 @@ pub(super) async fn dial(args: &RelayArgs) -> Result<Stream, RelayError> {
     stream.map_err(|error| RelayError::of(&args.relay, &error))
 }
 
-/// Opens a WebSocket at `path` of the relay. A token of a command that is refused is asked for once more.
+/// Opens a WebSocket at `path` of the relay. If the token of a command is refused, the command is run once more.
 ///
 /// # Errors
 /// [`NoRelayConnection`], at the deadline at the latest.

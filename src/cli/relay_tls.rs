@@ -1,4 +1,4 @@
-//! TLS to a relay: whom to trust, and who the client is by certificate.
+//! TLS to a relay: trusted authorities, and the client's certificate.
 
 use std::path::{Path, PathBuf};
 
@@ -52,7 +52,7 @@ pub struct RelayTlsArgs {
 }
 
 impl RelayTlsArgs {
-    /// What a connection to `relay` is made with.
+    /// The TLS configuration for a connection to `relay`.
     ///
     /// # Errors
     /// [`RelayError::Untrusted`], [`RelayError::Identity`].
@@ -65,7 +65,7 @@ impl RelayTlsArgs {
         self.identified(builder)
     }
 
-    /// `builder` with the certificate that is shown, where there is one.
+    /// Completes `builder` with the client certificate, if there is one.
     ///
     /// # Errors
     /// [`RelayError::Identity`].
@@ -99,7 +99,7 @@ impl RelayTlsArgs {
     }
 }
 
-/// The authorities in a PEM file, or what is wrong with it.
+/// Loads the authorities in a PEM file, or returns what is wrong with it.
 fn authorities(path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
@@ -110,7 +110,7 @@ fn authorities(path: &Path) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// The certificates in a PEM file, of which there is at least one, or what is wrong with it.
+/// Loads the certificates in a PEM file, at least one, or returns what is wrong with it.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let found = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?;
     let found: Vec<_> = found
@@ -129,7 +129,7 @@ fn unreadable(error: &pem::Error) -> String {
     }
 }
 
-/// Never with anything of the key.
+/// Never contains any part of the key.
 fn no_key(error: &pem::Error) -> String {
     match error {
         pem::Error::NoItemsFound => {

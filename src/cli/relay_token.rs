@@ -1,8 +1,9 @@
-//! The token that client commands show to a relay.
+//! The token of client commands for a relay.
 //!
-//! From a file, a command that prints one or the environment, never from a flag's value: everybody on a machine can read the
-//! arguments of its processes. A file is looked up for each request anew, because files of tokens are replaced while a command
-//! runs; a command is run again before its token expires. It is not sent where others can read it on the way.
+//! It comes from a file, a command that prints one, or the environment, never from a flag's value: all users of a
+//! machine can read the arguments of its processes. A file is reread for each request, because tokens are replaced
+//! while a command runs; a command is rerun before its token expires. The token is never sent where others can read it
+//! on the way.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,13 +21,13 @@ use ray_relay_access::identity::unverified_expiry;
 use ray_relay_base::wire::relay_url::{RelayUrl, is_this_machine};
 use ray_relay_base::wire::text::replaced;
 
-/// Where the token may stand in the environment.
+/// Environment variable with the token.
 pub(super) const VARIABLE: &str = "RAY_RELAY_TOKEN";
 
-/// Longest file that is read as one.
+/// Maximum size of a token file.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// How long before its end the token of a command is not good enough any more.
+/// How long before its expiry the token of a command is renewed.
 pub(super) const RENEWED_BEFORE: Duration = Duration::from_secs(30);
 
 /// Which token, and where it may go.
@@ -63,18 +64,18 @@ pub(super) enum RelayTokenError {
     /// The file cannot be read.
     #[error("cannot read the token in {file}: {cause}")]
     Unreadable {
-        /// Name of the file, cleaned for display.
+        /// Name of the file, sanitized for display.
         file: String,
         /// The operating system's error message.
         cause: std::io::Error,
     },
-    /// The command prints none.
+    /// The command prints no token.
     #[error("there is no token: the command of --token-command {0}")]
     Command(String),
-    /// No token looks like that.
+    /// The text is no token.
     #[error("there is no token in {0}: one line of letters, digits and signs is wanted")]
     Malformed(String),
-    /// The token would go to that host in clear text, where others could read it.
+    /// The token would be sent to that host in clear text, where others could read it.
     #[error(
         "the token is not sent to {0} in clear text: use https, or forward the relay's port to this machine, or, on a private network, give --insecure-send-token"
     )]
@@ -82,7 +83,7 @@ pub(super) enum RelayTokenError {
 }
 
 impl RelayTokenArgs {
-    /// A token in a file, or in the environment; `insecure`: it may go to other machines in clear text.
+    /// A token in a file, or in the environment; `insecure`: it may be sent to other machines in clear text.
     pub(super) fn of_file(token_file: Option<PathBuf>, insecure: bool) -> Self {
         Self {
             token_file,
@@ -91,7 +92,7 @@ impl RelayTokenArgs {
         }
     }
 
-    /// `Authorization` for a request to `relay`; `None` where no token is given.
+    /// The `Authorization` header for a request to `relay`; `None` if no token is given.
     pub(super) fn authorization(
         &self,
         relay: &RelayUrl,
@@ -102,22 +103,23 @@ impl RelayTokenArgs {
         }
     }
 
-    /// Whether there is one, without a look at it.
+    /// Whether a token is given, without reading it.
     pub(super) fn is_given(&self) -> bool {
         let in_environment = || std::env::var_os(VARIABLE).is_some_and(|text| !text.is_empty());
         self.token_file.is_some() || self.token_command.is_some() || in_environment()
     }
 
-    /// Has the command, where there is one, print another token when the next is wanted: the last was refused.
+    /// Discards a refused token of a command, so that the next call runs the command again. Returns whether there was
+    /// one.
     pub(super) fn renew(&self) -> bool {
         let is_command = self.token_file.is_none() && self.token_command.is_some();
         is_command && self.printed.lock().take().is_some()
     }
 
-    /// The token for `relay`, and when it expires as far as that is known; `None` where none is given. Blocks for as long as a
+    /// Returns the token for `relay`, and when it expires if known; `None` if none is given. Blocks for as long as a
     /// command takes.
     pub(super) fn dated(&self, relay: &RelayUrl) -> Result<Option<Dated>, RelayTokenError> {
-        let ((text, expires), place) = match (&self.token_file, &self.token_command) {
+        let ((text, expires), source) = match (&self.token_file, &self.token_command) {
             (Some(path), _) => {
                 let file = replaced(&path.display().to_string()).into_owned();
                 match read(path) {
@@ -142,7 +144,7 @@ impl RelayTokenArgs {
         };
         let token = text.trim();
         if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(RelayTokenError::Malformed(place));
+            return Err(RelayTokenError::Malformed(source));
         }
         if !(relay.is_https() || is_this_machine(relay.host()) || self.insecure_send_token) {
             return Err(RelayTokenError::InClear(relay.to_string()));
@@ -165,7 +167,7 @@ impl RelayTokenArgs {
     }
 }
 
-/// `Authorization` with `token`.
+/// The `Authorization` header with `token`.
 ///
 /// # Errors
 /// [`RelayTokenError::Malformed`].

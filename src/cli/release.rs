@@ -1,4 +1,4 @@
-//! `ray-relay release`: lets paused tasks run on without attaching to each.
+//! `ray-relay release`: resumes paused tasks without attaching to each.
 
 use std::io::{self, IsTerminal};
 
@@ -9,7 +9,7 @@ use super::ReleaseArgs;
 use super::failure::{Exit, Failure};
 use super::members::{complete, once_named, rows_of};
 use super::relay_client::RelayClient;
-use super::terminal::say;
+use super::terminal::print;
 use super::worker_session::WorkerSessionError as SessionError;
 use ray_relay_access::policy::Pattern;
 use ray_relay_base::wire::human_time::span;
@@ -37,15 +37,15 @@ For a policy that does it by itself see [release] of the configuration.
 
 Exit codes: 0 done, or nothing waits that fits; 1 not for all of them; 66 there is no such breakpoint; 69 the relay cannot be reached; 77 it wants a token, or yours releases nothing.";
 
-/// How many tasks of the same name are listed.
+/// Maximum number of tasks of the same name in a message.
 const MAX_CANDIDATES: usize = 8;
-/// The largest number of ids in one request.
-const AT_ONCE: usize = 500;
-/// The same where workers are ended, which takes its time.
-const ENDED_AT_ONCE: usize = 8;
-/// What a row of the list can be called by.
+/// Maximum number of ids per request.
+const MAX_IDS_PER_REQUEST: usize = 500;
+/// The same for ending workers, which takes longer.
+const MAX_CONCURRENT_ENDS: usize = 8;
+/// Keys of a row by which it can be named.
 const NAMES: [&str; 6] = ["id", "name", "title", "actor_name", "task_id", "worker_id"];
-/// The state of a row that is parked.
+/// State of a parked row.
 const PARKED: &str = "parked";
 
 pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
@@ -63,14 +63,14 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
         (rows, unnamed)
     };
     let (rows, unnamed) = once_named(&client, choose).await?;
-    // Several at once means one's own parks as well, and no other person's but with --parked.
+    // For several, the caller's own parks are included, and other users' only with --parked.
     let is_parked = |row: &Value| is(row, "state", PARKED) && args.target.is_none() && !args.parked;
     let own = match rows.iter().any(is_parked) {
         true => client.subject().await?,
         false => None,
     };
     let chosen = chosen(&args, own.as_ref(), rows)?;
-    // A worker of Ray's that is in no list: the relay asks the head for it. Of which job and cluster it is, nothing says here.
+    // A worker that is in no list: the relay queries the head for it. Its job and cluster are unknown here.
     let unlisted = args.target.as_deref();
     let unlisted = unlisted.filter(|target| !is_narrowed && names_worker(target));
     if chosen.is_empty() && unlisted.is_none() {
@@ -78,7 +78,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
             complete(unnamed, Ok(()))?;
             return Err(SessionError::Unknown(replaced(target).into_owned()).into());
         }
-        say("No waiting task matches.\n")?;
+        print("No waiting task matches.\n")?;
         return Ok(());
     }
     if chosen.len() > 1 && !args.yes && !agreed(&chosen, args.force)? {
@@ -91,38 +91,42 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     };
     let mut failed = false;
     if args.force {
-        say("Ending the worker through Ray takes some seconds …\n")?;
+        print("Ending the worker through Ray takes some seconds …\n")?;
     }
     // A relay that does not know `force` refuses it.
-    let wanted = |ids: &[&str]| match args.force {
+    let payload = |ids: &[&str]| match args.force {
         true => json!({ "ids": ids, "force": true }),
         false => json!({ "ids": ids }),
     };
-    let at_once = if args.force { ENDED_AT_ONCE } else { AT_ONCE };
+    let at_once = if args.force {
+        MAX_CONCURRENT_ENDS
+    } else {
+        MAX_IDS_PER_REQUEST
+    };
     for ids in ids.chunks(at_once) {
-        let answer = client.release(&wanted(ids)).await?;
+        let answer = client.release(&payload(ids)).await?;
         for result in typed_list::<ReleaseAnswer<'_>>(&answer, "results") {
             let id = replaced(result.id.unwrap_or_default());
             let text = |why: Option<&str>| replaced(why.unwrap_or("no reason given")).into_owned();
             if result.released {
-                say(&format!("{id}  released\n"))?;
+                print(&format!("{id}  released\n"))?;
             } else if result.ended {
-                say(&format!("{id}  worker ended: {}\n", text(result.why)))?;
+                print(&format!("{id}  worker ended: {}\n", text(result.why)))?;
             } else {
                 failed = true;
                 let what = if args.force { "ended" } else { "released" };
-                say(&format!("{id}  not {what}: {}\n", text(result.error)))?;
+                print(&format!("{id}  not {what}: {}\n", text(result.error)))?;
             }
         }
     }
     let done = match failed {
-        true => Err(Failure::told(Exit::Failed as u8)),
+        true => Err(Failure::reported(Exit::Failed as u8)),
         false => Ok(()),
     };
     complete(unnamed, done)
 }
 
-/// What became of one task.
+/// The result for one task.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ReleaseAnswer<'a> {
@@ -133,7 +137,7 @@ struct ReleaseAnswer<'a> {
     error: Option<&'a str>,
 }
 
-/// Of `rows` of the list those that are meant; `own`: the subject of the person who asks, where any is parked.
+/// Selects the tasks from `rows` of the list; `own`: the caller's name, if any task is parked.
 fn chosen(
     args: &ReleaseArgs,
     own: Option<&Value>,
@@ -153,7 +157,7 @@ fn fits(args: &ReleaseArgs, own: Option<&Value>, row: &Value) -> bool {
             let waiting: Option<f64> = typed_at(row, "waiting_seconds");
             waiting.is_some_and(|waiting| waiting >= age.as_secs_f64())
         })
-        // Several at once never means those that a person works on.
+        // For several, never includes those that a user works on.
         && (args.target.is_some()
             || match args.force {
                 true => is(row, "state", "unreachable"),
@@ -162,12 +166,12 @@ fn fits(args: &ReleaseArgs, own: Option<&Value>, row: &Value) -> bool {
             })
 }
 
-/// Whether `row` is parked by `own`; where authentication is off, everybody's is everybody's.
+/// Whether `row` is parked by `own`; without authentication, all parks belong to everyone.
 fn is_own_park(own: Option<&Value>, row: &Value) -> bool {
     own.is_some_and(|own| typed::<RowAnswer<'_>>(row).is_park_of(own))
 }
 
-/// Whether `row` of the list is of this job and cluster, where they are said.
+/// Whether `row` of the list belongs to this job and cluster, if given.
 pub(super) fn is_of(row: &Value, job: Option<&str>, cluster: Option<&str>) -> bool {
     job.is_none_or(|job| is(row, "job_id", job))
         && cluster.is_none_or(|cluster| is(row, "cluster", cluster))
@@ -178,10 +182,10 @@ fn is(row: &Value, key: &str, text: &str) -> bool {
     known.is_some_and(|known| known.eq_ignore_ascii_case(text))
 }
 
-/// Those of `rows` of the list that are called `name`; where none is, the one whose id begins so.
+/// Returns the `rows` of the list called `name`; if there is none, the one with that id prefix.
 ///
 /// # Errors
-/// The ids of several do.
+/// The prefix is ambiguous; the error lists the ids.
 pub(super) fn called(rows: &[Value], name: &str) -> Result<Vec<Value>, SessionError> {
     let called = rows.iter().filter(|row| is_called(row, name));
     let called: Vec<Value> = called.cloned().collect();
@@ -204,10 +208,10 @@ pub(super) fn called(rows: &[Value], name: &str) -> Result<Vec<Value>, SessionEr
     }
 }
 
-/// The id of the one task of `list` that is called `name`, or that name, where the relay has the better sentence.
+/// Returns the id of the only task of `list` called `name`, or `name` itself if the relay has the better error message.
 ///
 /// # Errors
-/// Several are called so, or fit it as a pattern.
+/// Several tasks have that name, or match it as a pattern.
 pub(super) fn only_called(list: &Value, name: String) -> Result<String, SessionError> {
     if name.parse::<BreakpointId>().is_ok() {
         return Ok(name);
@@ -241,7 +245,7 @@ fn is_called(row: &Value, name: &str) -> bool {
     NAMES.iter().any(|key| is(row, key, name))
 }
 
-/// Whether a name of `row` fits `name`, where that is a pattern.
+/// Whether a name of `row` matches `name`, if that is a pattern.
 fn is_fitted(row: &Value, name: &str) -> bool {
     let pattern = Pattern::new(name);
     let mut names = NAMES.iter().filter_map(|key| row[*key].as_str());
@@ -251,19 +255,19 @@ fn is_fitted(row: &Value, name: &str) -> bool {
 fn agreed(chosen: &[Value], force: bool) -> io::Result<bool> {
     for row in chosen.iter().map(Row::read) {
         let waiting = span(row.waiting);
-        say(&format!(
+        print(&format!(
             "{}  {waiting}  {}  {}\n",
             row.id, row.task, row.location
         ))?;
     }
     if !io::stdin().is_terminal() {
-        say(match force {
+        print(match force {
             true => "These are several: say --yes to end all of their workers.\n",
             false => "These are several: say --yes to let all of them run on.\n",
         })?;
         return Ok(false);
     }
-    say(&match force {
+    print(&match force {
         true => format!("End these {} workers? [y/N] ", chosen.len()),
         false => format!("Let these {} tasks run on? [y/N] ", chosen.len()),
     })?;

@@ -1,4 +1,4 @@
-//! `ray-relay reverse`: workers that dial out, taken to a debugger that listens on this machine.
+//! `ray-relay reverse`: forwards workers that dial out to a debugger that listens on this machine.
 
 mod args;
 mod link;
@@ -36,7 +36,7 @@ Exit codes: 0 ended by Ctrl-C; 1 refused (the name or the port is in use, no age
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(15);
 
-/// Why a rendezvous is over.
+/// Why a rendezvous ended.
 #[derive(Debug, thiserror::Error)]
 enum ReverseError {
     /// The relay refuses it, with this sentence.
@@ -51,34 +51,34 @@ impl Fails for ReverseError {}
 
 pub(super) async fn run(args: ReverseArgs) -> Result<(), Failure> {
     let mut signals = Signals::new().map_err(ReverseError::Signal)?;
-    let told = Arc::new(ReversePrinter::new(args.json, args.to.clone()));
-    let mut line = ReverseLink::new(args, Arc::clone(&told));
-    let kept = async {
+    let printer = Arc::new(ReversePrinter::new(args.json, args.to.clone()));
+    let mut link = ReverseLink::new(args, Arc::clone(&printer));
+    let linked = async {
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         loop {
-            let was_ready = line.port.is_some();
-            let lost = match Box::pin(line.run()).await {
-                // What has worked once is waited for.
+            let was_ready = link.port.is_some();
+            let lost = match Box::pin(link.run()).await {
+                // A link that has worked once is retried.
                 LinkBroken::Output(error) => return Err(error.into()),
                 LinkBroken::Refused(why) => return Err(ReverseError::Refused(why).into()),
                 LinkBroken::Relay(error) if !was_ready || error.is_not_permitted() => {
                     return Err(error.into());
                 }
-                LinkBroken::Later(why) if !was_ready && line.port.is_none() => {
+                LinkBroken::Later(why) if !was_ready && link.port.is_none() => {
                     return Err(ReverseError::Refused(why).into());
                 }
                 LinkBroken::Relay(error) => error.to_string(),
                 LinkBroken::Later(why) | LinkBroken::Lost(why) => why,
             };
-            if std::mem::take(&mut line.linked) {
+            if std::mem::take(&mut link.linked) {
                 backoff.reset();
             }
-            told.lost(&lost)?;
+            printer.lost(&lost)?;
             sleep(backoff.pause()).await;
         }
     };
     tokio::select! {
-        ended = kept => ended,
+        ended = linked => ended,
         () = signals.next() => Ok(()),
     }
 }

@@ -22,7 +22,7 @@ impl Fails for app::Error {
     fn exit(&self) -> Exit {
         match self {
             Self::Identity(_) => Exit::Misconfigured,
-            Self::Fallen(_) => Exit::Defect,
+            Self::UnexpectedEnd(_) => Exit::Defect,
             _ => Exit::Failed,
         }
     }

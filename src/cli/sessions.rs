@@ -1,4 +1,4 @@
-//! `ray-relay sessions`: who debugs what, and the end of one of them.
+//! `ray-relay sessions`: lists sessions, and ends one of them.
 
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -43,7 +43,7 @@ pub struct SessionsArgs {
 }
 
 impl SessionsArgs {
-    /// The relay that is asked.
+    /// The relay to contact.
     pub(super) fn relay(&mut self) -> &mut RelayArgs {
         match &mut self.command {
             Some(SessionsCommand::End(args)) => &mut args.relay,
@@ -99,12 +99,12 @@ async fn end(args: EndArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay)?;
     let answer = client.sessions().await?;
     let row = chosen(&answer, args.id)?;
-    // Each relay counts its own: one that answers in the place of this one has another session of that number.
-    let wanted = json!({"id": args.id, "replica": row.replica});
-    client.end_session(&wanted).await?;
-    let [_, who, _, _, _, task, ..] = cells(&row, None, Duration::ZERO);
+    // Each relay numbers its own sessions: another relay that answers may have a session of the same number.
+    let payload = json!({"id": args.id, "replica": row.replica});
+    client.end_session(&payload).await?;
+    let [_, user, _, _, _, task, ..] = cells(&row, None, Duration::ZERO);
     let text = format!(
-        "session {} of {who} with {task} ends; the task runs on\n",
+        "session {} of {user} with {task} ends; the task runs on\n",
         args.id
     );
     io::stdout().lock().write_all(text.as_bytes())?;
@@ -127,7 +127,7 @@ fn chosen(answer: &Value, id: u64) -> Result<SessionAnswer<'_>, SessionError> {
     }
 }
 
-/// The sessions of the relay's `answer`, each line ended by a line feed, for a terminal that is `columns` wide.
+/// Formats the sessions of the relay's `answer`, each line ended by a line feed, for a terminal `columns` wide.
 fn table(answer: &Value, columns: Option<usize>) -> String {
     let rows: Vec<SessionAnswer<'_>> = typed_list(answer, "sessions").collect();
     if rows.is_empty() {

@@ -1,7 +1,7 @@
-//! Server-sent events, read piece by piece.
+//! Incremental parser of server-sent events.
 //!
-//! [`Parser::feed`] is pure: it takes bytes as they come off the wire, cut anywhere, and gives the
-//! events that are complete. Follows the event stream section of the WHATWG HTML standard.
+//! [`Parser::feed`] is pure: it takes bytes as they arrive, split anywhere, and returns the complete events. Follows
+//! the event stream section of the WHATWG HTML standard.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
-/// A stream that is silent for longer is taken for lost: its connection may be half open. A relay sends a comment line well
-/// within it.
+/// A stream that is silent for longer counts as lost: its connection may be half open. A relay sends keepalive comments
+/// far more often.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(90);
 
 const MAX_EVENT_BYTES: usize = 64 << 20;
@@ -18,13 +18,13 @@ const MAX_EVENT_BYTES: usize = 64 << 20;
 /// One server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServerSentEvent {
-    /// `event:`; `message` where the stream names none.
+    /// `event:`; `message` if there is none.
     pub(super) name: String,
     /// `data:` lines, joined by line feeds.
     pub(super) data: String,
 }
 
-/// The stream holds an event of more than 64 MiB.
+/// An event is larger than 64 MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event is larger than 64 MiB")]
 pub(super) struct TooLarge;
@@ -43,10 +43,10 @@ impl EventFeed {
         }
     }
 
-    /// The next events, perhaps none. Cancel safe: a frame is parsed as soon as it is there.
+    /// Returns the next events, perhaps none. Cancel safe: a frame is parsed as soon as it arrives.
     ///
     /// # Errors
-    /// Why there will be no more.
+    /// Why there are no more.
     pub(super) async fn next(&mut self) -> Result<Vec<ServerSentEvent>, String> {
         let frame = match timeout(SILENCE_TIMEOUT, self.body.frame()).await {
             Ok(Some(Ok(frame))) => frame,
@@ -61,21 +61,21 @@ impl EventFeed {
     }
 }
 
-/// What is left over from the bytes so far.
+/// Parser state between pieces.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     line: Vec<u8>,
     name: String,
     data: String,
     has_data: bool,
-    /// The last byte was a carriage return, so a line feed that follows belongs to it.
+    /// Whether the last byte was a carriage return, so that a following line feed belongs to it.
     after_return: bool,
-    /// A line has been read, so a byte order mark can no longer come.
+    /// Whether a line has been read, so that no byte order mark can follow.
     begun: bool,
 }
 
 impl Parser {
-    /// Takes the next bytes and gives the events that they complete.
+    /// Parses the next bytes, and returns the events that they complete.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<Vec<ServerSentEvent>, TooLarge> {
         let mut events = Vec::new();
         for &byte in bytes {
@@ -113,7 +113,7 @@ impl Parser {
                 }
                 self.data += &value;
             }
-            // Comments (an empty field), `id` and `retry` are of no use here.
+            // Comments (an empty field), `id` and `retry` are ignored.
             _ => {}
         }
         None

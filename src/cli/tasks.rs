@@ -1,4 +1,4 @@
-//! `ray-relay tasks`: what runs, and what of it has been at one place for long.
+//! `ray-relay tasks`: running tasks, and those that seem hung.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::relay_args::RelayArgs;
 use super::relay_client::RelayClient;
 use super::snapshot::running::{looks, process};
 use super::terminal;
-use super::terminal::say;
+use super::terminal::print;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::json::{self, put, take, typed, typed_at, typed_list};
 use ray_relay_base::wire::text::replaced;
@@ -25,8 +25,8 @@ use ray_relay_view::listing::row::Row;
 use ray_relay_view::listing::select::{Filter, ListSelection, Order};
 use ray_relay_view::listing::standing;
 
-/// Characters of a worker id that are enough for every command.
-const WORKER: usize = 12;
+/// Characters of a worker id that every command accepts.
+const WORKER_CHARS: usize = 12;
 
 /// `tasks`
 #[derive(Debug, Args)]
@@ -64,7 +64,7 @@ pub struct TasksArgs {
 }
 
 impl From<ListArgs> for TasksArgs {
-    /// What of `list --running` there is here.
+    /// Converts the options of `list --running`.
     fn from(args: ListArgs) -> Self {
         Self {
             name: None,
@@ -104,20 +104,20 @@ Exit codes: 0 done, 69 the relay cannot be reached, 77 it wants a token or the t
 
 pub(super) async fn run(args: TasksArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
-    let mut told = match args.hung {
+    let mut answer = match args.hung {
         None => client.tasks(&query(&args)).await?,
         Some(age) => hung(&client, &args, age).await?,
     };
-    arrange(&mut told, &args);
+    arrange(&mut answer, &args);
     if args.json {
-        say(&format!("{told:#}\n"))?;
+        print(&format!("{answer:#}\n"))?;
         return Ok(());
     }
-    say(&text(&told, &args, terminal::columns()))?;
+    print(&text(&answer, &args, terminal::columns()))?;
     Ok(())
 }
 
-/// What is asked for, as members of a query or of a body.
+/// The selection, as members of a query or of a body.
 fn query(args: &TasksArgs) -> Map<String, Value> {
     let mut query = Map::new();
     let one = [("name", &args.name), ("job", &args.job)];
@@ -132,23 +132,23 @@ fn query(args: &TasksArgs) -> Map<String, Value> {
     query
 }
 
-/// Those that were at the same place in two looks, each with it.
+/// Fetches two snapshots, and returns the tasks at the same place in both, with that place.
 async fn hung(client: &RelayClient, args: &TasksArgs, age: Duration) -> Result<Value, Failure> {
-    let mut wanted = Value::Object(query(args));
-    wanted["older_than"] = age.as_secs_f64().into();
-    wanted["locals"] = false.into();
-    let first = client.looks(&wanted).await?;
+    let mut payload = Value::Object(query(args));
+    payload["older_than"] = age.as_secs_f64().into();
+    payload["locals"] = false.into();
+    let first = client.looks(&payload).await?;
     sleep(args.apart).await;
-    let second = client.looks(&wanted).await?;
+    let second = client.looks(&payload).await?;
     Ok(both(&first, &second, age))
 }
 
-/// Of two answers of looks, apart from each other, what is at the same place in both.
+/// Compares two snapshot answers, and returns the tasks at the same place in both.
 fn both(first: &Value, second: &Value, age: Duration) -> Value {
     let before: BTreeMap<_, &Value> = looks(first).iter().map(|l| (process(l), l)).collect();
     let (mut tasks, mut unknown) = (Vec::new(), Vec::new());
     for look in looks(second) {
-        // One that was not there before is not at the same place.
+        // A process that is new cannot be at the same place.
         let Some(&before) = before.get(&process(look)) else {
             continue;
         };
@@ -180,13 +180,13 @@ fn both(first: &Value, second: &Value, age: Duration) -> Value {
     json!({ "tasks": tasks, "unknown": unknown, "clusters": of("clusters"), "left_out": of("left_out"), "idle": of("idle") })
 }
 
-/// Leaves those that are asked for, in their order: by job and group, where no other is asked for.
-fn arrange(told: &mut Value, args: &TasksArgs) {
+/// Filters and sorts the tasks; by default by job and group.
+fn arrange(answer: &mut Value, args: &TasksArgs) {
     let choice = ListSelection {
         order: args.sort,
         filters: args.filter.clone(),
     };
-    let mut all = match take(told, "tasks") {
+    let mut all = match take(answer, "tasks") {
         Value::Array(all) => all,
         _ => Vec::new(),
     };
@@ -201,15 +201,15 @@ fn arrange(told: &mut Value, args: &TasksArgs) {
     let places = choice.of(&rows);
     let hidden = rows.len() - places.len();
     let chosen: Vec<Value> = places.into_iter().map(|at| all[at].take()).collect();
-    put(told, "tasks", chosen);
-    put(told, "hidden", hidden);
+    put(answer, "tasks", chosen);
+    put(answer, "hidden", hidden);
 }
 
 fn read(row: &Value) -> Row {
     read_timed(row, "running_seconds")
 }
 
-/// As a row of the list of what waits, which orders and filters know; the time is that of `key`.
+/// Reads it like a row of the list of waiting tasks, for orders and filters; its time is taken from `key`.
 pub(super) fn read_timed(row: &Value, key: &str) -> Row {
     let mut row = row.clone();
     let time = take(&mut row, key);
@@ -217,19 +217,19 @@ pub(super) fn read_timed(row: &Value, key: &str) -> Row {
     Row::read(&row)
 }
 
-fn text(told: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
-    let mut text = troubles(told);
-    for look in typed_list::<LookAnswer<'_>>(told, "unknown") {
+fn text(answer: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
+    let mut text = troubles(answer);
+    for look in typed_list::<LookAnswer<'_>>(answer, "unknown") {
         let row = Row::of(&look.tasks.into_iter().next().unwrap_or_default());
         let why = replaced(look.error.unwrap_or("?"));
         text += &format!("! {} pid {} on {}: {why}\n", row.task, row.pid, row.node);
     }
-    let tasks = json::list(told, "tasks");
+    let tasks = json::list(answer, "tasks");
     let hooks = HookCount::of(tasks);
     for sentence in hooks.unknown("process", "processes") {
         text += &format!("! {sentence}\n");
     }
-    let more: u64 = typed_at(told, "left_out");
+    let more: u64 = typed_at(answer, "left_out");
     if more > 0 {
         text += &format!("! {more} more processes were not looked at: name fewer\n");
     }
@@ -246,21 +246,21 @@ fn text(told: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
         }
         _ => text += &table(tasks, args.verbose, columns),
     }
-    let idle = idle::text(&[], json::list(told, "idle"));
+    let idle = idle::text(&[], json::list(answer, "idle"));
     if !idle.is_empty() {
         text += &format!("\n{idle}");
     }
-    let standing = standing::lines(told);
+    let standing = standing::lines(answer);
     if !standing.is_empty() {
         text += &format!("\n{standing}");
     }
-    match typed_at::<u64>(told, "hidden") {
+    match typed_at::<u64>(answer, "hidden") {
         0 => text,
         hidden => text + &format!("{hidden} more do not match --filter.\n"),
     }
 }
 
-/// A column: its title, and what it says of a row.
+/// A column: its title, and the cell for a row.
 pub(super) type Column = (&'static str, fn(&Value, &Row) -> String);
 
 const CLUSTER: Column = ("CLUSTER", |_, row| row.cluster.clone());
@@ -269,29 +269,31 @@ const USUAL: [Column; 5] = [
     ("TASK", |_, row| row.task.clone()),
     ("NODE", |_, row| row.node.clone()),
     ("PID", |_, row| row.pid.clone()),
-    ("RUNNING", |told, row| {
-        match typed_at::<Option<f64>>(told, "running_seconds").is_some() {
+    ("RUNNING", |value, row| {
+        match typed_at::<Option<f64>>(value, "running_seconds").is_some() {
             true => span(row.waiting),
             false => "-".to_owned(),
         }
     }),
 ];
-const SHORT: [Column; 1] = [("WORKER", |_, row| row.worker.chars().take(WORKER).collect())];
+const SHORT: [Column; 1] = [("WORKER", |_, row| {
+    row.worker.chars().take(WORKER_CHARS).collect()
+})];
 const VERBOSE: [Column; 3] = [
     ("HOLDS", |_, row| row.holds.clone()),
     ("TASK ID", |_, row| row.task_id.clone()),
     ("WORKER", |_, row| row.worker.clone()),
 ];
-const HOOK: Column = ("HOOK", |told, _| {
-    let word = match typed_at(told, "hook") {
+const HOOK: Column = ("HOOK", |value, _| {
+    let word = match typed_at(value, "hook") {
         Some(true) => "yes",
         Some(false) => "no",
         None => "?",
     };
     word.to_owned()
 });
-const PLACE: Column = ("PLACE", |told, _| {
-    replaced(typed_at::<Option<&str>>(told, "place").unwrap_or("-")).into_owned()
+const PLACE: Column = ("PLACE", |value, _| {
+    replaced(typed_at::<Option<&str>>(value, "place").unwrap_or("-")).into_owned()
 });
 
 fn table(tasks: &[Value], verbose: bool, width_of_terminal: Option<usize>) -> String {
@@ -316,7 +318,7 @@ fn table(tasks: &[Value], verbose: bool, width_of_terminal: Option<usize>) -> St
     lined_up(&rows, columns, width_of_terminal)
 }
 
-/// A table of `columns`, behind that of the cluster where there are several.
+/// Formats a table of `columns`, with a cluster column in front if there are several.
 pub(super) fn lined_up(
     rows: &[(&Value, Row)],
     mut columns: Vec<Column>,
@@ -328,8 +330,8 @@ pub(super) fn lined_up(
     }
     let titles = columns.iter().map(|(title, _)| (*title).to_owned());
     let mut lines: Vec<Vec<String>> = vec![titles.collect()];
-    lines.extend(rows.iter().map(|(told, row)| {
-        let cells = columns.iter().map(|(_, cell)| cell(told, row));
+    lines.extend(rows.iter().map(|(value, row)| {
+        let cells = columns.iter().map(|(_, cell)| cell(value, row));
         cells.collect()
     }));
     ray_relay_view::listing::text::table(lines, width_of_terminal)
@@ -388,14 +390,14 @@ mod tests {
         again["tasks"][0]["name"] = "g".into();
         let second = json!({"looks": [entry("a", 1, 605.0), entry("b", 2, 605.0), entry("c", 1, 25.0),
             entry("d", 1, 900.0), again], "left_out": 0});
-        let told = both(&first, &second, Duration::from_secs(600));
-        let tasks = told["tasks"].as_array().map(Vec::len);
-        assert_eq!(tasks, Some(1), "{told}");
-        assert_eq!(told["tasks"][0]["worker_id"], "a");
+        let answer = both(&first, &second, Duration::from_secs(600));
+        let tasks = answer["tasks"].as_array().map(Vec::len);
+        assert_eq!(tasks, Some(1), "{answer}");
+        assert_eq!(answer["tasks"][0]["worker_id"], "a");
         assert_eq!(
-            told["tasks"][0]["place"],
+            answer["tasks"][0]["place"],
             "waits outside Python, called by f (a.py:1)"
         );
-        assert_eq!(told["unknown"][0]["error"], "it is gone");
+        assert_eq!(answer["unknown"][0]["error"], "it is gone");
     }
 }

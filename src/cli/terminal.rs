@@ -1,15 +1,15 @@
-//! The terminal that a command writes to.
+//! The terminal of a command.
 
 use std::io::{self, IsTerminal, Write};
 
-/// Writes `text` to standard output, at once.
-pub(super) fn say(text: &str) -> io::Result<()> {
+/// Writes `text` to standard output, and flushes.
+pub(super) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
 }
 
-/// Columns and lines of standard output; `None` where it is no terminal.
+/// Columns and lines of standard output; `None` if it is no terminal.
 pub(super) fn size() -> Option<(usize, usize)> {
     if !io::stdout().is_terminal() {
         return None;
@@ -20,7 +20,7 @@ pub(super) fn size() -> Option<(usize, usize)> {
     }))
 }
 
-/// Columns of standard output; `None` where it is no terminal.
+/// Columns of standard output; `None` if it is no terminal.
 pub(super) fn columns() -> Option<usize> {
     size().map(|(columns, _)| columns)
 }

@@ -1,4 +1,4 @@
-//! A command that prints a token: the token alone, or what credential plugins of Kubernetes print.
+//! Runs a command that prints a token: the token alone, or the output of a Kubernetes credential plugin.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -12,18 +12,18 @@ use zeroize::Zeroizing;
 
 use ray_relay_access::identity::unverified_expiry;
 
-/// How long a command may take: it may ask a person to log in.
+/// Time limit for a command: it may ask a user to log in.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How often it is looked whether it has ended.
-const LOOK: Duration = Duration::from_millis(20);
+/// Poll interval for its end.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 const MAX_OUTPUT_BYTES: u64 = 64 << 10;
 
-/// What plugins of Kubernetes want to be told, and nothing of any cluster.
+/// Input that Kubernetes plugins expect, without details of any cluster.
 const EXEC_INFO: &str = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"interactive":false}}"#;
 
-/// A token and when it expires, as far as that is known. `Debug` shows nothing of it.
+/// A token, and when it expires if known. `Debug` never shows the token.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Dated {
     pub(super) token: Zeroizing<String>,
@@ -38,7 +38,7 @@ impl std::fmt::Debug for Dated {
     }
 }
 
-/// What a plugin of Kubernetes prints.
+/// Output of a Kubernetes credential plugin.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ExecCredential {
@@ -54,11 +54,11 @@ struct ExecCredentialStatus {
     expiration_timestamp: Option<String>,
 }
 
-/// Runs `command` with the shell, and takes the token off its output. What it writes to standard error goes where this
-/// process's goes. Blocks for as long as it takes, at most 2 minutes.
+/// Runs `command` in the shell, and parses the token from its output. Its standard error is that of this process.
+/// Blocks for as long as it takes, at most 2 minutes.
 ///
 /// # Errors
-/// Why there is no token, as the end of a sentence without anything of the output.
+/// Why there is no token, as the end of a sentence without any part of the output.
 pub(super) fn run(command: &str) -> Result<Dated, String> {
     let mut child = Command::new("/bin/sh")
         .args(["-c", command])
@@ -72,7 +72,7 @@ pub(super) fn run(command: &str) -> Result<Dated, String> {
         thread::spawn(move || {
             let mut text = Zeroizing::new(String::new());
             let read = output.take(MAX_OUTPUT_BYTES + 1).read_to_string(&mut text);
-            // A caller that has given up is not there any more.
+            // The caller may have given up.
             let _ = done.send(read.map(|_| text));
         });
     }
@@ -80,7 +80,7 @@ pub(super) fn run(command: &str) -> Result<Dated, String> {
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
-            Ok(None) if Instant::now() < deadline => thread::sleep(LOOK),
+            Ok(None) if Instant::now() < deadline => thread::sleep(POLL_INTERVAL),
             Ok(None) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -92,25 +92,25 @@ pub(super) fn run(command: &str) -> Result<Dated, String> {
     if !status.success() {
         return Err(format!("has failed ({status})"));
     }
-    let left = deadline.saturating_duration_since(Instant::now());
-    match printed.recv_timeout(left) {
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    match printed.recv_timeout(remaining) {
         Ok(Ok(text)) if text.len() as u64 > MAX_OUTPUT_BYTES => {
             Err("prints more than 64 KiB".to_owned())
         }
-        Ok(Ok(text)) => taken_off(&text),
+        Ok(Ok(text)) => parse_output(&text),
         Ok(Err(error)) => Err(format!("prints what cannot be read: {error}")),
         Err(_) => Err("does not close its output".to_owned()),
     }
 }
 
-fn taken_off(output: &str) -> Result<Dated, String> {
+fn parse_output(output: &str) -> Result<Dated, String> {
     let text = output.trim();
     if !text.starts_with('{') {
         let token = Zeroizing::new(text.to_owned());
         let expires = unverified_expiry(&token);
         return Ok(Dated { token, expires });
     }
-    // The words of a JSON error name a place, and may name what stands there.
+    // The text of a JSON error may quote the content.
     let credential: ExecCredential = serde_json::from_str(text)
         .map_err(|_| "prints JSON that is no ExecCredential".to_owned())?;
     let version = credential.api_version;

@@ -1,7 +1,7 @@
-//! A debug session with a paused task through a relay, for `debug`, `exec` and `dap`.
+//! A debug session with a task through a relay, for `debug`, `exec` and `dap`.
 //!
-//! The one port speaks DAP to a client that speaks DAP first, so a session is a plain (or TLS) connection to it. Which task is
-//! meant stands in the attach arguments, under `rayRelay`.
+//! The port speaks DAP to a client that speaks it first, so a session is a plain (or TLS) connection to it. The attach
+//! arguments name the task under `rayRelay`.
 
 use std::borrow::Cow;
 
@@ -16,26 +16,26 @@ use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::{Lost, PromptEnd, PromptError};
 use ray_relay_ray::ray::registry::{BreakpointId, names_worker};
 
-/// What is printed while the relay opens a debugger in a task that runs.
+/// Printed while the relay opens a debugger in a running task.
 pub(super) const OPENS_DEBUGGER: &str =
     "Opens a debugger in a task that runs, which takes some seconds (Ctrl-C ends).\n";
 
-/// Why a session came to nothing.
+/// Why a session failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WorkerSessionError {
     /// The relay refuses the session, with this sentence.
     #[error("{0}")]
     Refused(String),
-    /// The relay cannot reach the task's debugger, as this sentence says.
+    /// The relay cannot reach the task's debugger, with this sentence.
     #[error("{0}")]
     Unreachable(String),
-    /// What was asked for is not there, as this sentence says.
+    /// The requested task does not exist, with this sentence.
     #[error("{0}")]
     NotFound(String),
-    /// The connection to the relay is gone.
+    /// The connection to the relay is lost.
     #[error("the session broke off: {0}")]
     Lost(Lost),
-    /// The connection to the relay was gone before the task had stopped.
+    /// The connection to the relay was lost before the task had stopped.
     #[error("no session came about: {0}")]
     NotOpened(Lost),
     /// The worker process ended, or the relay ended the session.
@@ -44,10 +44,10 @@ pub(super) enum WorkerSessionError {
     /// The task has ended before all commands were run.
     #[error("the task has ended, and there are commands left")]
     TaskEnded,
-    /// What was asked for did not happen, as this sentence says.
+    /// The request failed, with this sentence.
     #[error("{0}")]
     Failed(String),
-    /// It is not said what is to be done.
+    /// The command line is incomplete.
     #[error("{0}")]
     Usage(&'static str),
     /// There is no such row in the list.
@@ -82,10 +82,10 @@ impl Fails for WorkerSessionError {
 }
 
 impl WorkerSessionError {
-    /// The sentence about one task of a relay that was reached, by what it is about.
+    /// Converts the relay's refusal about a task.
     ///
     /// # Errors
-    /// It is about no task.
+    /// The refusal is not about a task.
     pub(super) fn of_refusal(why: RelayError) -> Result<Self, RelayError> {
         match why {
             RelayError::Refused {
@@ -97,7 +97,7 @@ impl WorkerSessionError {
         }
     }
 
-    /// What the relay answers with this status and sentence.
+    /// Converts the relay's answer with this status and sentence.
     pub(super) fn of_status(status: u16, message: String) -> Self {
         match StatusCode::from_u16(status) {
             Ok(StatusCode::NOT_FOUND) => Self::NotFound(message),
@@ -122,7 +122,7 @@ impl From<PromptError> for WorkerSessionError {
     }
 }
 
-/// What an end that was not asked for comes to.
+/// Converts the end of a session; an unexpected end is an error.
 pub(super) fn unexpected(end: PromptEnd) -> Result<(), WorkerSessionError> {
     match end {
         PromptEnd::Left | PromptEnd::TaskEnded | PromptEnd::Killed => Ok(()),
@@ -131,46 +131,51 @@ pub(super) fn unexpected(end: PromptEnd) -> Result<(), WorkerSessionError> {
     }
 }
 
-/// Which paused task a command asks for.
+/// The task that a command requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Which {
-    /// One that waits: its id, or a name.
+pub(super) enum RequestedTask {
+    /// A paused task: its id, or a name.
     Named(String),
-    /// One of many: its id, and that of the command for all of them.
+    /// One of many: its id, and the record of the command for all of them.
     Member(String, String),
-    /// One that runs and waits at no breakpoint: its name or worker id, and why it is to stop, for the record.
+    /// A running task, at no breakpoint: its name or worker id, and the reason for the audit log.
     Running(String, Option<String>),
-    /// The next that stops, of that name where one is given.
+    /// The next task that stops, with that name if given.
     Next(Option<String>),
 }
 
-/// `rayRelay` of the attach arguments.
-pub(super) fn relay_block(which: &Which) -> Value {
+/// The `rayRelay` block of the attach arguments.
+pub(super) fn relay_block(which: &RequestedTask) -> Value {
     match which {
-        Which::Named(name) if name.parse::<BreakpointId>().is_ok() => json!({ "breakpoint": name }),
-        Which::Named(name) if is_worker_id(name) => json!({ "worker": name }),
-        Which::Named(name) => json!({ "task": name }),
-        Which::Member(id, group) => json!({ "breakpoint": id, "group": group }),
-        Which::Running(name, reason) => {
+        RequestedTask::Named(name) if name.parse::<BreakpointId>().is_ok() => {
+            json!({ "breakpoint": name })
+        }
+        RequestedTask::Named(name) if is_worker_id(name) => json!({ "worker": name }),
+        RequestedTask::Named(name) => json!({ "task": name }),
+        RequestedTask::Member(id, group) => json!({ "breakpoint": id, "group": group }),
+        RequestedTask::Running(name, reason) => {
             let key = if is_worker_id(name) { "worker" } else { "task" };
             json!({ "running": true, (key): name, "reason": reason })
         }
-        Which::Next(None) => json!({ "next": true }),
-        Which::Next(Some(name)) => json!({ "next": true, "task": name }),
+        RequestedTask::Next(None) => json!({ "next": true }),
+        RequestedTask::Next(Some(name)) => json!({ "next": true, "task": name }),
     }
 }
 
-/// Whether `name` is a worker id of Ray's or the beginning of one; 48 digits are a task id. Eight may be an id of the
+/// Whether `name` is a Ray worker id or a prefix of one; 48 digits are a task id. Eight digits may be an id of the
 /// relay's, which looks for such a worker itself.
 fn is_worker_id(name: &str) -> bool {
     names_worker(name) && ![BreakpointId::LEN, 48].contains(&name.len())
 }
 
-/// The same, with the token for the relay that `args` name.
+/// The same, with the token for the relay in `args`.
 ///
 /// # Errors
-/// Where there should be a token and is none that can be sent.
-pub(super) async fn authorized_block(args: &RelayArgs, which: &Which) -> Result<Value, RelayError> {
+/// The token cannot be obtained or sent.
+pub(super) async fn authorized_block(
+    args: &RelayArgs,
+    which: &RequestedTask,
+) -> Result<Value, RelayError> {
     let mut block = relay_block(which);
     if let Some(token) = args.shown_token().await? {
         put(&mut block, "token", token.as_str());
@@ -184,21 +189,24 @@ mod tests {
 
     #[test]
     fn an_id_a_name_and_the_next_are_told_apart() {
-        let named = |name: &str| relay_block(&Which::Named(name.into()));
+        let named = |name: &str| relay_block(&RequestedTask::Named(name.into()));
         assert_eq!(named("0123abcd"), json!({"breakpoint": "0123abcd"}));
         assert_eq!(named("Trainer.step"), json!({"task": "Trainer.step"}));
         let worker = "1f2e3d4c".repeat(7);
         assert_eq!(named(&worker), json!({ "worker": worker }));
         let task = "1f2e3d4c".repeat(6);
         assert_eq!(named(&task), json!({ "task": task }));
-        let running = relay_block(&Which::Running("train_*".into(), Some("hangs".into())));
+        let running = relay_block(&RequestedTask::Running(
+            "train_*".into(),
+            Some("hangs".into()),
+        ));
         let wanted = json!({"running": true, "task": "train_*", "reason": "hangs"});
         assert_eq!(running, wanted);
         // As `ray-relay tasks` shows it.
-        let running = relay_block(&Which::Running("1f2e3d4c1f2e".into(), None));
+        let running = relay_block(&RequestedTask::Running("1f2e3d4c1f2e".into(), None));
         let wanted = json!({"running": true, "worker": "1f2e3d4c1f2e", "reason": null});
         assert_eq!(running, wanted);
-        let next = relay_block(&Which::Next(Some("train*".into())));
+        let next = relay_block(&RequestedTask::Next(Some("train*".into())));
         assert_eq!(next, json!({"next": true, "task": "train*"}));
     }
 }

@@ -1,4 +1,4 @@
-//! Why the demo ended early, for the person who ran it.
+//! Why the demo ended early.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use ray_relay_ray::ray::head::{HeadConfigError, HeadError};
 /// Why the demo ended early. `Display` is a sentence with the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// The version cannot be shown.
+    /// The Ray version is too old.
     #[error(
         "Ray {0} has no debugger that this relay covers; take 2.9 or newer, or leave --ray-version out"
     )]
@@ -20,7 +20,7 @@ pub enum DemoError {
         "the demo listens on this machine only, because it authenticates no client: give an address such as 127.0.0.1:5678, not {0}"
     )]
     NotLoopback(SocketAddr),
-    /// No place for Ray.
+    /// There is no directory for Ray.
     #[error("no directory to install Ray in: HOME is not set; give one with --dir")]
     NoCacheDirectory,
     /// Ray could not be installed.
@@ -29,19 +29,19 @@ pub enum DemoError {
     /// Ray did not start.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// The relay did not start, or did not go on.
+    /// The relay did not start, or stopped.
     #[error(transparent)]
     Relay(#[from] app::Error),
     /// The job could not be submitted.
     #[error("the sample job could not be submitted: {0}")]
     Submit(#[source] HeadError),
-    /// The cluster that was named cannot be asked.
+    /// The given cluster's address is invalid.
     #[error(transparent)]
     Address(#[from] HeadConfigError),
-    /// The job ended, or nothing stopped.
+    /// The job ended, or did not stop at its breakpoints.
     #[error("{what}. The job said:\n{output}")]
     NoBreakpoints {
-        /// What came instead: the job ended, or too few breakpoints appeared.
+        /// What happened instead: the job ended, or too few breakpoints appeared.
         what: String,
         /// End of the job's output.
         output: String,
@@ -49,7 +49,7 @@ pub enum DemoError {
     /// The system refuses a file or a signal.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried, as a verb with its object.
+        /// The failed action, as a verb with its object.
         what: &'static str,
         /// The operating system's error message.
         source: std::io::Error,

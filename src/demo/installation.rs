@@ -1,23 +1,23 @@
-//! What the demo installs, and where.
+//! Requirements and location of the demo's Ray installation.
 
 use std::path::PathBuf;
 
 use ray_relay_cluster::venv;
 
-/// What pip is to install.
+/// Requirements for pip.
 pub(super) fn requirements(version: &str) -> Vec<String> {
     let mut requirements = vec![
         format!("ray[default]=={version}"),
         "debugpy>=1.8.1,<2".to_owned(),
     ];
     if venv::major_minor(version) < (2, 50) {
-        // Older ones import what newer releases of these two removed.
+        // Older versions import what newer releases of these two removed.
         requirements.extend(["click<8.2".to_owned(), "setuptools<70".to_owned()]);
     }
     requirements
 }
 
-/// Where all of it goes unless `--dir` says otherwise; `None` without a home.
+/// Default directory, if `--dir` is absent; `None` without a home.
 pub(super) fn directory() -> Option<PathBuf> {
     let absolute = |name| {
         std::env::var_os(name)

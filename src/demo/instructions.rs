@@ -1,4 +1,4 @@
-//! What the demo tells its user to do next.
+//! Next steps for the user of the demo.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -8,8 +8,7 @@ use crate::app::Running;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::Snapshot;
 
-/// Prints the list of breakpoints and the next steps to standard output. `folder` holds the
-/// sample job, where there is one.
+/// Prints the list of breakpoints and the next steps to standard output. `folder` holds the sample job, if any.
 pub(super) fn print(relay: &Running, folder: Option<&Path>) {
     let program = std::env::args()
         .next()
@@ -40,7 +39,7 @@ fn text(snapshot: &Snapshot, address: &str, folder: Option<&Path>, program: &str
     }
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
     let host = host.trim_matches(['[', ']']);
-    // The commands ask 127.0.0.1:5678 unless told otherwise.
+    // The commands use 127.0.0.1:5678 by default.
     let relay = match address {
         "127.0.0.1:5678" => String::new(),
         _ => format!(" --relay http://{address}"),

@@ -26,10 +26,10 @@ pub struct DemoJob {
 }
 
 impl DemoJob {
-    /// Writes the folder. `relay` is where the editor is to connect.
+    /// Writes the folder. `relay` is the address for the editor.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn write(folder: &Path, relay: SocketAddr) -> io::Result<Self> {
         fs::create_dir_all(folder.join(".vscode"))?;
         fs::write(folder.join(FILE), SOURCE)?;
@@ -50,13 +50,13 @@ impl DemoJob {
         &self.folder
     }
 
-    /// Submits the job to a cluster on this machine, which reads the file where it is.
+    /// Submits the job to a cluster on this machine, which reads the file in place.
     ///
     /// # Errors
     /// [`HeadError`].
     pub async fn submit_here(&self, jobs: &Jobs) -> Result<String, HeadError> {
         let file = self.folder.join(FILE);
-        // The folder's name is this program's own choice: nothing in it needs quoting.
+        // This program chose the folder's name, so nothing in it needs quoting.
         let entrypoint = format!("python -u {}", file.display());
         jobs.submit(&json!({ "entrypoint": entrypoint })).await
     }

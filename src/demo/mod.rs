@@ -1,8 +1,8 @@
 //! `ray-relay demo`: a small real Ray cluster with tasks that stop at breakpoints, and the relay
 //! in front of it.
 //!
-//! Called by the CLI. However [`run`] ends, no process and no file of it is left, except the virtual environment, which the next
-//! run uses again.
+//! Called by the CLI. Invariant: however [`run`] ends, no
+//! process and no file of it remains, except the virtual environment, which the next run reuses.
 
 mod error;
 mod installation;
@@ -27,8 +27,8 @@ use ray_relay_cluster::venv;
 use ray_relay_cluster::{LocalCluster, Plan};
 use ray_relay_ray::ray::jobs::Jobs;
 
-/// Sessions get this long to end; their tasks end with the cluster anyway.
-const DRAIN: Duration = Duration::from_secs(3);
+/// Time limit for sessions to end; their tasks end with the cluster anyway.
+const DRAIN_PERIOD: Duration = Duration::from_secs(3);
 
 /// `ray-relay demo`
 #[derive(Debug, Clone, clap::Args)]
@@ -58,19 +58,19 @@ pub struct DemoArgs {
     pub listen: SocketAddr,
 }
 
-/// What has to be undone, filled as it comes to be.
+/// Everything to clean up, filled as it is created.
 #[derive(Default)]
 struct Started {
     relay: Option<Running>,
     cluster: Option<LocalCluster>,
-    /// Through which a job in another's cluster is stopped.
+    /// A job in a foreign cluster, with the client that stops it.
     job: Option<(Jobs, String)>,
     folder: Option<PathBuf>,
     ready: bool,
 }
 
-/// Runs the demo until its job ends or a signal comes, and cleans up. Must be the only user of
-/// child processes in this process: it ends all that are left.
+/// Runs the demo until its job ends or a signal comes, and cleans up. Must be the only user of child processes in this
+/// process: it ends all that remain.
 ///
 /// # Errors
 /// [`DemoError`].
@@ -90,19 +90,19 @@ pub async fn run(args: DemoArgs) -> Result<(), DemoError> {
     let mut started = Started::default();
     let outcome = tokio::select! {
         outcome = show(&args, &progress, &mut started) => outcome,
-        () = stop.asked() => Err(DemoError::Interrupted),
+        () = stop.requested() => Err(DemoError::Interrupted),
     };
     let interrupted = matches!(outcome, Err(DemoError::Interrupted));
     let ready = started.ready;
-    let left = clean_up(started, &stop, &progress).await;
+    let survivors = clean_up(started, &stop, &progress).await;
     match outcome {
-        outcome if !left.is_empty() => {
+        outcome if !survivors.is_empty() => {
             if let Err(error) = outcome
                 && !interrupted
             {
                 progress.say(error);
             }
-            Err(DemoError::Left(left))
+            Err(DemoError::Left(survivors))
         }
         Err(DemoError::Interrupted) if interrupted && ready => Ok(()),
         outcome => outcome,
@@ -135,9 +135,9 @@ async fn show(
                 submitted::named(relay).await;
                 instructions::print(relay, None);
                 started.ready = true;
-                return Err(app::Error::from(relay.fallen().await).into());
+                return Err(app::Error::from(relay.failed().await).into());
             }
-            // Through the relay's own port: it knows the way, and Ray's token.
+            // Through the relay's own port, because the relay has Ray's address and token.
             let jobs = Jobs::new(format!("http://{}", relay.local_addr()), None, false)?;
             let folder = ray_relay_cluster::make_short_dir()?;
             let job = write_job(&started.folder.insert(folder).join("project"), relay)?;
@@ -151,7 +151,7 @@ async fn show(
     started.ready = true;
     tokio::select! {
         () = submitted.follow(args.job_log, progress) => Ok(()),
-        fallen = relay.fallen() => Err(app::Error::from(fallen).into()),
+        unexpected_end = relay.failed() => Err(app::Error::from(unexpected_end).into()),
     }
 }
 
@@ -161,7 +161,7 @@ async fn own_cluster(
 ) -> Result<LocalCluster, DemoError> {
     let version = args.ray_version.as_str();
     let root = match &args.dir {
-        // Scripts in the environment hold its path.
+        // Absolute, because scripts in the environment contain its path.
         Some(dir) => std::path::absolute(dir).map_err(|source| DemoError::System {
             what: "find --dir",
             source,
@@ -170,7 +170,7 @@ async fn own_cluster(
     };
     let requirements = installation::requirements(version);
     let venv = venv::prepare(&root.join(version), version, &requirements, progress).await?;
-    // Up to 2.38 the debugger is pdb unless this is set; later any value means what is default.
+    // Up to 2.38 the debugger is pdb unless this is set. Later any value selects the default.
     let debugger = [("RAY_DEBUG", "1")];
     let plan = Plan {
         venv: &venv,
@@ -201,15 +201,15 @@ async fn start_relay(
         gcs_address: gcs,
         ..config::Cluster::default()
     }];
-    // Asked before, so that a second demo beside a first one needs no flag.
-    let taken = std::net::TcpListener::bind(args.listen)
+    // Checked first, so that a second demo next to a first one needs no flag.
+    let in_use = std::net::TcpListener::bind(args.listen)
         .is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse);
-    if taken {
+    if in_use {
         config.listen.address.set_port(0);
     }
     let relay = app::start(config).await?;
     let address = relay.local_addr();
-    let why = match taken {
+    let why = match in_use {
         true => format!("{} is taken, so ", args.listen),
         false => String::new(),
     };
@@ -224,7 +224,7 @@ fn write_job(folder: &Path, relay: &Running) -> Result<DemoJob, DemoError> {
     })
 }
 
-/// Undoes everything; the second signal shortens each step. Returns what would not die.
+/// Cleans up everything; the second signal shortens each step. Returns the processes that would not die.
 async fn clean_up(started: Started, stop: &StopListener, progress: &PreparationClock) -> Vec<i32> {
     let step = progress.step("cleaning up");
     if let Some((jobs, id)) = started.job {
@@ -235,7 +235,7 @@ async fn clean_up(started: Started, stop: &StopListener, progress: &PreparationC
     }
     if let Some(relay) = started.relay {
         let drained = tokio::select! {
-            drained = tokio::time::timeout(DRAIN, relay.drain()) => drained.is_ok(),
+            drained = tokio::time::timeout(DRAIN_PERIOD, relay.drain()) => drained.is_ok(),
             () = stop.hurried() => false,
         };
         if !drained {
@@ -244,24 +244,24 @@ async fn clean_up(started: Started, stop: &StopListener, progress: &PreparationC
     }
     let hurry = stop.hurry();
     let ending = tokio::task::spawn_blocking(move || {
-        let mut left = started.cluster.map_or(Vec::new(), |c| c.stop(&hurry));
-        // Whatever else descends from this process, such as an installation cut short.
-        left.extend(ProcessGroup::everything().end(Duration::from_secs(1), &hurry, || {}));
-        left.sort_unstable();
-        left.dedup();
+        let mut survivors = started.cluster.map_or(Vec::new(), |c| c.stop(&hurry));
+        // Any other descendants of this process, such as an installation that was cut short.
+        survivors.extend(ProcessGroup::everything().end(Duration::from_secs(1), &hurry, || {}));
+        survivors.sort_unstable();
+        survivors.dedup();
         // The second round may have ended what the first could not.
-        left.retain(|pid| processes::is_alive(*pid));
-        left
+        survivors.retain(|pid| processes::is_alive(*pid));
+        survivors
     });
-    let left = match ending.await {
-        Ok(left) => left,
+    let survivors = match ending.await {
+        Ok(survivors) => survivors,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     };
     if let Some(folder) = started.folder {
         let _ = std::fs::remove_dir_all(folder);
     }
-    if left.is_empty() {
+    if survivors.is_empty() {
         step.done("nothing is left running");
     }
-    left
+    survivors
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks for an orderly end, the second for a quick one.
+//! Ctrl-C and SIGTERM: the first requests a graceful shutdown, the second a quick one.
 
 use std::io;
 
@@ -9,23 +9,23 @@ use tokio_util::sync::CancellationToken;
 /// Listens from [`StopListener::listen`] until dropped.
 #[derive(Debug)]
 pub(super) struct StopListener {
-    asked: CancellationToken,
+    requested: CancellationToken,
     hurried: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl StopListener {
-    /// Takes over SIGINT, SIGTERM and SIGHUP (the terminal was closed).
+    /// Handles SIGINT, SIGTERM and SIGHUP (the terminal was closed).
     ///
     /// # Errors
-    /// What the system says to a signal handler.
+    /// The system's error for a signal handler.
     pub(super) fn listen() -> io::Result<Self> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
-        let asked = CancellationToken::new();
+        let requested = CancellationToken::new();
         let hurried = CancellationToken::new();
-        let (asks, hurries) = (asked.clone(), hurried.clone());
+        let (first, second) = (requested.clone(), hurried.clone());
         #[expect(clippy::disallowed_methods, reason = "aborted when this is dropped")]
         let task = tokio::spawn(async move {
             loop {
@@ -34,22 +34,22 @@ impl StopListener {
                     _ = terminate.recv() => {}
                     _ = hangup.recv() => {}
                 }
-                if asks.is_cancelled() {
-                    hurries.cancel();
+                if first.is_cancelled() {
+                    second.cancel();
                 }
-                asks.cancel();
+                first.cancel();
             }
         });
         Ok(Self {
-            asked,
+            requested,
             hurried,
             task,
         })
     }
 
     /// Resolves at the first signal. Cancel safe.
-    pub(super) async fn asked(&self) {
-        self.asked.cancelled().await;
+    pub(super) async fn requested(&self) {
+        self.requested.cancelled().await;
     }
 
     /// Resolves at the second signal. Cancel safe.

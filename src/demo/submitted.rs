@@ -1,7 +1,6 @@
-//! The sample job once it is submitted: until its breakpoints are listed, and until it ends.
+//! The submitted sample job: waits until its breakpoints are listed, and until it ends.
 //!
-//! Called by [`super::run`]. Invariant: breakpoints of other jobs on the cluster are not taken for
-//! this one's.
+//! Called by [`super::run`]. Invariant: breakpoints of other jobs on the cluster are not mistaken for this one's.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,21 +14,21 @@ use ray_relay_cluster::last_lines;
 use ray_relay_ray::ray::jobs::Jobs;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 
-/// The deadline of the head's first answer; a head that gives none refuses the job too.
+/// Time limit for the head's first answer. A head that gives none refuses the job too.
 const POLLED_DEADLINE: Duration = Duration::from_secs(5);
-/// The deadline for the job's breakpoints to be listed; debugpy starts within seconds.
+/// Time limit for the job's breakpoints to be listed; debugpy starts within seconds.
 const LISTED_DEADLINE: Duration = Duration::from_secs(90);
-/// The deadline for their names: the State API shows a task up to a second after it stopped.
+/// Time limit for their names: the State API shows a task up to a second after it stopped.
 const NAMED_DEADLINE: Duration = Duration::from_secs(5);
-/// How often the job's output is asked for.
-const FOLLOW: Duration = Duration::from_millis(700);
-/// The end of the output of a job that failed, in lines.
+/// Poll interval of the job's output.
+const OUTPUT_POLL_INTERVAL: Duration = Duration::from_millis(700);
+/// Number of output lines shown of a job that failed.
 const LAST_LINES: usize = 15;
 
 /// One stop of one worker.
 type StopId = (BreakpointId, u64);
 
-/// What is at a breakpoint before a job is submitted. Waits for the relay's first look.
+/// The stops before a job is submitted. Waits for the relay's first poll.
 pub(super) async fn stops_before(relay: &Running) -> HashSet<StopId> {
     let mut snapshots = relay.registry().watch();
     let polled = snapshots.wait_for(|snapshot| {
@@ -41,7 +40,7 @@ pub(super) async fn stops_before(relay: &Running) -> HashSet<StopId> {
     snapshot.live.iter().map(|b| (b.id, b.stop)).collect()
 }
 
-/// Waits a little for the names of what is at a breakpoint already.
+/// Waits a little for the names of tasks already at a breakpoint.
 pub(super) async fn named(relay: &Running) {
     let mut snapshots = relay.registry().watch();
     let named = snapshots.wait_for(|snapshot| snapshot.live.iter().all(|b| b.names.name.is_some()));
@@ -56,19 +55,19 @@ pub(super) struct Submitted {
     before: HashSet<StopId>,
     /// Ray's own id for it, once its driver runs.
     job_id: Option<String>,
-    /// All stops since, as last seen; one may have been continued meanwhile.
-    seen: HashMap<StopId, Arc<Breakpoint>>,
+    /// All stops since, as last seen; some may have resumed since.
+    stops: HashMap<StopId, Arc<Breakpoint>>,
 }
 
 impl Submitted {
-    /// `id` is the submission id; `before` what [`stops_before`] said.
+    /// Creates the job. `id` is the submission id, `before` the result of [`stops_before`].
     pub(super) fn new(jobs: Jobs, id: String, before: HashSet<StopId>) -> Self {
         Self {
             jobs,
             id,
             before,
             job_id: None,
-            seen: HashMap::new(),
+            stops: HashMap::new(),
         }
     }
 
@@ -80,17 +79,17 @@ impl Submitted {
     ) -> Result<(), DemoError> {
         let mut step = progress.step("the sample job runs until its breakpoints");
         let mut snapshots = relay.registry().watch();
-        let mut told = 0;
+        let mut reported = 0;
         let mut complete = None;
         loop {
             let job = self.jobs.job(&self.id).await;
             if let Ok(Some(job)) = &job {
                 self.job_id.clone_from(&job.job_id);
             }
-            self.look(&snapshots.borrow_and_update());
+            self.observe(&snapshots.borrow_and_update());
             let (count, named) = self.count();
-            if count > told {
-                told = count;
+            if count > reported {
+                reported = count;
                 step.note(format_args!("{count} of {BREAKPOINTS} listed"));
             }
             if count >= BREAKPOINTS {
@@ -122,23 +121,23 @@ impl Submitted {
         }
     }
 
-    /// Live ones, not only paused ones: an editor may hold them the moment they are listed.
-    fn look(&mut self, snapshot: &Snapshot) {
+    /// Includes live breakpoints that are not paused: an editor may hold them the moment they are listed.
+    fn observe(&mut self, snapshot: &Snapshot) {
         for breakpoint in &snapshot.live {
             let stop = (breakpoint.id, breakpoint.stop);
             if !self.before.contains(&stop) {
-                self.seen.insert(stop, breakpoint.clone());
+                self.stops.insert(stop, breakpoint.clone());
             }
         }
     }
 
-    /// How many are this job's, and whether all of these have their names.
+    /// Number of this job's breakpoints, and whether all of them have names.
     fn count(&self) -> (usize, bool) {
-        let mine = || self.seen.values().filter(|b| self.is_mine(b));
+        let mine = || self.stops.values().filter(|b| self.is_mine(b));
         (mine().count(), mine().all(|b| b.names.name.is_some()))
     }
 
-    /// One whose job is not known yet may be.
+    /// Whether a breakpoint belongs to this job. One with an unknown job counts.
     fn is_mine(&self, breakpoint: &Breakpoint) -> bool {
         let names = &breakpoint.names;
         match (&names.submission_id, &names.job_id, &self.job_id) {
@@ -148,17 +147,17 @@ impl Submitted {
         }
     }
 
-    /// Resolves when the job has ended. Its output is printed as it comes where that `shows_log`, and the end of it where it
-    /// did not succeed.
+    /// Resolves when the job has ended. Prints its output as it arrives if `shows_log`, and the end of it if the job
+    /// failed.
     pub(super) async fn follow(&self, shows_log: bool, progress: &PreparationClock) {
-        let mut shown = 0;
+        let mut printed = 0;
         loop {
-            // The state first: output that comes before the end is then never missed.
+            // State first, so that output before the end is never missed.
             let state = self.jobs.job(&self.id).await;
             if shows_log && let Ok(output) = self.jobs.output(&self.id).await {
                 let whole = output.rfind('\n').map_or(0, |end| end + 1);
-                say_output(output.get(shown..whole).unwrap_or_default(), progress);
-                shown = shown.max(whole);
+                say_output(output.get(printed..whole).unwrap_or_default(), progress);
+                printed = printed.max(whole);
             }
             if let Ok(Some(state)) = state
                 && state.ended()
@@ -173,7 +172,7 @@ impl Submitted {
                 ));
                 return;
             }
-            tokio::time::sleep(FOLLOW).await;
+            tokio::time::sleep(OUTPUT_POLL_INTERVAL).await;
         }
     }
 }
@@ -184,12 +183,12 @@ fn say_output(output: &str, progress: &PreparationClock) {
     }
 }
 
-/// Ray colours its output for a terminal that this may not be.
+/// Strips Ray's colours, because this may not be a terminal.
 fn without_colours(line: &str) -> String {
     let mut pieces = line.split("\x1b[");
     let mut plain = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
-        // The sequence ends with its first letter.
+        // The escape sequence ends with its first letter.
         let end = piece.find(|c: char| c.is_ascii_alphabetic());
         plain += end.map_or("", |end| &piece[end + 1..]);
     }
@@ -224,14 +223,14 @@ mod tests {
             breakpoint(4, 1, None, Some("raysubmit_1")),
             breakpoint(5, 1, None, None),
         ];
-        submitted.look(&Snapshot {
+        submitted.observe(&Snapshot {
             live: live.into_iter().collect(),
             ..Snapshot::default()
         });
         assert_eq!(submitted.count().0, 3);
         // One is continued, and the last turns out to be another job's.
         let live = vec![breakpoint(5, 1, Some("03000000"), None)];
-        submitted.look(&Snapshot {
+        submitted.observe(&Snapshot {
             live: live.into_iter().collect(),
             ..Snapshot::default()
         });

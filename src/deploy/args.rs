@@ -1,4 +1,4 @@
-//! The flags of `deploy`, and what comes of them: what everybody may see, and what is sealed.
+//! The flags of `deploy`, split into public arguments and sealed secrets.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -85,12 +85,12 @@ pub struct DeployArgs {
     pub timeout: Duration,
 }
 
-/// As it was written: the agents read it themselves.
+/// Validates the URL and keeps its text: the agents parse it themselves.
 fn relay_url(text: &str) -> Result<String, BadRelayUrl> {
     text.parse::<RelayUrl>().map(|_| text.to_owned())
 }
 
-/// As it was written, too.
+/// Validates the ports and keeps their text.
 fn reverse_ports(text: &str) -> Result<String, String> {
     ray_relay_node::reverse_ports(text).map(|_| text.to_owned())
 }
@@ -103,21 +103,21 @@ fn name(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// What is to be deployed.
+/// The requested deployment.
 pub(super) struct DeployTarget {
-    /// Arguments of the agents, but for those that the driver adds.
+    /// Arguments of the agents, except for those that the driver adds.
     node: Vec<String>,
-    /// Arguments of the relay, if there is to be one, and its port.
+    /// Arguments of the relay, if any, and its port.
     serve: Option<(Vec<String>, u16)>,
     node_ray_address: Option<String>,
     relay_urls: Vec<String>,
-    /// What is sealed.
+    /// Files to seal.
     pub(super) files: SecretFiles,
 }
 
 impl DeployArgs {
-    /// Reads the files.
-    pub(super) fn wanted(&self) -> Result<DeployTarget, DeployError> {
+    /// Reads the files, and builds the deployment.
+    pub(super) fn target(&self) -> Result<DeployTarget, DeployError> {
         let mut files = SecretFiles::default();
         let mut node: Vec<String> = Vec::new();
         for url in &self.relay_url {
@@ -186,7 +186,7 @@ impl DeployArgs {
 }
 
 impl DeployTarget {
-    /// What the driver is started with: nothing that is secret.
+    /// Arguments for the driver, without secrets.
     pub(super) fn plan(&self) -> Value {
         json!({
             "machine": std::env::consts::ARCH,
@@ -197,7 +197,7 @@ impl DeployTarget {
         })
     }
 
-    /// Which relays the agents dial, for people.
+    /// The relays that the agents dial, for display.
     pub(super) fn relays(&self) -> String {
         match &self.serve {
             Some(_) => "beside the head".to_owned(),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     /// `line` with `DIR` for a directory that has a token, a secret for tokens, a certificate and its key.
-    fn wanted(line: &str) -> (Result<DeployTarget, DeployError>, String) {
+    fn target(line: &str) -> (Result<DeployTarget, DeployError>, String) {
         let dir = tempfile::tempdir().unwrap();
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::new(vec!["relay".to_owned()]).unwrap();
@@ -272,22 +272,22 @@ mod tests {
         let args = Line::try_parse_from(line.split(' ')).unwrap().args;
         let spki = rcgen::PublicKeyData::subject_public_key_info(&key);
         let pin = format!("sha256:{}", hex(digest(&SHA256, &spki).as_ref()));
-        (args.wanted(), pin)
+        (args.target(), pin)
     }
 
     #[test]
     fn what_is_secret_is_sealed_and_not_in_the_plan() {
-        let (direct, _) = wanted(
+        let (direct, _) = target(
             "--relay-url https://r --token-file DIR/token --ca-file DIR/cert --reverse-ports 7700-7799",
         );
-        let (beside, pin) = wanted(
+        let (beside, pin) = target(
             "--relay --auth-key DIR/public --tls-cert DIR/cert --tls-key DIR/key --token-file DIR/token",
         );
         let (direct, beside) = (direct.unwrap(), beside.unwrap());
-        for wanted in [&direct, &beside] {
-            let plan = wanted.plan().to_string();
+        for target in [&direct, &beside] {
+            let plan = target.plan().to_string();
             assert!(!plan.contains("s3cret") && !plan.contains("KEY"), "{plan}");
-            let sealed = wanted.files.text().unwrap();
+            let sealed = target.files.text().unwrap();
             assert!(String::from_utf8_lossy(&sealed).contains("s3cret"));
         }
         let node = json!(["--relay", "https://r", "--reverse-ports", "7700-7799"]);
@@ -311,10 +311,10 @@ mod tests {
 
     #[test]
     fn what_would_give_a_secret_away_is_refused() {
-        let refused = |line| wanted(line).0.err().unwrap().to_string();
+        let refused = |line| target(line).0.err().unwrap().to_string();
         let in_clear = "--relay-url http://10.0.0.1 --token-file DIR/token";
         assert!(refused(in_clear).contains("in clear text"));
-        assert!(wanted(&format!("{in_clear} --allow-plaintext")).0.is_ok());
+        assert!(target(&format!("{in_clear} --allow-plaintext")).0.is_ok());
         let secret = "--relay --auth-key DIR/secret --tls-cert DIR/cert --tls-key DIR/key";
         assert!(refused(secret).contains("no public key"));
         assert!(refused("--relay-url https://r --token-file DIR/no-token").contains("no token"));

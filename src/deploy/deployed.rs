@@ -1,7 +1,8 @@
-//! What runs on the cluster: `ray-relay deployed keep` beside the driver, `ray-relay deployed run` in an actor's hands.
+//! Helper processes on the cluster: `ray-relay deployed keep` next to the driver, `ray-relay deployed run` in each
+//! actor.
 //!
-//! A file that is secret goes from the deployer to `keep`, and from there to each `run`, sealed for the one that reads it.
-//! `run` puts it into memory that only its own process names, and becomes the agent, or the relay.
+//! A secret file goes from the deployer to `keep`, and from there to each `run`, sealed for its reader. `run` puts it
+//! into memory that only its own process can access, and then executes the agent, or the relay.
 
 use std::io::{self, BufRead, Read as _, Write as _};
 
@@ -33,7 +34,7 @@ enum DeployedCommand {
     },
 }
 
-/// A file that a process is given, by the flag that names it.
+/// A file for a process, with the flag that names it.
 #[derive(Serialize, Deserialize)]
 pub(super) struct File {
     pub(super) flag: String,
@@ -46,17 +47,17 @@ impl Drop for File {
     }
 }
 
-/// All files that are secret, or belong to one that is.
+/// All files that are secret, or belong to a secret one.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct SecretFiles {
-    /// Those of an agent.
+    /// Files of an agent.
     pub(super) agent: Vec<File>,
-    /// Those of a relay.
+    /// Files of a relay.
     pub(super) relay: Vec<File>,
 }
 
 impl SecretFiles {
-    /// As JSON.
+    /// Serializes the files as JSON.
     pub(super) fn text(&self) -> Result<Zeroizing<Vec<u8>>, DeployError> {
         text(self)
     }
@@ -68,7 +69,7 @@ fn text(value: &impl Serialize) -> Result<Zeroizing<Vec<u8>>, DeployError> {
         .map_err(|_| DeployError::Seal)
 }
 
-/// Runs one of the two.
+/// Runs `keep` or `run`.
 ///
 /// # Errors
 /// [`DeployError`].
@@ -79,8 +80,8 @@ pub fn run(args: DeployedArgs) -> Result<(), DeployError> {
     }
 }
 
-/// Tells its key, takes the sealed [`SecretFiles`], and answers each line `ROLE KEY` with what that process is to have. Ends
-/// with its input.
+/// Prints its key, receives the sealed [`SecretFiles`], and answers each line `ROLE KEY` with the files for that
+/// process. Ends with its input.
 fn keep(mut input: impl BufRead, mut output: impl io::Write) -> Result<(), DeployError> {
     let recipient = Recipient::new()?;
     let mut answer = |line: &str| writeln!(output, "{line}").and_then(|()| output.flush());
@@ -91,8 +92,8 @@ fn keep(mut input: impl BufRead, mut output: impl io::Write) -> Result<(), Deplo
     let files = recipient.open(&sealed)?;
     let files: SecretFiles = serde_json::from_slice(&files).map_err(|_| DeployError::Seal)?;
     answer("kept").map_err(DeployError::Pipe)?;
-    while let Some(asked) = line(&mut input)? {
-        let files = match asked.split_once(' ') {
+    while let Some(request) = line(&mut input)? {
+        let files = match request.split_once(' ') {
             Some(("agent", key)) => seal(key, &text(&files.agent)?)?,
             Some(("relay", key)) => seal(key, &text(&files.relay)?)?,
             _ => return Err(DeployError::Seal),
@@ -102,7 +103,7 @@ fn keep(mut input: impl BufRead, mut output: impl io::Write) -> Result<(), Deplo
     Ok(())
 }
 
-/// One line without its end; `None` at the end of `input`.
+/// Reads one line without its line ending; `None` at the end of `input`.
 fn line(input: &mut impl BufRead) -> Result<Option<Zeroizing<String>>, DeployError> {
     let mut line = Zeroizing::new(String::new());
     input
@@ -112,7 +113,7 @@ fn line(input: &mut impl BufRead) -> Result<Option<Zeroizing<String>>, DeployErr
     Ok(line.pop().filter(|last| *last == '\n').map(|_| line))
 }
 
-/// Becomes `ray-relay ARGUMENTS`, in this process.
+/// Executes `ray-relay ARGUMENTS` in this process.
 #[cfg(target_os = "linux")]
 fn become_(arguments: &[String]) -> Result<(), DeployError> {
     use std::os::fd::AsFd as _;
@@ -121,7 +122,7 @@ fn become_(arguments: &[String]) -> Result<(), DeployError> {
 
     use rustix::process::{Signal, set_parent_process_death_signal};
 
-    // Before anything is answered: the process that starts this has not gone yet when it gives the files.
+    // First, while the parent is sure to be alive: it still has to deliver the files.
     let with_parent = set_parent_process_death_signal(Some(Signal::TERM));
     with_parent.map_err(|error| DeployError::Pipe(error.into()))?;
     let recipient = Recipient::new()?;
@@ -136,11 +137,11 @@ fn become_(arguments: &[String]) -> Result<(), DeployError> {
         serde_json::from_slice(&recipient.open(&sealed)?).map_err(|_| DeployError::Seal)?;
     let mut command = Command::new("/proc/self/exe");
     command.arg0("ray-relay").args(arguments);
-    let mut kept = Vec::new();
+    let mut open_files = Vec::new();
     for file in &files {
         let (path, memory) = in_memory(&file.content).map_err(DeployError::Pipe)?;
         command.arg(&file.flag).arg(path);
-        kept.push(memory);
+        open_files.push(memory);
     }
     let log = io::stderr().as_fd().try_clone_to_owned();
     let log = log.map_err(DeployError::Pipe)?;
@@ -149,14 +150,14 @@ fn become_(arguments: &[String]) -> Result<(), DeployError> {
     ))
 }
 
-/// A file that is on no disk, and the path by which this process reads it, however often.
+/// Creates a memory file, and returns the path by which this process can read it repeatedly.
 #[cfg(target_os = "linux")]
 fn in_memory(content: &str) -> io::Result<(String, std::fs::File)> {
     use std::os::fd::AsRawFd as _;
 
     use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
 
-    // Without CLOEXEC: the program that this process becomes has it.
+    // Without CLOEXEC, so that the executed program inherits it.
     let memory = memfd_create("ray-relay", MemfdFlags::empty())?;
     fchmod(&memory, Mode::RUSR | Mode::WUSR)?;
     let mut memory = std::fs::File::from(memory);

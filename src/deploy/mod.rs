@@ -1,8 +1,8 @@
-//! `ray-relay deploy`: agents on every node of a cluster, put there by Ray itself through its Jobs API.
+//! `ray-relay deploy`: agents on every node of a cluster, started by Ray itself through its Jobs API.
 //!
-//! The running program and `driver.py` are uploaded as a package, and a job is submitted whose driver keeps one actor on
-//! each node; an actor keeps one process. What is secret goes to the driver sealed for a key that the driver tells in its
-//! output, and from there to each process sealed for that process's own ([`sealed`], [`deployed`]).
+//! It uploads the running program and `driver.py` as a package, and submits a job. The driver keeps one actor on each
+//! node, and each actor keeps one process. Secrets go to the driver, sealed for a key that it prints, and from there to
+//! each process, sealed for that process's own key ([`sealed`], [`deployed`]).
 //!
 //! Called by the CLI.
 
@@ -33,21 +33,21 @@ use ray_relay_ray::ray::jobs::{JobState, Jobs};
 const DRIVER: &str = include_str!("driver.py");
 const DRIVER_FILE: &str = "ray_relay_driver.py";
 const PROGRAM_FILE: &str = "ray-relay";
-/// By which the metadata of a job names the deployment that it is of.
+/// Key of a job's metadata that names its deployment.
 const DEPLOYMENT: &str = "ray_relay_deployment";
 
-/// How often the cluster is asked how it goes.
-const LOOK: Duration = Duration::from_millis(500);
-/// A process that has run for so long has begun well.
-const BEGUN: Duration = Duration::from_secs(2);
-/// One that has not run for so long will not soon.
-const HOPELESS: Duration = Duration::from_secs(8);
-/// The deadline for a job to end that was asked to.
+/// Poll interval of the cluster's state.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// A process that has run for this long counts as started.
+const STARTED_AFTER: Duration = Duration::from_secs(2);
+/// A process that has failed for this long will not start soon.
+const HOPELESS_AFTER: Duration = Duration::from_secs(8);
+/// Time limit for a stopped job to end.
 const STOP_DEADLINE: Duration = Duration::from_secs(60);
-/// Seconds that Ray gives the driver to end the agents in good order, before it is killed.
+/// Seconds for the driver to end the agents gracefully, before Ray kills it.
 const STOP_WAIT: &str = "25";
 
-/// Deploys, or shows or removes what is deployed.
+/// Creates, shows or removes a deployment.
 ///
 /// # Errors
 /// [`DeployError`].
@@ -63,13 +63,13 @@ pub async fn run(args: DeployArgs) -> Result<(), DeployError> {
     if args.remove {
         return deployment.remove(args.json).await;
     }
-    let wanted = args.wanted()?;
+    let target = args.target()?;
     if !args.replace {
         deployment.is_free().await?;
     }
     let deadline = Instant::now() + args.timeout;
-    let id = deployment.submit(&wanted).await?;
-    deployment.hand_over(&id, &wanted, deadline).await?;
+    let id = deployment.submit(&target).await?;
+    deployment.hand_over(&id, &target, deadline).await?;
     deployment.wait_running(&id, deadline).await?;
     deployment.show(args.json).await
 }
@@ -81,7 +81,7 @@ struct Deployment {
 }
 
 impl Deployment {
-    /// Whether nothing of this name runs: it may be another person's, and its sessions would end.
+    /// Fails if a deployment of this name runs: it may be another user's, and its sessions would end.
     async fn is_free(&self) -> Result<(), DeployError> {
         let jobs = self.mine().await?;
         match jobs.iter().find(|job| !job.ended()) {
@@ -96,13 +96,13 @@ impl Deployment {
         }
     }
 
-    /// Uploads the package and submits the job, in the place of one that is there; returns its submission id.
+    /// Uploads the package and submits the job, replacing a running one. Returns its submission id.
     ///
-    /// Each has an id of its own: Ray appends to the log of a job whose id was used before, and on 2.60 the monitor of the
-    /// old one marks the new one as failed.
-    async fn submit(&self, wanted: &DeployTarget) -> Result<String, DeployError> {
+    /// Each job has a fresh id: Ray appends to the log of a job whose id was used before, and on 2.60 the old job's
+    /// monitor marks the new one as failed.
+    async fn submit(&self, target: &DeployTarget) -> Result<String, DeployError> {
         let id = format!("ray-relay-{}-{:016x}", self.name, rand::random::<u64>());
-        // A person who may not change anything is told before megabytes are sent: there is no such job.
+        // Fails early without permission to make changes, before megabytes are sent: there is no such job.
         self.jobs.forget(&id).await?;
         let step = self.progress.step("packing this program");
         let package = match tokio::task::spawn_blocking(package).await {
@@ -114,8 +114,8 @@ impl Deployment {
         let uri = self.jobs.upload_package(package).await?;
         step.done(&uri);
         self.end_all().await?;
-        // The shell that Ray starts the job with ends a quotation at the next such sign.
-        let plan = wanted.plan().to_string().replace('\'', "\\u0027");
+        // Ray starts the job through a shell, where a quote would end the argument.
+        let plan = target.plan().to_string().replace('\'', "\\u0027");
         let request = json!({
             "submission_id": id,
             "entrypoint": format!("python -u {DRIVER_FILE} '{plan}'"),
@@ -126,35 +126,35 @@ impl Deployment {
             "metadata": {
                 DEPLOYMENT: self.name,
                 "ray_relay_version": env!("CARGO_PKG_VERSION"),
-                "ray_relay": wanted.relays(),
+                "ray_relay": target.relays(),
             },
         });
         Ok(self.jobs.submit(&request).await?)
     }
 
-    /// Waits for the driver's key, and gives it what is secret, sealed.
+    /// Waits for the driver's key, and sends it the sealed secrets.
     async fn hand_over(
         &self,
         id: &str,
-        wanted: &DeployTarget,
+        target: &DeployTarget,
         deadline: Instant,
     ) -> Result<(), DeployError> {
         let mut step = self.progress.step(format_args!("the job {id} begins"));
         let key = loop {
-            let said = self.said(id).await;
-            if let Some(fatal) = said.fatal {
+            let report = self.driver_report(id).await;
+            if let Some(fatal) = report.fatal {
                 return Err(DeployError::Incomplete(fatal));
             }
-            if let Some(key) = said.key {
+            if let Some(key) = report.key {
                 break key;
             }
             self.check_job(id, deadline).await?;
             let seconds = step.elapsed().as_secs();
             step.pulse(|| format!("Ray prepares it, {seconds} s"));
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         };
-        let sealed = sealed::seal(&key, &wanted.files.text()?)?;
-        // The driver knows the name by its key.
+        let sealed = sealed::seal(&key, &target.files.text()?)?;
+        // The driver derives the name from its key.
         let of_key = hex(digest(&SHA256, key.as_bytes()).as_ref());
         let name = format!("ray_relay_sealed_{}", &of_key[..32]);
         self.jobs.put_package(&name, sealed.into()).await?;
@@ -162,15 +162,15 @@ impl Deployment {
         Ok(())
     }
 
-    /// Waits until the agents of all nodes run, or nothing more is to be expected.
+    /// Waits until the agents of all nodes run, or no more are expected.
     async fn wait_running(&self, id: &str, deadline: Instant) -> Result<(), DeployError> {
         let mut step = self.progress.step("agents begin");
-        let (mut told, mut last, mut since) = (0, Vec::new(), Instant::now());
+        let (mut reported, mut last, mut since) = (0, Vec::new(), Instant::now());
         loop {
             let state = self.state().await?;
             let (running, nodes) = state.running();
-            if running > told {
-                told = running;
+            if running > reported {
+                reported = running;
                 step.note(format_args!("{running} of {nodes} nodes have an agent"));
             }
             let now = state.processes();
@@ -178,22 +178,22 @@ impl Deployment {
                 (last, since) = (now, Instant::now());
             }
             let still = since.elapsed();
-            if state.is_complete() && still >= BEGUN {
+            if state.is_complete() && still >= STARTED_AFTER {
                 step.done("all of them run");
                 return Ok(());
             }
-            if (state.is_settled() && still >= HOPELESS) || Instant::now() >= deadline {
+            if (state.is_settled() && still >= HOPELESS_AFTER) || Instant::now() >= deadline {
                 step.done(format_args!("{running} of {nodes} nodes have an agent"));
                 return Ok(());
             }
-            self.check_job(id, deadline + LOOK).await?;
+            self.check_job(id, deadline + POLL_INTERVAL).await?;
             let seconds = step.elapsed().as_secs();
             step.pulse(|| format!("{running} of {nodes} nodes have an agent, {seconds} s"));
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Fails where the job has ended, or it is `deadline`.
+    /// Fails if the job has ended, or `deadline` has passed.
     async fn check_job(&self, id: &str, deadline: Instant) -> Result<(), DeployError> {
         let what = match self.jobs.job(id).await? {
             Some(job) if job.ended() => {
@@ -216,7 +216,7 @@ impl Deployment {
         })
     }
 
-    /// The jobs of this deployment: those that run first, then the last one.
+    /// The jobs of this deployment: running ones first, then the latest.
     async fn mine(&self) -> Result<Vec<JobState>, DeployError> {
         let mut jobs = self.jobs.list().await?;
         jobs.retain(|job| typed_at::<&str>(&job.metadata, DEPLOYMENT) == self.name);
@@ -224,22 +224,22 @@ impl Deployment {
         Ok(jobs)
     }
 
-    /// What the driver said so far. A job that begins has no output yet, for which Ray has an error.
-    async fn said(&self, id: &str) -> DriverReport {
+    /// The driver's report so far. Ray fails this request for a starting job, which has no output yet.
+    async fn driver_report(&self, id: &str) -> DriverReport {
         DriverReport::read(&self.jobs.output(id).await.unwrap_or_default())
     }
 
     async fn state(&self) -> Result<DeploymentState, DeployError> {
         let job = self.mine().await?.into_iter().next();
-        let said = match &job {
-            Some(job) => self.said(&job.submission_id).await,
+        let report = match &job {
+            Some(job) => self.driver_report(&job.submission_id).await,
             None => DriverReport::default(),
         };
         let nodes = self.jobs.nodes_alive().await?;
-        Ok(DeploymentState::new(&self.name, job, &nodes, &said))
+        Ok(DeploymentState::new(&self.name, job, &nodes, &report))
     }
 
-    /// Prints how it is; an error where an agent is missing.
+    /// Prints the state; an error if an agent is missing.
     async fn show(&self, json: bool) -> Result<(), DeployError> {
         let state = self.state().await?;
         let mut out = std::io::stdout().lock();
@@ -266,7 +266,7 @@ impl Deployment {
         Err(DeployError::Incomplete(what))
     }
 
-    /// Ends what is deployed, and says so.
+    /// Ends the deployment, and reports it.
     async fn remove(&self, json: bool) -> Result<(), DeployError> {
         let removed = self.end_all().await?;
         let name = &self.name;
@@ -281,7 +281,7 @@ impl Deployment {
         Ok(())
     }
 
-    /// Ends all jobs of this deployment; whether there were any.
+    /// Ends all jobs of this deployment. Returns whether there were any.
     async fn end_all(&self) -> Result<bool, DeployError> {
         let mut any = false;
         for job in self.mine().await?.iter().filter(|job| !job.ended()) {
@@ -294,7 +294,7 @@ impl Deployment {
         Ok(any)
     }
 
-    /// Ends a job, which ends its agents, and waits until no process of it is left.
+    /// Ends a job, which ends its agents, and waits until no process of it remains.
     async fn end(&self, id: &str, step: &mut ProgressStep<'_>) -> Result<(), DeployError> {
         let deadline = Instant::now() + STOP_DEADLINE;
         let late = |what: &str| {
@@ -312,28 +312,28 @@ impl Deployment {
                 Some(_) => {}
             }
             step.pulse(|| "agents take leave of their workers".to_owned());
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         };
-        // Of a job that ended before its driver began there are none.
+        // A job that ended before its driver started has no actors.
         if let Some(job_id) = job_id {
             let query = format!(
                 "actors?detail=1&limit=10000&filter_keys=job_id&filter_predicates=%3D&filter_values={job_id}"
             );
             loop {
                 let actors = self.jobs.rows(&query).await?;
-                let left = actors
+                let alive = actors
                     .iter()
                     .filter(|actor| typed_at::<&str>(actor, "state") != "DEAD");
-                match left.count() {
+                match alive.count() {
                     0 => break,
-                    left if Instant::now() >= deadline => {
-                        return Err(late(&format!("{left} of its actors have not")));
+                    alive if Instant::now() >= deadline => {
+                        return Err(late(&format!("{alive} of its actors have not")));
                     }
-                    _ => sleep(LOOK).await,
+                    _ => sleep(POLL_INTERVAL).await,
                 }
             }
         }
-        match self.said(id).await.left {
+        match self.driver_report(id).await.left {
             Some(nodes) if !nodes.is_empty() => Err(DeployError::Incomplete(format!(
                 "it has ended, but on these nodes the end of the agent is not confirmed: {}",
                 replaced(&nodes.join(", "))
@@ -343,12 +343,12 @@ impl Deployment {
     }
 }
 
-/// The running program and its driver.
+/// Packs the running program and its driver.
 fn package() -> Result<bytes::Bytes, DeployError> {
     if std::env::consts::OS != "linux" {
         return Err(DeployError::NotLinux);
     }
-    // The program itself, also where its file has been replaced since.
+    // The program itself, even if its file has been replaced since.
     let path = std::path::Path::new("/proc/self/exe");
     let unreadable = |cause| DeployError::File {
         file: path.to_owned(),

@@ -1,4 +1,4 @@
-//! What must not be read on its way: sealed for one key, whose other half never leaves the process that made it.
+//! Sealed texts for secrets in transit: only the process with the private key can open them.
 //!
 //! HPKE (RFC 9180) with X25519, HKDF-SHA256 and AES-256-GCM. Keys and sealed texts are one line each.
 
@@ -10,31 +10,31 @@ use zeroize::Zeroizing;
 
 use super::DeployError;
 
-/// What the sealed texts are for: nothing that was sealed for something else opens here.
+/// HPKE context: texts sealed for other purposes cannot be opened here.
 const PURPOSE: &[u8] = b"ray-relay deploy 1";
 
-/// Bytes of an X25519 public key, and of what stands before a sealed text for its recipient to open it with.
+/// Length in bytes of an X25519 public key, and of the encapsulated key in front of a sealed text.
 const KEY: usize = 32;
 
-/// Who can open what is sealed for [`Self::key`].
+/// Holder of the private key for [`Self::key`].
 pub(super) struct Recipient {
     public: HpkePublicKey,
     private: HpkePrivateKey,
 }
 
 impl Recipient {
-    /// One with a new key pair.
+    /// Creates a recipient with a new key pair.
     pub(super) fn new() -> Result<Self, DeployError> {
         let (public, private) = SUITE.generate_key_pair().map_err(|_| DeployError::Seal)?;
         Ok(Self { public, private })
     }
 
-    /// The public key, which everybody may see.
+    /// The public key.
     pub(super) fn key(&self) -> String {
         STANDARD.encode(&self.public.0)
     }
 
-    /// What was sealed.
+    /// Opens a sealed text.
     pub(super) fn open(&self, sealed: &str) -> Result<Zeroizing<Vec<u8>>, DeployError> {
         let sealed = STANDARD
             .decode(sealed.trim())
@@ -46,7 +46,7 @@ impl Recipient {
     }
 }
 
-/// `content`, for the holder of the other half of `key`.
+/// Seals `content` for the recipient with the public key `key`.
 pub(super) fn seal(key: &str, content: &[u8]) -> Result<String, DeployError> {
     let key = STANDARD.decode(key.trim()).map_err(|_| DeployError::Seal)?;
     if key.len() != KEY {

@@ -1,4 +1,4 @@
-//! How a deployment is: what its driver said of each process, beside the nodes that Ray lists.
+//! State of a deployment: combines the driver's reports with the nodes that Ray lists.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -11,10 +11,10 @@ use ray_relay_base::wire::text::{one_line, replaced};
 use ray_relay_ray::ray::jobs::JobState;
 use ray_relay_view::listing::text;
 
-/// Begins each line of the driver's output that is JSON for this program.
+/// Prefix of the driver's output lines with JSON for this program.
 const MARK: &str = "@ray-relay ";
 
-/// Which process of a node.
+/// Kind of process on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Role {
@@ -22,7 +22,7 @@ pub(super) enum Role {
     Agent,
 }
 
-/// How one process is, as the driver last said.
+/// State of one process, as last reported by the driver.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub(super) struct DeployedProcess {
     #[serde(skip_serializing)]
@@ -35,7 +35,7 @@ pub(super) struct DeployedProcess {
     /// `starting`, `running`, `restarting` (its actor), `ended`, `stopped`, `gone` (its node).
     pub(super) state: String,
     pub(super) pid: Option<u32>,
-    /// Unix time, seconds, since when it runs.
+    /// Start time as Unix time, in seconds.
     pub(super) since: Option<f64>,
     #[serde(default)]
     restarts: u64,
@@ -43,14 +43,14 @@ pub(super) struct DeployedProcess {
     pub(super) why: Option<String>,
 }
 
-/// What the driver's output says.
+/// Parsed output of the driver.
 #[derive(Debug, Default)]
 pub(super) struct DriverReport {
-    /// The key that it wants the credential sealed for.
+    /// The public key for sealing the credential.
     pub(super) key: Option<String>,
-    /// Why it could not begin.
+    /// Why it could not start.
     pub(super) fatal: Option<String>,
-    /// It ended everything itself, but for what was on these nodes.
+    /// The driver ended everything itself, except on these nodes.
     pub(super) left: Option<Vec<String>>,
     processes: BTreeMap<(Role, String), DeployedProcess>,
 }
@@ -65,25 +65,25 @@ enum StateLine {
 }
 
 impl DriverReport {
-    /// Reads the output of the driver, whose last word on each process counts.
+    /// Parses the driver's output. The last report on each process counts.
     pub(super) fn read(output: &str) -> Self {
-        let mut said = Self::default();
-        // What has no end yet may not be all.
+        let mut report = Self::default();
+        // An incomplete line is skipped.
         let whole = output.rfind('\n').map_or("", |end| &output[..end]);
         for line in whole.lines().filter_map(|line| line.strip_prefix(MARK)) {
             match serde_json::from_str(line) {
-                Ok(StateLine::Key { key }) => said.key = Some(key),
-                Ok(StateLine::Fatal { fatal }) => said.fatal = Some(one_line(&fatal)),
-                Ok(StateLine::Ended { left }) => said.left = Some(left),
+                Ok(StateLine::Key { key }) => report.key = Some(key),
+                Ok(StateLine::Fatal { fatal }) => report.fatal = Some(one_line(&fatal)),
+                Ok(StateLine::Ended { left }) => report.left = Some(left),
                 Ok(StateLine::Process(process)) => {
                     let of = (process.role, process.node.clone());
-                    said.processes.insert(of, process);
+                    report.processes.insert(of, process);
                 }
-                // Of a driver that is newer than this program.
+                // From a driver newer than this program.
                 Err(_) => {}
             }
         }
-        said
+        report
     }
 }
 
@@ -106,22 +106,22 @@ pub(super) struct DeploymentState {
 }
 
 impl DeploymentState {
-    /// `rows` are those of the State API's nodes that are alive.
+    /// Creates the state. `rows` are the live nodes of the State API.
     pub(super) fn new(
         name: &str,
         job: Option<JobState>,
         rows: &[Value],
-        said: &DriverReport,
+        report: &DriverReport,
     ) -> Self {
         let runs = job.as_ref().is_some_and(|job| !job.ended());
         let nodes = rows.iter().map(|row| {
             let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
             let of = |role| {
-                let process = said.processes.get(&(role, text("node_id")));
+                let process = report.processes.get(&(role, text("node_id")));
                 process.filter(|_| runs).cloned()
             };
             let agent = of(Role::Agent);
-            // Ray's own name for a node is its address, unless it was given another.
+            // Ray's name of a node is its address, unless configured.
             let name = agent.as_ref().map(|agent| agent.name.clone());
             NodeState {
                 id: text("node_id"),
@@ -140,18 +140,18 @@ impl DeploymentState {
         }
     }
 
-    /// How many nodes have an agent that runs, and of how many.
+    /// Number of nodes with a running agent, and of all nodes.
     pub(super) fn running(&self) -> (usize, usize) {
         let running = self.nodes.iter().filter(|node| runs(node.agent.as_ref()));
         (running.count(), self.nodes.len())
     }
 
-    /// Whether the agents of all nodes run, and every relay that was begun.
+    /// Whether the agents of all nodes run, and every relay that was started.
     pub(super) fn is_complete(&self) -> bool {
         self.each().all(|(_, _, process)| runs(process))
     }
 
-    /// Whether each process runs or has ended: none is on its way.
+    /// Whether each process runs or has ended, and none is starting.
     pub(super) fn is_settled(&self) -> bool {
         let mut states = self
             .each()
@@ -159,14 +159,14 @@ impl DeploymentState {
         states.all(|state| matches!(state, Some("running" | "ended")))
     }
 
-    /// How each process is.
+    /// State of each process.
     pub(super) fn processes(&self) -> Vec<Option<DeployedProcess>> {
         self.each()
             .map(|(_, _, process)| process.cloned())
             .collect()
     }
 
-    /// Of each node, its relay where it is to have one, and its agent.
+    /// For each node, its relay if it has one, and its agent.
     fn each(&self) -> impl Iterator<Item = (&NodeState, Role, Option<&DeployedProcess>)> {
         self.nodes.iter().flat_map(|node| {
             let relay = node
@@ -179,7 +179,7 @@ impl DeploymentState {
         })
     }
 
-    /// What `--json` prints.
+    /// Output of `--json`.
     pub(super) fn json(&self) -> Value {
         let nodes = self.nodes.iter().map(|node| {
             json!({
@@ -196,7 +196,7 @@ impl DeploymentState {
         json!({"deployment": self.name, "job": job, "nodes": nodes.collect::<Vec<_>>()})
     }
 
-    /// What people read: a line for each process that there is to be.
+    /// Output for users: a line for each expected process.
     pub(super) fn table(&self, now: SystemTime) -> String {
         let mut rows =
             vec![["NODE", "ADDRESS", "NAME", "PROCESS", "RESTARTS", "STATE"].map(str::to_owned)];
@@ -273,8 +273,8 @@ mod tests {
 
     #[test]
     fn the_last_word_on_each_process_counts_for_the_nodes_that_are_there() {
-        let said = DriverReport::read(OUTPUT);
-        assert_eq!((said.key.as_deref(), said.left), (Some("AAAA"), None));
+        let report = DriverReport::read(OUTPUT);
+        assert_eq!((report.key.as_deref(), report.left), (Some("AAAA"), None));
         let state = state_of("RUNNING");
         assert_eq!(state.running(), (1, 3));
         assert!(!state.is_complete());

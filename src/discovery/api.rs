@@ -1,5 +1,5 @@
-//! What is asked of the Kubernetes API server: RayClusters, page by page; their changes, one by one; and Secrets. Every answer
-//! and every change is bounded, every wait has a deadline.
+//! Requests to the Kubernetes API server: pages of RayClusters, their changes, and Secrets. Every answer and every
+//! change is bounded, and every wait has a deadline.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,39 +19,39 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use crate::discovery::pace::WATCH;
+use crate::discovery::pace::WATCH_PERIOD;
 use crate::discovery::ray_cluster::{RayCluster, RayClusterObject};
 use ray_relay_base::wire::text::percent_encoded;
 use ray_relay_kube::{ApiServer, KubeAnswer, Unread};
 use ray_relay_ray::ray::registry::TlsPems;
 
-/// Largest page of RayClusters, and largest change of one: etcd keeps no object of more than 1.5 MiB.
-const MAX_ANSWER: usize = 8 * 1024 * 1024;
+/// Maximum size of a page of RayClusters, and of one change: etcd stores no object of more than 1.5 MiB.
+const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
-/// Largest Secret, with what encodes it.
-const MAX_SECRET: usize = 2 * 1024 * 1024;
+/// Maximum size of a Secret, with its encoding.
+const MAX_SECRET_BYTES: usize = 2 * 1024 * 1024;
 
-/// RayClusters on one page.
-const PAGE: u32 = 50;
+/// RayClusters per page.
+const PAGE_ITEMS: u32 = 50;
 
-/// How much longer than asked for a watch may last.
+/// Extra time for the API server to end a watch.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// What is asked for, where it is not understood.
+/// Descriptions of the expected answers, for errors.
 const ASKABLE: &str = "what could be asked";
 const CHANGE: &str = "a change of a RayCluster";
 const SECRET: &str = "a Secret";
 
-/// Which RayClusters are meant.
+/// The namespaces of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Those of all namespaces.
+    /// All namespaces.
     All,
-    /// Those of one.
+    /// One namespace.
     Namespace(String),
 }
 
-/// Why there is no answer. `Display` is for the relay's log: nothing of an answer is in it but a number and a plain word.
+/// Why a request failed. `Display` is for the relay's log: of the answer, it contains only the status and a plain word.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ApiError {
     #[error(
@@ -61,7 +61,7 @@ pub(super) enum ApiError {
     #[error("the Kubernetes API server at {address} refuses with {why} to give {what}; {}", step(.why))]
     Refused {
         address: String,
-        /// What it was asked for.
+        /// The requested object.
         what: String,
         why: KubeAnswer,
     },
@@ -88,35 +88,35 @@ fn step(why: &KubeAnswer) -> &'static str {
     }
 }
 
-/// The API server. Cheap to clone.
+/// Client of the API server. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct RayClusterApi {
     server: ApiServer,
     rayclusters: ApiResource,
-    patience: Duration,
+    request_timeout: Duration,
 }
 
-/// Some of the RayClusters.
+/// A page of RayClusters.
 pub(super) struct RayClusterPage {
     pub(super) clusters: Vec<RayCluster>,
     /// Version of the list.
     pub(super) version: String,
-    /// What asks for the next page.
+    /// Token for the next page.
     pub(super) next: Option<String>,
 }
 
-/// What has changed.
+/// A change of a RayCluster.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RayClusterChange {
-    /// This one is as it is here.
+    /// Added or modified.
     Changed(RayCluster),
-    /// This one is not, or not with these labels.
+    /// Deleted, or its labels no longer match.
     Deleted(RayCluster),
-    /// Nothing, up to the version beside it.
+    /// No change; only the version advances.
     Bookmark,
 }
 
-/// A watch that is open.
+/// An open watch.
 pub(super) struct Watch {
     events: BoxStream<'static, Result<WatchEvent<RayClusterObject>, Unread>>,
     api: RayClusterApi,
@@ -129,7 +129,7 @@ struct SecretWire {
     data: Option<SecretData>,
 }
 
-/// Values in base64.
+/// Base64 values.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct SecretData {
@@ -143,13 +143,13 @@ struct SecretData {
 }
 
 impl RayClusterApi {
-    /// `patience` bounds every request; of a watch, until it is open.
-    pub(super) fn new(server: ApiServer, patience: Duration) -> Self {
+    /// `request_timeout` bounds every request, and the time to open a watch.
+    pub(super) fn new(server: ApiServer, request_timeout: Duration) -> Self {
         let kind = GroupVersionKind::gvk("ray.io", "v1", "RayCluster");
         Self {
             server,
             rayclusters: ApiResource::from_gvk(&kind),
-            patience,
+            request_timeout,
         }
     }
 
@@ -158,7 +158,8 @@ impl RayClusterApi {
         self.server.namespace()
     }
 
-    /// One page of the RayClusters of `scope`: the first, or that behind `after`. `singly`: of one.
+    /// Requests one page of the RayClusters of `scope`: the first, or that at the token `after`. `singly`: a page of
+    /// one.
     ///
     /// # Errors
     /// [`ApiError`].
@@ -171,28 +172,30 @@ impl RayClusterApi {
     ) -> Result<RayClusterPage, ApiError> {
         let page = ListParams {
             label_selector: selector.map(str::to_owned),
-            limit: Some(if singly { 1 } else { PAGE }),
+            limit: Some(if singly { 1 } else { PAGE_ITEMS }),
             continue_token: after.map(str::to_owned),
             ..ListParams::default()
         };
         let request = self.rayclusters(scope).list(&page);
         let expected = "a list of RayClusters";
-        let list = self.read(request, &of(scope), MAX_ANSWER, expected).await?;
+        let list = self
+            .read(request, &of(scope), MAX_ANSWER_BYTES, expected)
+            .await?;
         let ObjectList::<RayClusterObject> {
             metadata, items, ..
         } = list;
         let version = metadata.resource_version;
         Ok(RayClusterPage {
             clusters: items.into_iter().map(RayClusterObject::read).collect(),
-            version: version.ok_or_else(|| self.strange(expected))?,
+            version: version.ok_or_else(|| self.unexpected_answer(expected))?,
             next: metadata.continue_.filter(|next| !next.is_empty()),
         })
     }
 
-    /// Opens a watch of the RayClusters of `scope`, for what has changed since `version`.
+    /// Opens a watch of the RayClusters of `scope`, for changes since `version`.
     ///
     /// # Errors
-    /// [`ApiError`]; 410 where that version is too old.
+    /// [`ApiError`]; 410 if that version is too old.
     pub(super) async fn watch(
         &self,
         scope: &Scope,
@@ -201,12 +204,15 @@ impl RayClusterApi {
     ) -> Result<Watch, ApiError> {
         let changes = WatchParams {
             label_selector: selector.map(str::to_owned),
-            timeout: u32::try_from(WATCH.as_secs()).ok(),
+            timeout: u32::try_from(WATCH_PERIOD.as_secs()).ok(),
             ..WatchParams::default()
         };
         let request = self.rayclusters(scope).watch(&changes, version);
-        let request = request.map_err(|_| self.strange(ASKABLE))?;
-        let opened = timeout(self.patience, self.server.watch(request, MAX_ANSWER));
+        let request = request.map_err(|_| self.unexpected_answer(ASKABLE))?;
+        let opened = timeout(
+            self.request_timeout,
+            self.server.watch(request, MAX_ANSWER_BYTES),
+        );
         let opened = opened.await.map_err(|_| self.silent("no answer in time"))?;
         Ok(Watch {
             events: opened.map_err(|why| self.failed(why, &of(scope), CHANGE))?,
@@ -215,7 +221,7 @@ impl RayClusterApi {
         })
     }
 
-    /// Ray's token in the Secret `name`; `None`: there is none in it.
+    /// Reads Ray's token from the Secret `name`; `None`: it contains none.
     ///
     /// # Errors
     /// [`ApiError`].
@@ -228,11 +234,12 @@ impl RayClusterApi {
             return Ok(None);
         };
         let token = self.decoded(token)?;
-        let token = std::str::from_utf8(&token).map_err(|_| self.strange(SECRET))?;
+        let token = std::str::from_utf8(&token).map_err(|_| self.unexpected_answer(SECRET))?;
         Ok(Some(Zeroizing::new(token.trim().to_owned())))
     }
 
-    /// Authorities, certificate and key in the Secret `name`, as cert-manager writes them; `None`: one of them is not in it.
+    /// Reads authorities, certificate and key from the Secret `name`, as cert-manager writes them; `None`: one of them
+    /// is missing.
     ///
     /// # Errors
     /// [`ApiError`].
@@ -256,14 +263,16 @@ impl RayClusterApi {
         let secrets = request::Request::new(Secret::url_path(&(), Some(namespace)));
         let request = secrets.get(name, &GetParams::default());
         let what = format!("the Secret {namespace}/{name}");
-        let secret: SecretWire = self.read(request, &what, MAX_SECRET, SECRET).await?;
+        let secret: SecretWire = self.read(request, &what, MAX_SECRET_BYTES, SECRET).await?;
         Ok(secret.data.unwrap_or_default())
     }
 
     fn decoded(&self, text: String) -> Result<Zeroizing<Vec<u8>>, ApiError> {
         let text = Zeroizing::new(text);
         let decoded = STANDARD.decode(text.as_bytes());
-        Ok(Zeroizing::new(decoded.map_err(|_| self.strange(SECRET))?))
+        Ok(Zeroizing::new(
+            decoded.map_err(|_| self.unexpected_answer(SECRET))?,
+        ))
     }
 
     fn rayclusters(&self, scope: &Scope) -> request::Request {
@@ -275,7 +284,7 @@ impl RayClusterApi {
         request::Request::new(path)
     }
 
-    /// The answer to `request`, which is to give `what` in at most `limit` bytes, and to be like what is `expected`.
+    /// Sends `request` for `what`, and parses an answer of at most `limit` bytes as `expected`.
     async fn read<T: DeserializeOwned>(
         &self,
         request: Result<Request<Vec<u8>>, request::Error>,
@@ -283,8 +292,10 @@ impl RayClusterApi {
         limit: usize,
         expected: &'static str,
     ) -> Result<T, ApiError> {
-        let request = request.map_err(|_| self.strange(ASKABLE))?.map(Into::into);
-        let answer = timeout(self.patience, self.server.read(request, limit)).await;
+        let request = request
+            .map_err(|_| self.unexpected_answer(ASKABLE))?
+            .map(Into::into);
+        let answer = timeout(self.request_timeout, self.server.read(request, limit)).await;
         let answer = answer.map_err(|_| self.silent("no answer in time"))?;
         answer.map_err(|why| self.failed(why, what, expected))
     }
@@ -296,7 +307,7 @@ impl RayClusterApi {
             Unread::Refused(why) => ApiError::Refused {
                 address,
                 what: what.to_owned(),
-                // The status of HTTP says as much.
+                // The HTTP status says as much.
                 why: KubeAnswer {
                     word: String::new(),
                     ..why
@@ -311,22 +322,22 @@ impl RayClusterApi {
         self.failed(Unread::Unreachable(cause.to_owned()), "", "")
     }
 
-    fn strange(&self, expected: &'static str) -> ApiError {
+    fn unexpected_answer(&self, expected: &'static str) -> ApiError {
         let address = self.server.address().to_owned();
         ApiError::Strange { address, expected }
     }
 }
 
 impl Watch {
-    /// The next change, and the version of everything after it. `None`: the watch is over.
+    /// Returns the next change, and the version after it. `None`: the watch has ended.
     ///
     /// # Errors
-    /// [`ApiError`]; 410 where the versions that it began with are too old by now.
+    /// [`ApiError`]; 410 if the version at which it began is too old by now.
     pub(super) async fn next(
         &mut self,
     ) -> Result<Option<(RayClusterChange, Option<String>)>, ApiError> {
-        // The API server ends a watch by itself, or says something by then.
-        let Ok(next) = timeout(WATCH + GRACE, self.events.next()).await else {
+        // By then the API server ends the watch, or sends something.
+        let Ok(next) = timeout(WATCH_PERIOD + GRACE, self.events.next()).await else {
             return Err(self.api.silent("a watch went silent"));
         };
         let version = |wire: &RayClusterObject| wire.resource_version().map(str::to_owned);
@@ -359,7 +370,7 @@ impl Watch {
     }
 }
 
-/// What is asked for in `scope`.
+/// Description of the objects in `scope`.
 fn of(scope: &Scope) -> String {
     format!("the RayClusters of {scope}")
 }

@@ -1,10 +1,10 @@
-//! Ray clusters that are found by asking the Kubernetes API server for RayClusters (KubeRay).
+//! Discovers Ray clusters by watching RayClusters (KubeRay) at the Kubernetes API server.
 //!
-//! One watch for all namespaces, or one for each that is named ([`watch`]), keeps what the relay reads of every RayCluster
-//! ([`ray_cluster`]). Out of these come the clusters that the registry is told of ([`choice`]), each with the token in its Secret
-//! ([`tokens`]).
+//! One watch for all namespaces, or one for each configured namespace ([`watch`]), tracks the relevant parts of every
+//! RayCluster ([`ray_cluster`]). From these, [`choice`] selects the clusters to report to the registry, each with the
+//! token in its Secret ([`tokens`]).
 //!
-//! Who writes RayClusters is not trusted with more than what happens in their namespace: docs/security-model.md has the reasoning.
+//! The authors of RayClusters are trusted only within their own namespace: docs/security-model.md has the reasoning.
 
 mod api;
 mod choice;
@@ -36,101 +36,101 @@ use ray_relay_ray::ray::registry::{
 };
 use tokens::Tokens;
 
-/// Between two looks at what there is: a cluster's status changes several times while it comes up.
+/// Pause between updates of the registry: a cluster's status changes several times while it starts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// RayClusters of one watch that are kept in mind at most.
+/// Maximum number of RayClusters tracked per watch.
 const MAX_KNOWN: usize = 4096;
 
-/// RayClusters that are named in one line of the log.
-const NAMED: usize = 8;
+/// Maximum number of RayClusters named in one log line.
+const MAX_NAMED: usize = 8;
 
-/// Between two lines on what is left out: RayClusters come by the hundred.
-const SAID: Duration = Duration::from_secs(60);
+/// Minimum interval between log lines about clusters that are left out: RayClusters may appear by the hundred.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Why the relay's own namespace stands in for all.
+/// Why only the relay's own namespace is watched.
 const NARROWED: &str = "the relay may not list the RayClusters of all namespaces; bind its ServiceAccount to the ClusterRole ray-relay-discovery (docker/kubernetes/components/discovery) with a ClusterRoleBinding, or give discovery.namespaces";
 
-/// Finds RayClusters, and tells a registry.
+/// Discovers RayClusters, and reports them to a registry.
 pub(crate) struct Discovery {
     api: RayClusterApi,
     settings: ClusterDiscovery,
     configured: Vec<Cluster>,
     known: KnownClusters,
-    /// Another task has seen the API server answer again.
+    /// Notified when another task gets an answer from the API server again.
     answers_again: Arc<Notify>,
 }
 
-/// The RayClusters as they were last seen, by the watch that sees them, namespace and name.
+/// The RayClusters as last seen, by watch, namespace and name.
 #[derive(Default)]
 struct KnownClusters {
-    seen: Mutex<BTreeMap<usize, SeenClusters>>,
-    /// Why a watch sees nothing new.
+    by_watch: Mutex<BTreeMap<usize, SeenClusters>>,
+    /// Why a watch is failing.
     trouble: Mutex<BTreeMap<usize, String>>,
-    /// All namespaces are asked for, and the relay may see its own alone.
+    /// Whether all namespaces are configured, but the relay may see only its own.
     narrowed: AtomicBool,
-    news: Notify,
+    changed: Notify,
 }
 
 type SeenClusters = BTreeMap<(String, String), RayCluster>;
 
 impl KnownClusters {
-    /// Has `all` as what the watch number `watch` sees.
+    /// Sets `all` as the result of watch number `watch`.
     fn replace(&self, watch: usize, all: SeenClusters) {
-        self.seen.lock().insert(watch, all);
+        self.by_watch.lock().insert(watch, all);
         self.trouble.lock().remove(&watch);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
-    /// The watch number `watch` sees nothing new, because of `why`.
+    /// Records that watch number `watch` fails because of `why`.
     fn is_blind(&self, watch: usize, why: String) {
         self.trouble.lock().insert(watch, why);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
-    /// Whether the relay's own namespace stands in for all.
+    /// Sets whether only the relay's own namespace is watched, in place of all.
     fn is_narrowed(&self, is: bool) {
         self.narrowed.store(is, Ordering::Relaxed);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
-    /// The watch number `watch` has ever seen what there is.
+    /// Whether watch number `watch` has ever succeeded.
     fn has_seen(&self, watch: usize) -> bool {
-        self.seen.lock().contains_key(&watch)
+        self.by_watch.lock().contains_key(&watch)
     }
 
-    /// One of those that the watch number `watch` sees has changed, or is new. Says whether there was room for it.
+    /// Adds or updates a RayCluster of watch number `watch`. Returns `false` if there are too many.
     fn put(&self, watch: usize, one: RayCluster) -> bool {
-        let mut seen = self.seen.lock();
-        let seen = seen.entry(watch).or_default();
+        let mut by_watch = self.by_watch.lock();
+        let clusters = by_watch.entry(watch).or_default();
         let key = (one.namespace.clone(), one.name.clone());
-        let has_room = seen.len() < MAX_KNOWN || seen.contains_key(&key);
+        let has_room = clusters.len() < MAX_KNOWN || clusters.contains_key(&key);
         if has_room {
-            seen.insert(key, one);
-            self.news.notify_one();
+            clusters.insert(key, one);
+            self.changed.notify_one();
         }
         has_room
     }
 
     fn remove(&self, watch: usize, one: &RayCluster) {
-        let mut seen = self.seen.lock();
+        let mut by_watch = self.by_watch.lock();
         let key = (one.namespace.clone(), one.name.clone());
-        if seen
+        if by_watch
             .get_mut(&watch)
-            .and_then(|seen| seen.remove(&key))
+            .and_then(|clusters| clusters.remove(&key))
             .is_some()
         {
-            self.news.notify_one();
+            self.changed.notify_one();
         }
     }
 }
 
 impl Discovery {
-    /// `None`: it is not switched on. Reads where the API server is, and asks nothing yet. `answers_again`: who is told there
-    /// has seen the API server answer again.
+    /// Locates the API server, without contacting it yet. `None`: discovery is off. `answers_again` is notified when
+    /// another task gets an answer from the API server again.
     ///
     /// # Errors
-    /// [`SetupError`] where that cannot be found out.
+    /// [`SetupError`] if the API server cannot be located.
     pub(crate) async fn from_config(
         config: &Config,
         answers_again: Arc<Notify>,
@@ -148,30 +148,30 @@ impl Discovery {
         }))
     }
 
-    /// Tells `registry` which clusters there are until `shutdown`. Owns whatever it starts: dropping it ends all.
+    /// Reports clusters to `registry` until `shutdown`. Owns all tasks that it starts: dropping it ends them.
     pub(crate) async fn run(self, registry: Registry, shutdown: CancellationToken) {
         let watches = join_all((0..self.settings.namespaces.len().max(1)).map(|n| self.watch(n)));
         tokio::select! {
             () = shutdown.cancelled() => {}
             _ = watches => {}
-            () = self.tell(&registry) => {}
+            () = self.report(&registry) => {}
         }
     }
 
-    /// Tells `registry` of every change, for ever.
-    async fn tell(&self, registry: &Registry) {
+    /// Reports every change to `registry`. Never returns.
+    async fn report(&self, registry: &Registry) {
         let mut tokens = Tokens::new(self.api.clone());
-        let mut said = LeftOutLog::default();
+        let mut log = LeftOutLog::default();
         registry.set_search(self.search(&BTreeSet::new()));
         loop {
             tokio::select! {
-                () = self.known.news.notified() => {}
-                () = said.due() => {}
+                () = self.known.changed.notified() => {}
+                () = log.due() => {}
             }
             let held = registry.snapshot();
             let in_use: HashSet<&str> = held.held().map(|held| &*held.cluster).collect();
             let chosen = self.chosen(|name| in_use.contains(name));
-            said.say(&chosen.left_out);
+            log.update(&chosen.left_out);
             tokens.keep(chosen.clusters.iter().map(|cluster| &*cluster.name));
             let found = chosen.clusters.iter().map(|cluster| FoundCluster {
                 name: Arc::clone(&cluster.name),
@@ -189,7 +189,7 @@ impl Discovery {
         }
     }
 
-    /// What an empty list would not say: that it is not known which clusters there are.
+    /// A row that reports that the clusters are unknown, which an empty list would not.
     fn api_server(&self) -> Option<FoundCluster> {
         let trouble = self.known.trouble.lock();
         let why = trouble.values().next()?;
@@ -203,9 +203,9 @@ impl Discovery {
     }
 
     fn chosen(&self, in_use: impl Fn(&str) -> bool) -> Chosen {
-        let seen = self.known.seen.lock();
+        let by_watch = self.known.by_watch.lock();
         choose(
-            seen.values().flat_map(BTreeMap::values),
+            by_watch.values().flat_map(BTreeMap::values),
             &self.settings,
             &self.configured,
             self.api.namespace(),
@@ -213,13 +213,13 @@ impl Discovery {
         )
     }
 
-    /// How RayClusters are looked for now, of which those of `left_out` are none of the relay's.
+    /// State of the discovery. RayClusters in `left_out` are not watched.
     fn search(&self, left_out: &BTreeSet<LeftOut>) -> Search {
-        let (home, namespaces) = (self.api.namespace(), &self.settings.namespaces);
+        let (own_namespace, namespaces) = (self.api.namespace(), &self.settings.namespaces);
         let is_narrowed = self.known.narrowed.load(Ordering::Relaxed);
         let (scope, brief) = match &**namespaces {
             [] if is_narrowed => (
-                format!("namespace {home}"),
+                format!("namespace {own_namespace}"),
                 "the relay's own namespace".to_owned(),
             ),
             [] => ("all namespaces".to_owned(), "all namespaces".to_owned()),
@@ -239,17 +239,17 @@ impl Discovery {
     }
 }
 
-/// What of those that are left out the log has.
+/// Logs RayClusters that are left out.
 #[derive(Default)]
 struct LeftOutLog {
     names: BTreeSet<Arc<str>>,
-    /// When the log has its next line, where it is to have one.
+    /// Time of the next log line, if one is due.
     due: Option<Instant>,
     last: Option<Instant>,
 }
 
 impl LeftOutLog {
-    /// Resolves when there is something to say. Cancel safe.
+    /// Resolves when a log line is due. Cancel safe.
     async fn due(&self) {
         match self.due {
             Some(due) => sleep_until(due).await,
@@ -257,22 +257,25 @@ impl LeftOutLog {
         }
     }
 
-    /// Has a line for what is new among `left_out`, now or later.
-    fn say(&mut self, left_out: &BTreeSet<LeftOut>) {
-        let news = || {
+    /// Logs new entries of `left_out`, now or later.
+    fn update(&mut self, left_out: &BTreeSet<LeftOut>) {
+        let unlogged = || {
             let all = left_out.iter();
             all.filter(|one| !self.names.contains(&one.name))
         };
-        let count = news().count();
+        let count = unlogged().count();
         let now = Instant::now();
-        let may = self.last.map(|last| last + SAID).filter(|may| *may > now);
+        let may = self
+            .last
+            .map(|last| last + LOG_INTERVAL)
+            .filter(|may| *may > now);
         self.due = may.filter(|_| count > 0);
         if may.is_some() {
             return;
         }
         if count > 0 {
-            let first: Vec<&str> = news().take(NAMED).map(|one| &*one.why).collect();
-            let more = count.saturating_sub(NAMED);
+            let first: Vec<&str> = unlogged().take(MAX_NAMED).map(|one| &*one.why).collect();
+            let more = count.saturating_sub(MAX_NAMED);
             tracing::warn!(more, "not watching {}", first.join("; "));
             self.last = Some(now);
         }

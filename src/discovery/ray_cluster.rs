@@ -1,37 +1,37 @@
-//! What the relay reads of a RayCluster (`ray.io/v1`). The rest of it, such as the pods, is skipped.
+//! The parts of a RayCluster (`ray.io/v1`) that the relay reads. The rest, such as the pods, is skipped.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-/// Port of Ray's dashboard where the container of the head names none.
-const DASHBOARD: u16 = 8265;
+/// Port of Ray's dashboard, if the head's container declares none.
+const DASHBOARD_PORT: u16 = 8265;
 
-/// With the name of a RayCluster, that of the Secret with the certificate that all of its workers show. That of the head would do
-/// too, and its owner could be taken for the head.
+/// Prefix, before the RayCluster's name, of the Secret with its workers' certificate. The head's certificate would work
+/// too, but with it the relay could impersonate the head.
 const WORKER_CERTIFICATE: &str = "ray-worker-secret";
 
-/// Longest part of a name that KubeRay makes a Secret's of.
-const SECRET_NAME: usize = 50;
+/// Maximum length of a name that KubeRay turns into a Secret's.
+const MAX_SECRET_NAME_CHARS: usize = 50;
 
-/// A RayCluster: where its head is, and how it is.
+/// A RayCluster: its head, and its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RayCluster {
     pub(super) namespace: String,
     pub(super) name: String,
-    /// When it was made, as the API server writes it: the order of the texts is that of the times.
+    /// Creation time, as the API server formats it: it sorts as text.
     pub(super) created: String,
     /// The Service of its head.
     pub(super) service: Option<String>,
     /// Port of its dashboard.
     pub(super) port: u16,
-    /// The Secret with its token; `None` where it wants none.
+    /// The Secret with its token; `None` if it needs none.
     pub(super) secret: Option<String>,
-    /// Its head asks the API server about tokens: there is none of its own.
+    /// Whether its head verifies tokens with the API server, and has none of its own.
     pub(super) takes_kubernetes_tokens: bool,
-    /// The Secret with the certificate of its workers; `None` where KubeRay makes none.
+    /// The Secret with the certificate of its workers; `None` if KubeRay creates none.
     pub(super) tls_secret: Option<String>,
-    /// The RayJob that it was made for.
+    /// The RayJob that owns it.
     pub(super) ray_job: Option<String>,
     pub(super) state: ClusterPhase,
 }
@@ -40,13 +40,13 @@ pub(super) struct RayCluster {
 pub(super) enum ClusterPhase {
     /// The head's pod serves.
     Ready,
-    /// It comes up, or does not get there.
+    /// It is starting, or fails to start.
     Pending,
-    /// It has no pods, or is about to have none.
+    /// It has no pods, or is being deleted.
     Over,
 }
 
-/// The object as it is on the wire. What is not in it is skipped, whatever it is.
+/// The object on the wire. Unknown fields are skipped.
 #[derive(Deserialize, Clone)]
 pub(super) struct RayClusterObject {
     metadata: Metadata,
@@ -59,7 +59,7 @@ pub(super) struct RayClusterObject {
 #[derive(Deserialize, Clone)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
-    /// A bookmark has none.
+    /// Absent in a bookmark.
     #[serde(default)]
     name: String,
     #[serde(default)]
@@ -169,7 +169,7 @@ struct Condition {
 }
 
 impl RayClusterObject {
-    /// The version of the object, or of all where it is a bookmark.
+    /// The version of the object, or of the whole list for a bookmark.
     pub(super) fn resource_version(&self) -> Option<&str> {
         self.metadata.resource_version.as_deref()
     }
@@ -181,7 +181,7 @@ impl RayClusterObject {
             status,
         } = self;
         let state = state(&metadata, &spec, &status);
-        let port = dashboard_port(&spec).unwrap_or(DASHBOARD);
+        let port = dashboard_port(&spec).unwrap_or(DASHBOARD_PORT);
         let takes_kubernetes_tokens = spec
             .auth_options
             .as_ref()
@@ -208,15 +208,15 @@ impl RayClusterObject {
 }
 
 fn state(metadata: &Metadata, spec: &Spec, status: &Status) -> ClusterPhase {
-    let said = status.state.as_deref().unwrap_or_default();
-    if metadata.deletion_timestamp.is_some() || spec.suspend == Some(true) || said == "suspended" {
+    let state = status.state.as_deref().unwrap_or_default();
+    if metadata.deletion_timestamp.is_some() || spec.suspend == Some(true) || state == "suspended" {
         return ClusterPhase::Over;
     }
     let mut conditions = status.conditions.iter().flatten();
     let is_ready = match conditions.find(|condition| condition.kind == "HeadPodReady") {
         Some(condition) => condition.status == "True",
-        // KubeRay has conditions since 1.2, and had the state before.
-        None => said == "ready",
+        // KubeRay has conditions since 1.2; before, it had only the state.
+        None => state == "ready",
     };
     match is_ready {
         true => ClusterPhase::Ready,
@@ -224,7 +224,7 @@ fn state(metadata: &Metadata, spec: &Spec, status: &Status) -> ClusterPhase {
     }
 }
 
-/// The port called `dashboard` of Ray's container, which is the first. The head's Service has the same.
+/// The port called `dashboard` of Ray's container, which is the first. The head's Service uses the same.
 fn dashboard_port(spec: &Spec) -> Option<u16> {
     let pod = spec.head_group_spec.as_ref()?.template.spec.as_ref()?;
     let ports = pod.containers.as_ref()?.first()?.ports.as_ref()?;
@@ -236,7 +236,7 @@ fn dashboard_port(spec: &Spec) -> Option<u16> {
         .filter(|port| *port > 0)
 }
 
-/// The Secret that KubeRay has Ray's containers take the token from (1.5.1 and later).
+/// The Secret from which KubeRay passes the token to Ray's containers (1.5.1 and later).
 fn secret(auth: AuthOptions, cluster: &str) -> Option<String> {
     if auth.is_disabled() || auth.takes_kubernetes_tokens() {
         return None;
@@ -245,9 +245,9 @@ fn secret(auth: AuthOptions, cluster: &str) -> Option<String> {
     Some(named.unwrap_or_else(|| own_secret(cluster)))
 }
 
-/// What KubeRay calls the Secret that it makes for `cluster`: the end of a long name, with a letter in front.
+/// Name of the Secret that KubeRay creates for `cluster`: the end of a long name, beginning with a letter.
 fn own_secret(cluster: &str) -> String {
-    let start = cluster.len().saturating_sub(SECRET_NAME);
+    let start = cluster.len().saturating_sub(MAX_SECRET_NAME_CHARS);
     let name = cluster.get(start..).unwrap_or(cluster);
     match name.strip_prefix(|c: char| c.is_ascii_digit() || c.is_ascii_punctuation()) {
         Some(rest) => format!("r{rest}"),

@@ -1,5 +1,5 @@
-//! What clusters that were found take of their Secrets: Ray's token, and certificates for the GCS. Read when a cluster appears, and
-//! again when its head does not take what was read.
+//! Contents of the Secrets of discovered clusters: Ray's token, and certificates for the GCS. They are read when a
+//! cluster appears, and again when its head refuses them.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::discovery::pace::BACKOFF;
 use ray_relay_ray::ray::head::GivenToken;
 use ray_relay_ray::ray::registry::GivenTls;
 
-/// Between two looks at one Secret at least: a head that restarts refuses its new token too, for a while.
-const SPACING: Duration = Duration::from_secs(2);
+/// Minimum interval between reads of one Secret: a head that restarts refuses its new token too, for a while.
+const MIN_READ_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Namespace and name of a Secret.
 type Secret = (String, String);
@@ -25,11 +25,11 @@ pub(super) struct Tokens {
     certificates: HashMap<String, Cached<GivenTls>>,
 }
 
-/// What is given from a Secret.
+/// Contents of a Secret.
 struct Cached<G> {
     secret: Option<Secret>,
-    given: G,
-    /// Reads the Secret.
+    credential: G,
+    /// Task that reads the Secret.
     _reader: Option<AbortOnDropHandle<()>>,
 }
 
@@ -42,7 +42,7 @@ impl Tokens {
         }
     }
 
-    /// Forgets those of other clusters than `names`.
+    /// Drops the contents for clusters other than `names`.
     pub(super) fn keep<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
         let names: HashSet<&str> = names.collect();
         self.tokens.retain(|name, _| names.contains(&**name));
@@ -51,48 +51,52 @@ impl Tokens {
 
     /// The token of the cluster `name`, from `secret`.
     pub(super) fn of(&mut self, name: &str, secret: Option<Secret>) -> GivenToken {
-        if let Some(kept) = self.tokens.get(name).filter(|kept| kept.secret == secret) {
-            return kept.given.clone();
+        if let Some(cached) = self
+            .tokens
+            .get(name)
+            .filter(|cached| cached.secret == secret)
+        {
+            return cached.credential.clone();
         }
-        let given = match &secret {
+        let credential = match &secret {
             Some((namespace, name)) => GivenToken::new(format!("the Secret {namespace}/{name}")),
             None => GivenToken::new("spec.authOptions of its RayCluster"),
         };
         let reader = secret.clone().map(|secret| {
-            let read = token(self.api.clone(), secret, given.clone());
+            let read = token(self.api.clone(), secret, credential.clone());
             reading(read)
         });
         if secret.is_none() {
-            given.give(None);
+            credential.give(None);
         }
-        let kept = Cached {
+        let cached = Cached {
             secret,
-            given: given.clone(),
+            credential: credential.clone(),
             _reader: reader,
         };
-        self.tokens.insert(name.to_owned(), kept);
-        given
+        self.tokens.insert(name.to_owned(), cached);
+        credential
     }
 
-    /// The certificates for the GCS of the cluster `name`, from `secret`; `None`: it speaks cleartext.
+    /// The certificates for the GCS of the cluster `name`, from `secret`; `None`: it uses plain text.
     pub(super) fn tls_of(&mut self, name: &str, secret: Option<Secret>) -> Option<GivenTls> {
         let Some(source) = secret.clone() else {
             self.certificates.remove(name);
             return None;
         };
-        let kept = self.certificates.get(name);
-        if let Some(kept) = kept.filter(|kept| kept.secret == secret) {
-            return Some(kept.given.clone());
+        let cached = self.certificates.get(name);
+        if let Some(cached) = cached.filter(|cached| cached.secret == secret) {
+            return Some(cached.credential.clone());
         }
-        let given = GivenTls::new();
-        let read = certificates(self.api.clone(), source, given.clone());
-        let kept = Cached {
+        let credential = GivenTls::new();
+        let read = certificates(self.api.clone(), source, credential.clone());
+        let cached = Cached {
             secret,
-            given: given.clone(),
+            credential: credential.clone(),
             _reader: Some(reading(read)),
         };
-        self.certificates.insert(name.to_owned(), kept);
-        Some(given)
+        self.certificates.insert(name.to_owned(), cached);
+        Some(credential)
     }
 }
 
@@ -102,10 +106,10 @@ fn reading(read: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle
     AbortOnDropHandle::new(reader)
 }
 
-/// Gives the token in `secret`, and looks again when the head refuses it, for ever.
+/// Publishes the token in `secret`, and rereads it whenever the head refuses it. Never returns.
 async fn token(api: RayClusterApi, (namespace, name): Secret, token: GivenToken) {
     loop {
-        // What was read before may still be right; at first, no caller waits longer.
+        // A token read before may still be right. At first, this keeps callers from waiting.
         let text = until_read(
             &namespace,
             &name,
@@ -119,13 +123,13 @@ async fn token(api: RayClusterApi, (namespace, name): Secret, token: GivenToken)
                 "a Secret holds no usable Ray token: expected one line at the key auth_token"
             );
         }
-        sleep(SPACING).await;
+        sleep(MIN_READ_INTERVAL).await;
         token.refused().await;
     }
 }
 
-/// Gives the certificates in `secret`, and looks again when a connection with them fails, for ever.
-async fn certificates(api: RayClusterApi, (namespace, name): Secret, given: GivenTls) {
+/// Publishes the certificates in `secret`, and rereads them whenever a connection with them fails. Never returns.
+async fn certificates(api: RayClusterApi, (namespace, name): Secret, credential: GivenTls) {
     loop {
         let pems = until_read(
             &namespace,
@@ -134,19 +138,19 @@ async fn certificates(api: RayClusterApi, (namespace, name): Secret, given: Give
             || api.certificates(&namespace, &name),
         );
         match pems.await {
-            Some(pems) => given.give(pems),
+            Some(pems) => credential.give(pems),
             None => tracing::warn!(
                 namespace,
                 secret = name,
                 "a Secret holds no certificates for the GCS: expected ca.crt, tls.crt and tls.key"
             ),
         }
-        sleep(SPACING).await;
-        given.failed().await;
+        sleep(MIN_READ_INTERVAL).await;
+        credential.failed().await;
     }
 }
 
-/// What `read` reads of a Secret, however long the API server refuses it; `failed` is called for the first failure.
+/// Retries `read` until the API server permits it. Calls `failed` on the first failure.
 async fn until_read<T, F: Future<Output = Result<T, ApiError>>>(
     namespace: &str,
     name: &str,

@@ -1,7 +1,7 @@
-//! One watch of RayClusters: a list, and then every change of it.
+//! One watch of RayClusters: a list, then every change of it.
 //!
-//! The API server ends a watch after a while, and forgets versions that are older than some minutes (410): then all are
-//! listed anew. As long as nothing can be listed, what was seen last counts.
+//! The API server ends a watch after a while, and forgets versions older than some minutes (410): then everything is
+//! listed anew. While listing fails, the last result is kept.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::discovery::api::{ApiError, RayClusterChange, Scope};
 use crate::discovery::pace::{BACKOFF, FIRST_BACKOFF, MAX_BACKOFF};
 use crate::discovery::{Discovery, MAX_KNOWN, NARROWED, SeenClusters};
 
-/// All are listed anew after this, whatever the watches said.
-const RESYNC: Duration = Duration::from_secs(600);
+/// Interval of full listings, in addition to the watches.
+const RESYNC_PERIOD: Duration = Duration::from_secs(600);
 
 impl Discovery {
-    /// Keeps what the watch number `number` sees, for ever.
+    /// Runs watch number `number`. Never returns.
     pub(super) async fn watch(&self, number: usize) {
         if let Some(namespace) = self.settings.namespaces.get(number) {
             let scope = Scope::Namespace(namespace.clone());
@@ -24,17 +24,17 @@ impl Discovery {
         let mut has_seen_all = false;
         loop {
             self.keep(&Scope::All, number, &mut has_seen_all).await;
-            // They were refused and never seen. An API server that starts refuses what is right, and rights may come later than
-            // the relay: what can be seen is, and all are asked for again and again.
+            // Listing all was refused, and has never succeeded. An API server that is starting may refuse wrongly, and
+            // permissions may be granted later. So watch the own namespace meanwhile, and keep retrying all.
             self.known.is_narrowed(true);
-            let home = Scope::Namespace(self.api.namespace().to_owned());
+            let own_namespace = Scope::Namespace(self.api.namespace().to_owned());
             tracing::warn!(
                 namespace = self.api.namespace(),
                 "only the RayClusters of the relay's own namespace are found until it may list all: {NARROWED}"
             );
             let mut is_one = true;
             tokio::select! {
-                () = self.keep(&home, number, &mut is_one) => {}
+                () = self.keep(&own_namespace, number, &mut is_one) => {}
                 () = self.until_all() => {}
             }
             tracing::info!("the relay may list the RayClusters of all namespaces now");
@@ -55,8 +55,8 @@ impl Discovery {
         }
     }
 
-    /// Keeps what the watch number `number` sees of `scope`, until all namespaces are refused before they were ever seen; that
-    /// they were is noted in `has_seen`. A refusal of what was seen is trouble like any other: what is known stays.
+    /// Runs watch number `number` for `scope`. Returns if all namespaces are refused before they were ever seen;
+    /// `has_seen` records that they were. A later refusal is a failure like any other: the last result is kept.
     async fn keep(&self, scope: &Scope, number: usize, has_seen: &mut bool) {
         let mut backoff = BACKOFF;
         loop {
@@ -79,14 +79,14 @@ impl Discovery {
                 }
                 Err(error) => error,
             };
-            // What had worked for a while is a failure of its own.
+            // A failure after a long success starts with a fresh backoff.
             if began.elapsed() > MAX_BACKOFF {
                 backoff.reset();
             }
             if backoff.is_fresh() {
                 tracing::warn!(%scope, %error, "cannot watch RayClusters; known ones stay listed");
             }
-            // A connection that breaks once is no news.
+            // A single broken connection is not reported.
             if !backoff.is_fresh() || !self.known.has_seen(number) {
                 self.known.is_blind(number, error.to_string());
             }
@@ -94,7 +94,7 @@ impl Discovery {
         }
     }
 
-    /// As long as `pause`, and no longer than until another task has seen the API server answer again.
+    /// Waits for `pause`, or until another task gets an answer from the API server again.
     async fn pause(&self, pause: Duration) {
         tokio::select! {
             () = sleep(pause) => {}
@@ -102,7 +102,7 @@ impl Discovery {
         }
     }
 
-    /// All RayClusters of `scope`, and the version of that list.
+    /// Lists all RayClusters of `scope`, with the version of that list.
     async fn list(&self, scope: &Scope) -> Result<(SeenClusters, String), ApiError> {
         let selector = self.settings.label_selector.as_deref();
         let mut all = SeenClusters::new();
@@ -113,7 +113,7 @@ impl Discovery {
                 .page(scope, selector, next.as_deref(), singly)
                 .await
             {
-                // One object always fits.
+                // A single object always fits.
                 Err(ApiError::TooLarge { .. }) if !singly => {
                     singly = true;
                     continue;
@@ -134,7 +134,7 @@ impl Discovery {
         }
     }
 
-    /// Follows what changes since `version`. `Ok`: all are to be listed anew.
+    /// Follows changes since `version`. `Ok`: everything has to be listed anew.
     async fn follow(
         &self,
         scope: &Scope,
@@ -142,7 +142,7 @@ impl Discovery {
         mut version: String,
     ) -> Result<(), ApiError> {
         let selector = self.settings.label_selector.as_deref();
-        let until = Instant::now() + RESYNC;
+        let until = Instant::now() + RESYNC_PERIOD;
         let mut backoff = BACKOFF;
         while Instant::now() < until {
             let began = Instant::now();
@@ -152,11 +152,11 @@ impl Discovery {
             match ended {
                 Ok(()) => {}
                 Err(ApiError::Refused { why, .. }) if why.status == Some(410) => return Ok(()),
-                // The connection broke, perhaps in the middle of a change: that one comes again.
+                // The connection broke, perhaps in the middle of a change, which will be sent again.
                 Err(ApiError::Unreachable { .. }) if backoff.is_fresh() => {}
                 Err(error) => return Err(error),
             }
-            // A watch that ends at once is not asked for again at once.
+            // Pause if the watch ended at once.
             match began.elapsed() < FIRST_BACKOFF {
                 true => sleep(backoff.pause()).await,
                 false => backoff.reset(),

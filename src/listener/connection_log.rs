@@ -1,11 +1,11 @@
-//! What is known of a connection is told once, whatever ends it.
+//! Logs the summary of a connection once, whatever ends it.
 
 use std::sync::Arc;
 
 use ray_relay_access::connection::summary::Summary;
 use ray_relay_session::context::Context;
 
-/// Tells what is known of a connection when this is dropped, whatever ends it.
+/// Logs the summary of a connection when dropped.
 pub(super) struct ConnectionLog {
     summary: Summary,
     context: Arc<Context>,

@@ -1,12 +1,11 @@
-//! Protocol detection: which protocol the first bytes of a connection speak.
+//! Protocol detection by the first bytes of a connection.
 //!
-//! Pure: called by [`super::handshake`] with what has arrived so far. The answer is a hint and never
-//! an authority: whatever is chosen, that protocol's own parser has the last word, and what
-//! nothing recognises is refused.
+//! Pure: [`super::handshake`] calls it with the bytes received so far. The result is only a hint: the detected
+//! protocol's own parser decides, and unrecognized bytes are refused.
 
 use super::pydevd;
 
-/// What a connection speaks, by its first bytes.
+/// The protocol of a connection, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detection {
     /// An HTTP/1 request line or the HTTP/2 preface.
@@ -15,14 +14,14 @@ pub enum Detection {
     Dap,
     /// A TLS ClientHello (record type 22, major version 3; RFC 8446 section 5.1).
     Tls,
-    /// A line of text, or a telnet negotiation: a person.
+    /// A line of text, or a telnet negotiation: a user at a terminal.
     Terminal,
-    /// Nothing that is spoken here.
+    /// An unsupported protocol.
     Unknown,
 }
 
-/// Most bytes that are ever needed for an answer.
-pub const ENOUGH: usize = 16;
+/// Maximum number of bytes that detection needs.
+pub const MAX_PREFIX_BYTES: usize = 16;
 
 const DAP: &[u8] = b"content-";
 
@@ -40,7 +39,7 @@ const HTTP: [&[u8]; 10] = [
     b"PRI * HTTP/2.0",
 ];
 
-/// The protocol of a connection that begins with `first`; `None` while more bytes are needed.
+/// Detects the protocol of a connection that begins with `first`; `None` while more bytes are needed.
 pub fn detect(first: &[u8]) -> Option<Detection> {
     let byte = *first.first()?;
     if byte == 0x16 {
@@ -49,9 +48,9 @@ pub fn detect(first: &[u8]) -> Option<Detection> {
             _ => Detection::Unknown,
         });
     }
-    let seen = &first[..first.len().min(DAP.len())];
-    if seen.eq_ignore_ascii_case(&DAP[..seen.len()]) {
-        return (seen.len() == DAP.len()).then_some(Detection::Dap);
+    let prefix = &first[..first.len().min(DAP.len())];
+    if prefix.eq_ignore_ascii_case(&DAP[..prefix.len()]) {
+        return (prefix.len() == DAP.len()).then_some(Detection::Dap);
     }
     let mut undecided = false;
     for start in HTTP {
@@ -135,7 +134,7 @@ mod tests {
                 }
                 known = answer;
             }
-            if bytes.len() >= ENOUGH {
+            if bytes.len() >= MAX_PREFIX_BYTES {
                 prop_assert!(known.is_some());
             }
         }

@@ -1,4 +1,4 @@
-//! From an accepted connection to the protocol that serves it: detect, take TLS off, detect again, then route or refuse.
+//! From an accepted connection to its protocol: detect, terminate TLS, detect again, then route or refuse.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -11,9 +11,9 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
-use super::detect::{Detection, ENOUGH, detect};
+use super::detect::{Detection, MAX_PREFIX_BYTES, detect};
 use super::pydevd;
-use super::refusal::{self, HandshakeRefusal, Speaks, TLS_ALERT};
+use super::refusal::{self, HandshakeRefusal, PeerProtocol, TLS_ALERT};
 use super::wire::ClientWire;
 use ray_relay_access::connection::ConnectionInfo;
 use ray_relay_access::connection::on_wake::WakeForwarder;
@@ -30,88 +30,89 @@ use ray_relay_session::context::Context;
 const UNKNOWN_ANSWER: &[u8] =
     b"ray-relay: these bytes are neither HTTP nor the debug adapter protocol.\r\n";
 
-/// The answer to a person with `nc` who has waited for something to appear, and to a program whose
-/// `pydevd_pycharm.settrace` waits for its IDE. A debugger is not disturbed by it: it comes with the end.
+/// The answer to a user of `nc` who waits for output, and to a program whose `pydevd_pycharm.settrace` waits for its
+/// IDE. It does not disturb a debugger, because the connection closes with it.
 const SILENT_ANSWER: &[u8] = concat!(
     "ray-relay: nothing was said here for too long, so this connection is closed. In `nc`, press Enter for the list. ",
     "pydevd_pycharm.settrace is not spoken here: PyCharm 2025.3 and later attach with \"Attach to DAP\", and `ray-relay reverse` takes settrace to a debug server.\r\n",
-    // pydevd prints a line that it does not understand, and would wait for ever: CMD_RUN, whose text it does not read.
+    // pydevd prints a line that it does not understand, and would wait for ever. CMD_RUN makes it continue; it ignores
+    // the text.
     "101\t0\t(to pydevd: run on)\r\n",
 )
 .as_bytes();
 
-/// What came first, and all of it.
+/// The detected protocol, and the bytes read for it.
 struct First {
     detection: Detection,
     bytes: BytesMut,
 }
 
-/// Bytes that are read at first: most of what comes in one piece is here whole then, and read once.
-const FIRST: usize = 1024;
+/// Size of the first read: most first messages fit whole.
+const FIRST_READ_BYTES: usize = 1024;
 
-/// What a terminal takes, in bytes: a line, and what is on its way to the screen.
+/// Memory of a terminal connection, in bytes: a line, and output in flight.
 const TERMINAL_WEIGHT: usize = 24 * 1024;
 
 /// How a connection began.
 enum FirstBytes {
-    /// The client has shown what it speaks.
+    /// The client's protocol is detected.
     Known(First),
-    /// The client closed without a word.
+    /// The client closed without sending anything.
     Closed,
-    /// The client has not shown what it speaks, and its time is over.
+    /// The client has not shown its protocol in time.
     Silent,
 }
 
-/// A connection whose bytes are in the clear: with TLS taken off, or without.
+/// A connection in plain text, after TLS was terminated, or without TLS.
 struct ClearConnection {
     wire: ClientWire,
     first: First,
-    speaks: Speaks,
-    /// The principal of the client's certificate, where there is one; why the connection is refused.
+    peer_protocol: PeerProtocol,
+    /// The principal of the client's certificate, if any; or why the connection is refused.
     certificate: Result<Option<Principal>, HandshakeRefusal>,
 }
 
-/// A connection whose protocol is known.
+/// A connection with a known protocol.
 struct DetectedConnection {
-    /// What was read is replayed.
+    /// Replays the bytes that were read.
     stream: Prefixed<ClientWire>,
     detection: Detection,
     connection: ConnectionInfo,
-    /// What to answer where it is not spoken here.
+    /// The answer if the protocol is unsupported.
     unknown: &'static [u8],
 }
 
-/// What is left to be done for a connection once it is known what it speaks.
+/// Future that serves a connection with a known protocol.
 type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Serves one connection to its end.
+/// Serves one connection until it closes.
 ///
-/// What each protocol needs is in a box, and so is the way to it: a connection holds no room for what it is not, nor for
-/// what it was.
+/// Each protocol's state is boxed, and so is the detection: a connection reserves no memory for other protocols, or for
+/// finished stages.
 pub(super) fn serve(
     context: Arc<Context>,
     tls: Arc<Tls>,
     stream: TcpStream,
     connection: ConnectionInfo,
 ) -> impl Future<Output = ()> + Send {
-    served(Box::pin(async move {
+    serve_detected(Box::pin(async move {
         let recognised = recognise(&context, &tls, stream, connection).await?;
         Some(speak(context, recognised))
     }))
 }
 
-/// Serves one connection that came within another one, to its end: neither is TLS spoken on it, nor is it a stranger's.
+/// Serves a connection that was opened within another one. It has no TLS of its own, and its client is authenticated.
 pub(super) fn serve_link(
     context: Arc<Context>,
     mut stream: ArrivedStream,
     connection: ConnectionInfo,
 ) -> impl Future<Output = ()> + Send {
-    served(Box::pin(async move {
+    serve_detected(Box::pin(async move {
         let deadline = connection.accepted + context.config.listen.handshake_timeout;
         match read_first(&mut stream, deadline).await {
             Ok(FirstBytes::Known(first)) => {
                 let wire = ClientWire::Linked(stream);
-                let recognised = told_apart(&context, wire, first, connection);
+                let recognised = classified(&context, wire, first, connection);
                 return Some(speak(context, recognised));
             }
             Ok(FirstBytes::Closed) => {}
@@ -122,14 +123,14 @@ pub(super) fn serve_link(
     }))
 }
 
-/// Finds out what a connection speaks by `recognised`, and goes on with that.
-async fn served<F: Future<Output = Option<Serving>>>(recognised: Pin<Box<F>>) {
+/// Awaits the detection `recognised`, then serves the connection.
+async fn serve_detected<F: Future<Output = Option<Serving>>>(recognised: Pin<Box<F>>) {
     if let Some(serving) = recognised.await {
         serving.await;
     }
 }
 
-/// Has the protocol of a connection spoken, to its end.
+/// Returns the future that serves the protocol of a connection.
 fn speak(context: Arc<Context>, recognised: DetectedConnection) -> Serving {
     let DetectedConnection {
         stream,
@@ -141,15 +142,15 @@ fn speak(context: Arc<Context>, recognised: DetectedConnection) -> Serving {
         Detection::Http => {
             let draining = context.shutdown.drain.clone();
             let served = http::serve_connection(stream, connection, context.clone(), draining);
-            // In a box of its own, as one that is waited for beside others is there twice.
+            // Boxed on its own: the select would hold it twice.
             let served = Box::pin(served);
             Box::pin(async move {
-                let beside = WakeForwarder::default();
+                let forwarder = WakeForwarder::default();
                 let aborted = pin!(context.shutdown.abort.cancelled());
                 tokio::select! {
                     biased;
                     () = served => {}
-                    () = beside.run(aborted) => {}
+                    () = forwarder.run(aborted) => {}
                 }
             })
         }
@@ -157,7 +158,7 @@ fn speak(context: Arc<Context>, recognised: DetectedConnection) -> Serving {
             let session = context.sessions.table.open(&connection.summary);
             Box::pin(ray_relay_dap::serve(context, session, stream, connection))
         }
-        // Inside TLS, or a link: once is enough.
+        // TLS inside TLS, or inside a link, is not supported.
         Detection::Tls => Box::pin(async move { unsupported(&context, stream, TLS_ALERT).await }),
         Detection::Terminal => {
             let session = context.sessions.table.open(&connection.summary);
@@ -169,7 +170,7 @@ fn speak(context: Arc<Context>, recognised: DetectedConnection) -> Serving {
     }
 }
 
-/// Finds out what a connection speaks; `None` where it came to nothing, and the peer was told.
+/// Detects the protocol of a connection; `None` if that failed, and the peer has its answer.
 async fn recognise(
     context: &Context,
     tls: &Tls,
@@ -193,7 +194,7 @@ async fn recognise(
     let clear = if first.detection == Detection::Tls {
         connection.encrypted = true;
         connection.place.weigh(connection.tls_weight());
-        // In a box: plain connections do not carry the size of a handshake around.
+        // Boxed, so that plain connections do not reserve the size of a handshake.
         let clear = Box::pin(terminate(context, tls, stream, first, deadline)).await;
         if clear.is_none() {
             context.metrics.connection(Protocol::Tls);
@@ -202,7 +203,7 @@ async fn recognise(
         clear?
     } else {
         ClearConnection {
-            speaks: Speaks::of(first.detection, &first.bytes, None),
+            peer_protocol: PeerProtocol::of(first.detection, &first.bytes, None),
             wire: ClientWire::Plain(stream),
             first,
             certificate: match tls.mode() {
@@ -214,28 +215,36 @@ async fn recognise(
     match clear.certificate {
         Ok(principal) => {
             if let Some(principal) = &principal {
-                // Who has too many is told so in the protocol that is spoken.
+                // A client over its quota gets an answer in its own protocol.
                 let _ = connection.place.recognised(principal);
             }
             connection.certificate = principal;
-            Some(told_apart(context, clear.wire, clear.first, connection))
+            Some(classified(context, clear.wire, clear.first, connection))
         }
         Err(refused) => {
-            known_as(context, &connection, clear.first.detection);
+            record_protocol(context, &connection, clear.first.detection);
             if !connection.encrypted {
                 connection
                     .place
                     .weigh(ray_relay_dap::unknown_weight(context));
             }
             let replayed = Prefixed::new(clear.first.bytes.freeze(), clear.wire);
-            let (summary, speaks) = (&connection.summary, clear.speaks);
-            refusal::tell(context, replayed, summary, speaks, &refused, deadline).await;
+            let (summary, peer_protocol) = (&connection.summary, clear.peer_protocol);
+            refusal::send(
+                context,
+                replayed,
+                summary,
+                peer_protocol,
+                &refused,
+                deadline,
+            )
+            .await;
             None
         }
     }
 }
 
-/// What a client is told that has said nothing in time.
+/// Answers a client that sent nothing in time.
 async fn answer_silence(
     context: &Context,
     mode: TlsMode,
@@ -246,20 +255,28 @@ async fn answer_silence(
     match mode {
         TlsMode::Required => {
             let (summary, refused) = (&connection.summary, &HandshakeRefusal::Plaintext);
-            refusal::tell(context, stream, summary, Speaks::Text, refused, deadline).await;
+            refusal::send(
+                context,
+                stream,
+                summary,
+                PeerProtocol::Text,
+                refused,
+                deadline,
+            )
+            .await;
         }
         TlsMode::Off | TlsMode::Optional => refusal::close(stream, SILENT_ANSWER).await,
     }
 }
 
-/// What follows from the protocol of a connection, before that is spoken: what it takes is counted from now on.
-fn told_apart(
+/// Configures a connection for its protocol: from now on its memory is charged accordingly.
+fn classified(
     context: &Context,
     wire: ClientWire,
     first: First,
     connection: ConnectionInfo,
 ) -> DetectedConnection {
-    known_as(context, &connection, first.detection);
+    record_protocol(context, &connection, first.detection);
     if let Some(tcp) = wire.tcp() {
         let bounded = match first.detection {
             Detection::Dap | Detection::Terminal => tcp::bound_silence(tcp),
@@ -270,7 +287,7 @@ fn told_apart(
             debug!(%error, "cannot bound how long a client may be silent, or what waits to be sent to it");
         }
     }
-    let unknown = match pydevd::speaks(&first.bytes) {
+    let unknown = match pydevd::peer_protocol(&first.bytes) {
         Some(true) => pydevd::ANSWER,
         Some(false) | None => UNKNOWN_ANSWER,
     };
@@ -291,7 +308,7 @@ fn told_apart(
     }
 }
 
-/// Takes TLS off and looks for the protocol inside; `None` where it came to nothing, and the peer was told.
+/// Terminates TLS and detects the protocol inside; `None` if that failed, and the peer has its answer.
 async fn terminate(
     context: &Context,
     tls: &Tls,
@@ -310,7 +327,7 @@ async fn terminate(
         Ok(Err((error, stream))) => {
             debug!(%error, "TLS handshake failed");
             context.metrics.tls_handshake(Handshake::Failed);
-            // The alert is on its way; a reset is not to overtake it.
+            // A reset must not overtake the alert.
             refusal::close(stream, b"").await;
             return None;
         }
@@ -324,11 +341,11 @@ async fn terminate(
     let session = stream.get_ref().1;
     let alpn = session.alpn_protocol().map(<[u8]>::to_vec);
     let certificate = match session.peer_certificates().and_then(<[_]>::first) {
-        Some(certificate) => who(&context.auth, certificate).map(Some),
+        Some(certificate) => certificate_principal(&context.auth, certificate).map(Some),
         None => Ok(None),
     };
     let first = match alpn {
-        // The client has said what it will speak, and may take its time.
+        // ALPN already names the protocol, so the client may take its time.
         Some(_) => First {
             detection: Detection::Http,
             bytes: BytesMut::new(),
@@ -347,29 +364,29 @@ async fn terminate(
             }
         },
     };
-    let speaks = Speaks::of(first.detection, &first.bytes, alpn.as_deref());
+    let peer_protocol = PeerProtocol::of(first.detection, &first.bytes, alpn.as_deref());
     Some(ClearConnection {
         wire: ClientWire::Encrypted(stream),
         first,
-        speaks,
+        peer_protocol,
         certificate,
     })
 }
 
-/// Whose certificate this is, which rustls has verified now, or when the session began that is resumed.
-fn who(auth: &Authenticator, der: &[u8]) -> Result<Principal, HandshakeRefusal> {
+/// The principal of a certificate that rustls has verified, now or at the start of the resumed session.
+fn certificate_principal(auth: &Authenticator, der: &[u8]) -> Result<Principal, HandshakeRefusal> {
     let refused =
         |sentence: &dyn std::fmt::Display| HandshakeRefusal::Certificate(sentence.to_string());
     let certificate = Certificate::read(der).map_err(|why| refused(&why))?;
     if certificate.expires <= SystemTime::now() {
         return Err(refused(&"your client certificate has expired"));
     }
-    let known = auth.certificate(
+    let principal = auth.certificate(
         &certificate.subject,
         &certificate.fingerprint,
         certificate.expires,
     );
-    known.map_err(|error| match error {
+    principal.map_err(|error| match error {
         AuthError::Missing | AuthError::Refused => refused(&format!(
             "your client certificate ({}) gives no access to this relay",
             certificate.subject
@@ -378,8 +395,8 @@ fn who(auth: &Authenticator, der: &[u8]) -> Result<Principal, HandshakeRefusal> 
     })
 }
 
-/// It is known what `connection` speaks.
-fn known_as(context: &Context, connection: &ConnectionInfo, detection: Detection) {
+/// Records the protocol of `connection`.
+fn record_protocol(context: &Context, connection: &ConnectionInfo, detection: Detection) {
     let protocol = match detection {
         Detection::Http => Protocol::Http,
         Detection::Dap => Protocol::Dap,
@@ -402,14 +419,14 @@ async fn unsupported<S: AsyncRead + AsyncWrite + Unpin>(
     refusal::close(stream, answer).await;
 }
 
-/// Reads until the protocol is known, or until `deadline`. Nothing is said meanwhile: an editor on a busy laptop, or at
-/// the other end of a slow tunnel, sends its first message seconds after it has dialled, and whatever text it found
-/// before the answer would make it hang without a word.
+/// Reads until the protocol is detected, or until `deadline`. It sends nothing meanwhile. An editor on a busy laptop or
+/// behind a slow tunnel sends its first message only seconds after it connected, and unexpected text before the answer
+/// would make it hang.
 async fn read_first<S: AsyncRead + Unpin>(
     stream: &mut S,
     deadline: Instant,
 ) -> io::Result<FirstBytes> {
-    let mut bytes = BytesMut::with_capacity(FIRST);
+    let mut bytes = BytesMut::with_capacity(FIRST_READ_BYTES);
     loop {
         let Ok(read) = timeout_at(deadline, stream.read_buf(&mut bytes)).await else {
             return Ok(FirstBytes::Silent);
@@ -424,7 +441,7 @@ async fn read_first<S: AsyncRead + Unpin>(
         if let Some(detection) = detect(&bytes) {
             return Ok(FirstBytes::Known(First { detection, bytes }));
         }
-        bytes.reserve(ENOUGH);
+        bytes.reserve(MAX_PREFIX_BYTES);
     }
 }
 

@@ -29,23 +29,23 @@ use ray_relay_base::wire::tcp;
 use ray_relay_session::connect::InnerConnection;
 use ray_relay_session::context::Context;
 
-/// Connections that the kernel holds until the relay gets round to them.
-const BACKLOG: u32 = 512;
+/// Length of the kernel's queue of connections that are not accepted yet.
+const MAX_BACKLOG: u32 = 512;
 
-/// Pause after an accept error that is not the fault of one connection (no descriptors left, say).
+/// Pause after an accept error that no single connection caused, such as running out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// Time for the first request of a connection that was accepted just before the relay had drained. Below the time that
+/// Time for the first request of a connection accepted just before the relay had drained. Less than the time that
 /// [`crate::app`] gives connections to close.
 const LAST_REQUEST_GRACE: Duration = Duration::from_millis(200);
 
-/// The address cannot be listened on.
+/// The relay cannot listen on the address.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}{}", hint(.source))]
 pub struct BindError {
-    /// What was asked for.
+    /// The requested address.
     pub address: SocketAddr,
-    /// The system's answer.
+    /// The system's error.
     pub source: io::Error,
 }
 
@@ -82,18 +82,19 @@ pub(crate) fn bind(
         } else {
             TcpSocket::new_v6()?
         };
-        // A relay that is restarted takes its port over from connections that are still closing.
+        // A restarted relay reuses its port while old connections are still closing.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        socket.listen(BACKLOG)
+        socket.listen(MAX_BACKLOG)
     };
     attempt().map_err(|source| BindError { address, source })
 }
 
-/// Accepts on `listener` until the relay has drained: a client that comes while it drains is told so. Accept errors never end it.
+/// Accepts on `listener` until the relay has drained; a client that connects meanwhile gets an answer. Accept errors
+/// never end it.
 ///
-/// `admission` bounds the connections of all listeners together, and never by waiting: at the cost of those that stand
-/// still. `advertised` is set for a listener that stands for one breakpoint (`advertise = "ports"`), by its port.
+/// `admission` bounds the connections of all listeners together. It never waits, but evicts stalled connections.
+/// `advertised` is the port of a listener that belongs to one breakpoint (`advertise = "ports"`).
 pub async fn run(
     listener: TcpListener,
     context: Arc<Context>,
@@ -102,7 +103,7 @@ pub async fn run(
     advertised: Option<u16>,
 ) {
     if let Err(error) = tcp::tune(&listener, context.config.listen.keepalive) {
-        // Clients that are gone without a word would stay.
+        // Without keepalive, clients that vanish would never be detected.
         error!(%error, "cannot set the options of a listening socket");
         return;
     }
@@ -127,7 +128,8 @@ pub async fn run(
     }
 }
 
-/// Serves what comes through the links of `ray-relay connect`, and the terminals of the page, until the relay has drained, as what comes to the port.
+/// Serves connections through links of `ray-relay connect` and terminals of the page like those to the port, until the
+/// relay has drained.
 pub async fn run_links(context: Arc<Context>) {
     let closed = context.shutdown.closed.clone();
     let accept = async {
@@ -177,8 +179,8 @@ async fn accept(listener: &TcpListener, context: &Context) -> (TcpStream, Socket
     }
 }
 
-/// Whether the error is about the connection that was to be accepted (accept(2): errors of the
-/// new socket are passed on), so that the next may be fine at once.
+/// Whether the error concerns only the connection to accept (accept(2): errors of the new socket are passed on), so
+/// that the next may succeed at once.
 fn of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -190,7 +192,7 @@ fn of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Serves one connection to its end, and gives its place back then.
+/// Serves one connection until it closes, and frees its slot then.
 fn serve(
     context: Arc<Context>,
     tls: Arc<Tls>,
@@ -208,31 +210,31 @@ fn serve(
     async move {
         let _open = context.metrics.connection_open();
         let _told = ConnectionLog::new(summary, &context);
-        let place = guard.place();
+        let permit = guard.place();
         let ending = pin!(async {
             tokio::select! {
-                // Only ever a stranger: nothing that it has begun needs an end.
-                () = place.given_up() => {
+                // Only an unauthenticated client is evicted: it has begun nothing that needs cleanup.
+                () = permit.given_up() => {
                     debug!("connection was evicted to make room for another");
                     context.metrics.refused(RefusalKind::Limited);
                 }
-                () = useless(&context, &place) => {}
+                () = useless(&context, &permit) => {}
             }
         });
-        let beside = WakeForwarder::default();
+        let forwarder = WakeForwarder::default();
         tokio::select! {
             biased;
             () = served => {}
-            () = beside.run(ending) => {}
+            () = forwarder.run(ending) => {}
         }
     }
 }
 
-/// Resolves when the relay has drained and this connection waits for nothing: a request that is on its way is answered.
-async fn useless(context: &Context, place: &ConnectionPermit) {
+/// Resolves when the relay has drained and this connection is idle. A request already on its way is still answered.
+async fn useless(context: &Context, permit: &ConnectionPermit) {
     context.shutdown.closed.cancelled().await;
     sleep(LAST_REQUEST_GRACE).await;
-    if !place.owes_a_credential() {
+    if !permit.owes_a_credential() {
         std::future::pending().await
     }
 }

@@ -1,8 +1,9 @@
-//! The answer to pydevd's own protocol, which PyCharm speaks up to 2025.2 and the relay does not.
+//! The answer to pydevd's own protocol, which PyCharm up to 2025.2 speaks and the relay does not.
 //!
-//! Lines of an id, a number and text, with tabs between. A program whose `pydevd_pycharm.settrace` dialled the relay says
-//! nothing: it waits for its IDE to speak, and goes on waiting when the connection ends. It prints lines that it does not
-//! understand, and runs on at the id 101 (CMD_RUN). An IDE speaks first. Seen with pydevd-pycharm 263.
+//! A message is a line of an id, a number and text, separated by tabs. A program whose `pydevd_pycharm.settrace`
+//! dialled the relay sends nothing. It waits for its IDE to speak, even after the connection ends. It prints lines that
+//! it does not understand, and continues at the id 101 (CMD_RUN). An IDE speaks first. Observed with pydevd-pycharm
+//! 263.
 
 const MAX_ID_DIGITS: usize = 3;
 
@@ -10,7 +11,7 @@ const MAX_ID_DIGITS: usize = 3;
 pub(super) const ANSWER: &[u8] =
     b"ray-relay: this is the protocol of pydevd, which is not spoken here: PyCharm 2025.3 and later attach with \"Attach to DAP\".\r\n";
 
-/// Whether that is what `first` begins with; `None` while more bytes are needed.
+/// Whether `first` begins with that protocol; `None` while more bytes are needed.
 pub(super) fn speaks(first: &[u8]) -> Option<bool> {
     let digits = first.iter().take_while(|byte| byte.is_ascii_digit());
     match digits.count() {

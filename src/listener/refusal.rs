@@ -1,6 +1,6 @@
-//! Handshake refusals: connections that are not served, each told so in the words of its own protocol.
+//! Refuses connections during the handshake, each in its own protocol.
 //!
-//! Called by [`super::handshake`] before anything else has looked at the connection. Nothing here reaches a worker.
+//! Called by [`super::handshake`] before any other module uses the connection. It never reaches a worker.
 
 use std::io;
 use std::time::Duration;
@@ -21,27 +21,27 @@ use ray_relay_session::context::Context;
 /// How long a refused connection may take to read the answer and close.
 const REFUSAL_LINGER: Duration = Duration::from_secs(2);
 
-/// TLS alert record, fatal, `handshake_failure` (RFC 8446 section 6): what a server says that will not do TLS with you.
+/// TLS alert record, fatal, `handshake_failure` (RFC 8446 section 6): the answer of a server without TLS.
 pub(super) const TLS_ALERT: &[u8] = &[0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x28];
 
-/// HTTP/2: an empty SETTINGS frame, which a server has to begin with (RFC 9113 section 3.4).
+/// HTTP/2: an empty SETTINGS frame, which a server has to send first (RFC 9113 section 3.4).
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
 /// INADEQUATE_SECURITY (RFC 9113 section 7).
 const INADEQUATE_SECURITY: u8 = 0x0c;
 
-/// Why a client is not served.
+/// Why a client is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HandshakeRefusal {
-    /// Plain text, where only TLS is taken.
+    /// Plain text, although TLS is required.
     Plaintext,
-    /// A client certificate that names no person here, in a sentence.
+    /// A client certificate without a principal, with a sentence.
     Certificate(String),
 }
 
-/// What a refused peer speaks.
+/// The protocol of a refused peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Speaks {
+pub(super) enum PeerProtocol {
     Http1,
     Http2,
     Dap,
@@ -49,7 +49,7 @@ pub(super) enum Speaks {
     Text,
 }
 
-impl Speaks {
+impl PeerProtocol {
     pub(super) fn of(detection: Detection, first: &[u8], alpn: Option<&[u8]>) -> Self {
         match detection {
             Detection::Http if alpn == Some(b"h2") || first.starts_with(b"PRI ") => Self::Http2,
@@ -62,26 +62,26 @@ impl Speaks {
 }
 
 impl HandshakeRefusal {
-    /// The sentence for the client: what is wrong and what to do.
-    fn sentence(&self, speaks: Speaks) -> String {
-        match (self, speaks) {
+    /// The sentence for the client: the problem, and the solution.
+    fn sentence(&self, peer_protocol: PeerProtocol) -> String {
+        match (self, peer_protocol) {
             (Self::Certificate(sentence), _) => sentence.clone(),
-            (Self::Plaintext, Speaks::Http1 | Speaks::Http2) => {
+            (Self::Plaintext, PeerProtocol::Http1 | PeerProtocol::Http2) => {
                 "this relay takes TLS alone: use https:// instead of http://".to_owned()
             }
-            (Self::Plaintext, Speaks::Dap) => {
+            (Self::Plaintext, PeerProtocol::Dap) => {
                 "this relay takes TLS alone, which editors do not speak themselves: attach through something on this machine that adds it, \
                  such as `socat TCP-LISTEN:5678,bind=127.0.0.1,reuseaddr,fork OPENSSL:RELAY:5678,cafile=CA.pem`"
                     .to_owned()
             }
-            (Self::Plaintext, Speaks::Tls | Speaks::Text) => {
+            (Self::Plaintext, PeerProtocol::Tls | PeerProtocol::Text) => {
                 "this relay takes TLS alone: use `openssl s_client -quiet -connect HOST:PORT` or `ncat --ssl HOST PORT`"
                     .to_owned()
             }
         }
     }
 
-    /// Status line and what belongs to it.
+    /// Status line and related headers.
     fn status(&self) -> &'static str {
         match self {
             // RFC 9110 section 15.5.22.
@@ -93,30 +93,30 @@ impl HandshakeRefusal {
     }
 }
 
-/// Tells the peer so in its own protocol, and closes.
-pub(super) async fn tell<S>(
+/// Sends the refusal in the peer's own protocol, and closes.
+pub(super) async fn send<S>(
     context: &Context,
     stream: S,
     summary: &Summary,
-    speaks: Speaks,
+    peer_protocol: PeerProtocol,
     refused: &HandshakeRefusal,
     deadline: Instant,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    debug!(?speaks, ?refused, "connection refused");
+    debug!(?peer_protocol, ?refused, "connection refused");
     context.metrics.refused(RefusalKind::Forbidden);
-    let sentence = summary.refusal(&refused.sentence(speaks));
-    match speaks {
-        Speaks::Http1 => close(stream, http1(refused, &sentence).as_bytes()).await,
-        Speaks::Http2 => close(stream, &http2(&sentence)).await,
-        Speaks::Dap => dap(context, stream, &sentence, deadline).await,
-        Speaks::Tls => close(stream, TLS_ALERT).await,
-        Speaks::Text => close(stream, format!("ray-relay: {sentence}\r\n").as_bytes()).await,
+    let sentence = summary.refusal(&refused.sentence(peer_protocol));
+    match peer_protocol {
+        PeerProtocol::Http1 => close(stream, http1(refused, &sentence).as_bytes()).await,
+        PeerProtocol::Http2 => close(stream, &http2(&sentence)).await,
+        PeerProtocol::Dap => dap(context, stream, &sentence, deadline).await,
+        PeerProtocol::Tls => close(stream, TLS_ALERT).await,
+        PeerProtocol::Text => close(stream, format!("ray-relay: {sentence}\r\n").as_bytes()).await,
     }
 }
 
-/// The whole answer, whatever was asked.
+/// The complete answer to any request.
 fn http1(refused: &HandshakeRefusal, sentence: &str) -> String {
     let body = format!("{}\n", serde_json::json!({ "error": sentence }));
     format!(
@@ -126,7 +126,7 @@ fn http1(refused: &HandshakeRefusal, sentence: &str) -> String {
     )
 }
 
-/// GOAWAY with the sentence as its debug data: no request is looked at.
+/// GOAWAY with the sentence as its debug data: requests are ignored.
 fn http2(sentence: &str) -> Vec<u8> {
     let mut payload = vec![0, 0, 0, 0, 0, 0, 0, INADEQUATE_SECURITY];
     payload.extend_from_slice(sentence.as_bytes());
@@ -140,7 +140,7 @@ fn http2(sentence: &str) -> Vec<u8> {
     answer
 }
 
-/// Fails the first request, because a client shows nothing for a bare close.
+/// Fails the first request, because clients show nothing for a bare close.
 async fn dap<S>(context: &Context, stream: S, sentence: &str, deadline: Instant)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -158,14 +158,14 @@ where
     }
 }
 
-/// Says `answer`, then closes so that it arrives: what the peer still sends is read and dropped for a moment.
+/// Sends `answer`, then closes so that it arrives: for a moment, it reads and discards what the peer still sends.
 pub(super) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, answer: &[u8]) {
-    let told = async {
+    let sent = async {
         stream.write_all(answer).await?;
         stream.shutdown().await?;
         let mut sink = [0; 1024];
         while stream.read(&mut sink).await? > 0 {}
         io::Result::Ok(())
     };
-    let _ = timeout_at(Instant::now() + REFUSAL_LINGER, told).await;
+    let _ = timeout_at(Instant::now() + REFUSAL_LINGER, sent).await;
 }

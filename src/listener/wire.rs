@@ -1,4 +1,4 @@
-//! A client's connection, plain or inside TLS, as one type for whatever is spoken on it.
+//! A client's connection, plain or over TLS, as one type for all protocols.
 
 use std::io;
 use std::pin::Pin;
@@ -14,17 +14,17 @@ use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_base::wire::write_through;
 use ray_relay_session::connect::ArrivedStream;
 
-/// Bytes of the protocol. The TLS state is on the heap: most of its size would otherwise be part of every connection.
+/// Bytes of the protocol. The TLS state is on the heap: otherwise every connection would reserve most of its size.
 #[derive(Debug)]
 pub(super) enum ClientWire {
     Plain(TcpStream),
     Encrypted(Box<TlsStream<Prefixed<TcpStream>>>),
-    /// Within another connection: through a link, whose connections come and go, or a terminal of the page.
+    /// Within another connection: through a link, whose transports change, or a terminal of the page.
     Linked(ArrivedStream),
 }
 
 impl ClientWire {
-    /// The connection below, where it was accepted here and is always the same.
+    /// The TCP connection below, if it was accepted here and never changes.
     pub(super) fn tcp(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(stream) => Some(stream),
@@ -34,7 +34,7 @@ impl ClientWire {
     }
 }
 
-/// Sends close_notify however the session ended, without waiting: to a client of TLS a bare end is an error.
+/// Sends close_notify however the session ended, without waiting: a TLS client treats a bare end as an error.
 impl Drop for ClientWire {
     fn drop(&mut self) {
         let Self::Encrypted(stream) = self else {
@@ -47,7 +47,7 @@ impl Drop for ClientWire {
     }
 }
 
-/// Writes what the system takes at once.
+/// Writes as much as possible without blocking.
 struct Now<'a>(&'a TcpStream);
 
 impl io::Write for Now<'_> {
@@ -69,8 +69,8 @@ impl AsyncRead for ClientWire {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Encrypted(stream) => match ready!(Pin::new(stream).poll_read(cx, buf)) {
-                // Closed without close_notify, as many clients do. Each protocol here says itself where a message ends,
-                // so an attacker who cuts the connection can only make one that is seen to be cut.
+                // Closed without close_notify, as many clients do. Each protocol here delimits its messages, so an
+                // attacker who cuts the connection cannot forge a complete one.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
                 read => Poll::Ready(read),
             },
@@ -90,7 +90,7 @@ impl PeerStream for ClientWire {
     fn doubt(&self, doubted: bool) {
         match self {
             Self::Linked(Either::Left(stream)) => stream.doubt(doubted),
-            // It asks its browser all the time.
+            // A terminal pings its browser all the time.
             Self::Linked(Either::Right(_)) => {}
             _ => self.tcp().into_iter().for_each(|tcp| tcp.doubt(doubted)),
         }

@@ -1,6 +1,6 @@
-//! Where a cluster on this machine goes: loopback addresses, ports, a directory.
+//! Resources for a cluster on this machine: loopback addresses, ports, a directory.
 //!
-//! Called by [`super::DemoCluster::start`] and, for the directory, by the demo.
+//! Called by [`super::LocalCluster::start`] and, for the directory, by the demo.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -11,11 +11,11 @@ use rand::RngExt as _;
 
 use crate::error::ClusterError;
 
-/// The head's address and those of up to `workers` workers; only the head's where the system has
-/// no loopback addresses beyond 127.0.0.1 (macOS).
+/// The head's address and those of up to `workers` workers. Only the head's if the system has no loopback addresses
+/// beyond 127.0.0.1 (macOS).
 pub(crate) fn node_addresses(workers: usize) -> Vec<Ipv4Addr> {
     let usable = |ip: &Ipv4Addr| TcpListener::bind((*ip, 0)).is_ok();
-    // From .2 on: 127.0.0.1 Ray replaces by the machine's outward address.
+    // From .2 on: Ray replaces 127.0.0.1 by the machine's outward address.
     let mut addresses: Vec<_> = (2..=250u8)
         .map(|last| Ipv4Addr::new(127, 0, 0, last))
         .take(1 + workers)
@@ -32,7 +32,7 @@ pub(crate) fn random_token() -> String {
     format!("{:032x}{:032x}", rng.random::<u128>(), rng.random::<u128>())
 }
 
-/// A new directory for this user alone, below a path short enough for Ray's sockets.
+/// Creates a directory for this user alone, below a path short enough for Ray's sockets.
 pub fn make_short_dir() -> Result<PathBuf, ClusterError> {
     let base = std::env::temp_dir();
     let base = if base.as_os_str().len() > 12 && Path::new("/tmp").is_dir() {

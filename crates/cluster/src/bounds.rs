@@ -1,6 +1,6 @@
-//! What a cluster on this machine may take.
+//! Limits of a cluster on this machine.
 
 use std::time::Duration;
 
-/// The deadline from start to all nodes alive; it takes about ten seconds on two quiet cores.
+/// Time limit from start until all nodes are alive; it takes about ten seconds on two quiet cores.
 pub(crate) const UP_DEADLINE: Duration = Duration::from_secs(180);

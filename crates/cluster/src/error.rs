@@ -1,4 +1,4 @@
-//! Why there is no cluster, for the person who asked for one.
+//! Why a cluster could not start.
 
 use std::io;
 
@@ -7,15 +7,15 @@ use ray_relay_base::wire::tcp::FREE_PORTS;
 use crate::bounds::UP_DEADLINE;
 use ray_relay_ray::ray::head::HeadConfigError;
 
-/// Why there is no cluster. `Display` is a sentence with the next step.
+/// Why a cluster could not start. `Display` is a sentence with the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// A file or directory cannot be made or used.
+    /// A file or directory cannot be created or used.
     #[error("cannot {what}: {source}; is there room in {dir}, and may this user write there?")]
     Io {
-        /// What was tried.
+        /// The failed action.
         what: &'static str,
-        /// Where the cluster keeps its files.
+        /// The cluster's directory.
         dir: String,
         /// The operating system's error message.
         source: io::Error,
@@ -24,33 +24,33 @@ pub enum ClusterError {
     #[error("no free port between {} and {} on 127.0.0.1; end what uses them", FREE_PORTS.start, FREE_PORTS.end)]
     NoPort,
     /// `ray start` ended.
-    #[error("`ray start` of node {node} ended ({status}); its last lines:\n{said}")]
+    #[error("`ray start` of node {node} ended ({status}); its last lines:\n{output}")]
     Exited {
         /// `head` or `w1`.
         node: String,
         /// Exit status of the node's process.
         status: String,
         /// End of its log.
-        said: String,
+        output: String,
     },
-    /// The head cannot be asked.
+    /// The head's address is invalid.
     #[error(transparent)]
     Address(#[from] HeadConfigError),
-    /// Not all nodes came.
-    #[error("only {alive} of {wanted} Ray nodes were alive after {} s; close what keeps this machine busy, or try --nodes 1. The head said:\n{said}", UP_DEADLINE.as_secs())]
+    /// Not all nodes came up.
+    #[error("only {alive} of {expected} Ray nodes were alive after {} s; close what keeps this machine busy, or try --nodes 1. The head said:\n{output}", UP_DEADLINE.as_secs())]
     Late {
         /// Number of nodes that were alive.
         alive: usize,
         /// Number of nodes that were started.
-        wanted: usize,
+        expected: usize,
         /// End of the head's log.
-        said: String,
+        output: String,
     },
 }
 
 impl ClusterError {
-    /// Ray itself gave up on a node that took more than 30 s (in its code, up to 2.60 without a setting).
-    pub(crate) fn is_impatience(&self) -> bool {
-        matches!(self, Self::Exited { said, .. } if said.contains("timed out during startup"))
+    /// Whether Ray itself gave up on a node that took more than 30 s (hard-coded, up to 2.60).
+    pub(crate) fn is_timeout(&self) -> bool {
+        matches!(self, Self::Exited { output, .. } if output.contains("timed out during startup"))
     }
 }

@@ -1,8 +1,8 @@
 //! A real Ray cluster of several nodes on this machine: one address of 127.0.0.0/8 for each.
 //!
-//! For the demo and for tests. It must not know the relay that is put in front of it. Invariant: everything that it starts or
-//! writes is gone when it is stopped or dropped. Its processes are found by ancestry and mark ([`processes`]), never with
-//! `ray stop`, which would end other clusters too.
+//! For the demo and for tests. It must not know the relay in front of it. Invariant: everything that it starts or writes is
+//! gone when it is stopped or dropped. Processes are found by ancestry and mark ([`processes`]), never with `ray stop`,
+//! which would end other clusters too.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -35,30 +35,30 @@ use ray_relay_access::telemetry::progress::{PreparationClock, ProgressStep};
 use ray_relay_base::wire::tcp::free_port;
 use ray_relay_ray::ray::jobs::Jobs;
 
-/// How often a cluster is begun, where Ray gives up on it.
-const ATTEMPTS: usize = 3;
-/// `ray start --block` would drain its node for 30 s after TERM. Nothing here is worth that.
-const GRACE: Duration = Duration::from_secs(2);
-/// The version of Ray from which on a worker has the `--temp-dir` that it is given. Older ones share the head's, where
-/// two that start together choose the same names for their sockets.
+/// Number of attempts, if Ray gives up on a node.
+const MAX_ATTEMPTS: usize = 3;
+/// Grace period after TERM. `ray start --block` would drain its node for 30 s; nothing here is worth that.
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
+/// First version of Ray in which a worker uses its own `--temp-dir`. Older workers share the head's, where two that
+/// start together choose the same names for their sockets.
 const OWN_TEMP_DIR: (u32, u32) = (2, 60);
 /// Marks the environment of every process of one cluster.
-const MARK: &str = "RAY_RELAY_DEMO_CLUSTER";
+const MARKER_VARIABLE: &str = "RAY_RELAY_DEMO_CLUSTER";
 
-/// The cluster that is to be started.
+/// Parameters of a cluster.
 #[derive(Debug, Clone)]
 pub struct Plan<'a> {
-    /// Where Ray is installed.
+    /// The environment with Ray.
     pub venv: &'a Venv,
     /// The version of Ray in that environment.
     pub ray: &'a str,
-    /// Nodes beside the head.
+    /// Number of nodes in addition to the head.
     pub workers: usize,
     /// Added to the environment of all nodes, e.g. `RAY_DEBUG_POST_MORTEM=1`.
     pub env: &'a [(&'a str, &'a str)],
 }
 
-/// A cluster that runs. Dropping it ends it, blocking for a few seconds at most.
+/// A running cluster. Dropping it ends it, blocking for a few seconds at most.
 pub struct LocalCluster {
     dir: PathBuf,
     nodes: Vec<RayNode>,
@@ -71,15 +71,15 @@ pub struct LocalCluster {
 }
 
 impl LocalCluster {
-    /// Starts the head, then the workers, and waits until the head calls all alive; anew where Ray's own patience with a
-    /// busy machine ends first. Dropping the future ends what was started.
+    /// Starts the head, then the workers, and waits until the head lists all as alive. Retries if Ray itself gives up
+    /// on a busy machine. Dropping the future ends all processes.
     ///
     /// # Errors
     /// [`ClusterError`].
     pub async fn start(plan: Plan<'_>, progress: &PreparationClock) -> Result<Self, ClusterError> {
-        for _ in 1..ATTEMPTS {
+        for _ in 1..MAX_ATTEMPTS {
             match Self::attempt(&plan, progress).await {
-                Err(error) if error.is_impatience() => progress.say(
+                Err(error) if error.is_timeout() => progress.say(
                     "Ray gave up on a node that was not up after 30 s, which a busy machine explains; starting anew",
                 ),
                 done => return done,
@@ -105,7 +105,7 @@ impl LocalCluster {
             worker_ips.len()
         ));
         let mut names: Vec<String> = (1..=plan.workers).map(|n| format!("w{n}")).collect();
-        // One node that stands for all takes their work too.
+        // If one node replaces all, it has their resources too.
         let on_head = names.split_off(worker_ips.len());
         let resources: Vec<&str> = std::iter::once("head")
             .chain(on_head.iter().map(String::as_str))
@@ -136,23 +136,23 @@ impl LocalCluster {
         self.gcs
     }
 
-    /// Where the cluster's token is, on versions of Ray that can ask for one.
+    /// Path of the cluster's token, for versions of Ray that support one.
     pub fn token_file(&self) -> Option<PathBuf> {
         self.token.as_ref().map(|_| self.dir.join("token"))
     }
 
-    /// Requests to the head.
+    /// Client for requests to the head.
     pub fn jobs(&self) -> Jobs {
         self.jobs.clone()
     }
 
-    /// A directory of the caller's, removed with the cluster.
+    /// Directory for the caller's files, removed with the cluster.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// A command in the cluster's environment, e.g. a driver: `RAY_ADDRESS` is set. Its process
-    /// and all that descends from it end with the cluster if [`LocalCluster::own`] is told of it.
+    /// Prepares a command in the cluster's environment, e.g. a driver: `RAY_ADDRESS` is set. Its process and all
+    /// descendants end with the cluster, if they are registered with [`LocalCluster::own`].
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         clean(&mut command);
@@ -162,13 +162,13 @@ impl LocalCluster {
         command
     }
 
-    /// Ends the process `pid` (a child of this one) with the cluster.
+    /// Registers the process `pid` (a child of this one), so that it ends with the cluster.
     pub fn own(&mut self, pid: u32) {
         self.family.add(pid);
     }
 
-    /// Ends everything and removes the files. With `hurry` cancelled, before or meanwhile, without
-    /// grace. Returns the pids of processes that would not die. Blocks for seven seconds at most.
+    /// Ends everything and removes the files. Skips the grace period if `hurry` is cancelled, before or meanwhile.
+    /// Returns the pids of processes that would not die. Blocks for seven seconds at most.
     pub fn stop(mut self, hurry: &CancellationToken) -> Vec<i32> {
         self.end(hurry)
     }
@@ -176,39 +176,39 @@ impl LocalCluster {
     fn end(&mut self, hurry: &CancellationToken) -> Vec<i32> {
         let nodes = &mut self.nodes;
         for node in nodes.iter() {
-            // Without /proc the groups are all there is to go by.
+            // Without /proc only the groups are known.
             if !cfg!(target_os = "linux") {
                 let group = Pid::from_child(&node.child);
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
             }
         }
-        let left = self.family.end(GRACE, hurry, || {
+        let survivors = self.family.end(GRACE_PERIOD, hurry, || {
             for node in nodes.iter_mut() {
                 let _ = node.child.try_wait();
             }
         });
         self.nodes.clear();
         let _ = fs::remove_dir_all(&self.dir);
-        left
+        survivors
     }
 
     fn prepare(plan: &Plan<'_>, head_ip: Ipv4Addr) -> Result<Self, ClusterError> {
         let dir = make_short_dir()?;
         let id = dir.file_name().unwrap_or_default().to_string_lossy();
         let mut environment: Vec<(String, String)> = vec![
-            (MARK.into(), id.clone().into_owned()),
+            (MARKER_VARIABLE.into(), id.clone().into_owned()),
             ("HOME".into(), dir.join("home").display().to_string()),
             ("PATH".into(), search_path(plan.venv)),
             ("RAY_USAGE_STATS_ENABLED".into(), "0".into()),
-            // Where a task stopped is then known without attaching (off by default since 2.56).
+            // Reveals where a task stopped without attaching (off by default since 2.56).
             ("RAY_DASHBOARD_ENABLE_PROFILING".into(), "1".into()),
             // debugpy would print four lines of advice about Python's own modules in each worker.
             ("PYDEVD_DISABLE_FILE_VALIDATION".into(), "1".into()),
             // The demo must not lose a task because the rest of the machine uses much memory.
             ("RAY_memory_monitor_refresh_ms".into(), "0".into()),
         ];
-        // Ray listens on all of the machine's addresses whatever it is told; a token keeps the
-        // neighbours out where Ray knows tokens.
+        // Ray listens on all addresses of the machine regardless of its settings. A token keeps others out, if this
+        // version supports one.
         let token = (major_minor(plan.ray) >= (2, 52)).then(random_token);
         if token.is_some() {
             let path = dir.join("token").display().to_string();
@@ -226,7 +226,7 @@ impl LocalCluster {
         let cluster = Self {
             jobs: Jobs::new(&*dashboard, token_file, false)?,
             nodes: Vec::new(),
-            family: ProcessGroup::marked(format!("{MARK}={id}")),
+            family: ProcessGroup::marked(format!("{MARKER_VARIABLE}={id}")),
             dashboard,
             gcs: SocketAddr::new(
                 IpAddr::V4(head_ip),
@@ -258,37 +258,41 @@ impl LocalCluster {
     async fn wait(
         &mut self,
         jobs: &Jobs,
-        wanted: usize,
+        expected: usize,
         step: &mut ProgressStep<'_>,
     ) -> Result<(), ClusterError> {
         let end = tokio::time::Instant::now() + UP_DEADLINE;
-        let mut before = wanted.saturating_sub(1).min(1);
+        let mut before = expected.saturating_sub(1).min(1);
         loop {
             let ended = self.nodes.iter_mut().find_map(|node| {
                 let status = node.child.try_wait().ok()??;
                 Some((node.name.clone(), status.to_string()))
             });
             if let Some((node, status)) = ended {
-                let said = self.tail(&node);
-                return Err(ClusterError::Exited { node, status, said });
+                let output = self.tail(&node);
+                return Err(ClusterError::Exited {
+                    node,
+                    status,
+                    output,
+                });
             }
             let alive = jobs.nodes_alive().await.map_or(0, |nodes| nodes.len());
             if alive > before {
                 before = alive;
                 step.note(format_args!("node {alive} is alive"));
             }
-            if alive >= wanted {
+            if alive >= expected {
                 return Ok(());
             }
             if tokio::time::Instant::now() > end {
                 return Err(ClusterError::Late {
                     alive,
-                    wanted,
-                    said: self.tail("head"),
+                    expected,
+                    output: self.tail("head"),
                 });
             }
             let seconds = step.elapsed().as_secs();
-            step.pulse(|| format!("{alive} of {wanted} nodes after {seconds} s"));
+            step.pulse(|| format!("{alive} of {expected} nodes after {seconds} s"));
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }

@@ -1,7 +1,7 @@
-//! `ray start` for one node, in an environment where nothing leads Ray or Python elsewhere.
+//! `ray start` for one node, in an environment without variables that redirect Ray or Python.
 //!
-//! Called by [`LocalCluster::start`]. Invariant: each node belongs to the cluster's family from the
-//! moment it runs.
+//! Called by [`LocalCluster::start`]. Invariant: each node belongs to the cluster's process group from the moment it
+//! runs.
 
 use ray_relay_base::wire::tcp::free_port;
 use std::fs;
@@ -13,9 +13,9 @@ use super::{ClusterError, LocalCluster, Plan};
 use crate::venv::Venv;
 
 /// Size of one node's object store, in bytes: Ray's minimum is 75 MiB.
-const OBJECT_STORE: u32 = 80 * 1024 * 1024;
+const OBJECT_STORE_BYTES: u32 = 80 * 1024 * 1024;
 
-/// A `ray start --block` under way.
+/// A running `ray start --block`.
 pub(crate) struct RayNode {
     /// `head` or `w1`.
     pub(crate) name: String,
@@ -42,7 +42,7 @@ impl LocalCluster {
             ),
         ];
         if ip != Ipv4Addr::LOCALHOST {
-            // Ray takes 127.0.0.1 as "the machine's outward address".
+            // Ray reads 127.0.0.1 as "the machine's outward address".
             args.push(format!("--node-ip-address={ip}"));
         }
         self.start_node(plan, "head", args, resources)
@@ -77,12 +77,12 @@ impl LocalCluster {
         let child = command
             .args(["start", "--block", "--num-cpus=4", "--disable-usage-stats"])
             .args(args)
-            .arg(format!("--object-store-memory={OBJECT_STORE}"))
+            .arg(format!("--object-store-memory={OBJECT_STORE_BYTES}"))
             .arg(format!(
                 "--dashboard-agent-listen-port={}",
                 free_port().ok_or(ClusterError::NoPort)?
             ))
-            // Its sockets live below: a path of 107 bytes is the system's limit.
+            // Its sockets are below it: the system limits their paths to 107 bytes.
             .arg(format!("--temp-dir={}", self.dir.join(name).display()))
             // Any free port: with several nodes on one machine Ray's fixed ranges would collide.
             .args(["--min-worker-port=0", "--max-worker-port=0"])
@@ -92,7 +92,7 @@ impl LocalCluster {
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(log_too)
-            // Not the terminal's group: its Ctrl-C is for the owner alone.
+            // Not the terminal's group: its Ctrl-C is for this process alone.
             .process_group(0)
             .spawn()
             .map_err(|e| self.io("run `ray start`", e))?;
@@ -105,7 +105,7 @@ impl LocalCluster {
     }
 }
 
-/// Takes out what would lead Ray or Python elsewhere.
+/// Removes variables that would redirect Ray or Python.
 pub(crate) fn clean(command: &mut Command) {
     let misleading = |name: &str| {
         name.starts_with("RAY_")

@@ -1,10 +1,9 @@
-//! Ends a tree of processes that does not stay a tree: Ray's workers leave their process group,
-//! and debugpy's adapters leave their parents.
+//! Ends a tree of processes that does not stay a tree: Ray's workers leave their process group, and debugpy's adapters
+//! leave their parents.
 //!
-//! Used by [`LocalCluster`](crate::LocalCluster) and, at the very end, by the demo. Invariant: only processes
-//! that this process started are signalled: descendants of the roots, and orphans that came to
-//! this process as child subreaper and carry the mark. Each is signalled by pid right after a
-//! look at `/proc` that confirmed it.
+//! Used by [`LocalCluster`](crate::LocalCluster) and, at the very end, by the demo. Invariant: only processes that this process
+//! started are signalled. These are descendants of the roots, and orphans with the mark that this process adopted as
+//! child subreaper. Each is signalled by pid right after a scan of `/proc` confirmed it.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -12,19 +11,19 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitOptions};
 use tokio_util::sync::CancellationToken;
 
-/// The pause between two looks at `/proc`.
-const LOOK: Duration = Duration::from_millis(50);
-/// The deadline of the end after KILL: everything is gone at once, unless the kernel holds it.
+/// Interval between scans of `/proc`.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Time limit for processes to end after KILL: they end at once, unless the kernel holds them.
 const KILL_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Makes orphaned descendants children of this process from now on (Linux; elsewhere they go to
-/// pid 1, and only process groups are ended).
+/// Makes this process the parent of orphaned descendants from now on (Linux; elsewhere they go to pid 1, and only
+/// process groups are ended).
 pub fn adopt_orphans() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
-/// Whether `pid` is there and no zombie; where there is no `/proc`, whether it is there.
+/// Whether `pid` exists and is no zombie; without `/proc`, whether it exists.
 pub fn is_alive(pid: i32) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => parse_stat(&stat).is_none_or(|row| !row.zombie),
@@ -39,11 +38,11 @@ pub fn is_alive(pid: i32) -> bool {
 struct ProcessRow {
     parent: i32,
     zombie: bool,
-    /// Clock ticks since boot: tells a reused pid apart.
+    /// Clock ticks since boot, which distinguish a reused pid.
     started: u64,
 }
 
-/// `pid (comm) state ppid ...`, where comm may hold blanks and parentheses.
+/// Parses `pid (comm) state ppid ...`, where comm may contain blanks and parentheses.
 fn parse_stat(stat: &str) -> Option<ProcessRow> {
     let rest = stat.get(stat.rfind(')')? + 1..)?;
     let mut fields = rest.split_ascii_whitespace();
@@ -77,20 +76,20 @@ fn environment_has(pid: i32, mark: &str) -> bool {
     })
 }
 
-/// Which processes belong together.
+/// A set of related processes.
 #[derive(Debug, Default)]
 pub struct ProcessGroup {
     roots: HashSet<i32>,
-    /// `NAME=value` in the environment of orphans that belong.
+    /// `NAME=value` in the environment of orphans that belong to it.
     mark: Option<String>,
-    /// Orphans of any mark belong: this process has no other children.
+    /// Whether all orphans belong to it: this process has no other children.
     all: bool,
-    /// Seen once as members, so they still belong when their parents are gone.
+    /// Known members, which still belong when their parents are gone.
     members: HashSet<(i32, u64)>,
 }
 
 impl ProcessGroup {
-    /// Descendants of roots yet to be added, and orphans with `mark` (`NAME=value`).
+    /// Descendants of roots that will be added, and orphans with `mark` (`NAME=value`).
     pub fn marked(mark: String) -> Self {
         Self {
             mark: Some(mark),
@@ -98,7 +97,7 @@ impl ProcessGroup {
         }
     }
 
-    /// Every descendant of this process. Only for a process whose children are all its own doing.
+    /// Every descendant of this process. Only for a process without other children.
     pub fn everything() -> Self {
         Self {
             all: true,
@@ -106,13 +105,13 @@ impl ProcessGroup {
         }
     }
 
-    /// A child of this process and all that will descend from it.
+    /// Adds a child of this process, with all its descendants.
     pub fn add(&mut self, root: u32) {
         self.roots.extend(i32::try_from(root));
     }
 
-    /// Looks at the process table; returns the pids of living members and reaps dead orphans.
-    pub fn look(&mut self) -> Vec<i32> {
+    /// Scans the process table. Returns the pids of living members, and reaps dead orphans.
+    pub fn scan(&mut self) -> Vec<i32> {
         let table = table();
         let own = rustix::process::getpid().as_raw_nonzero().get();
         let mut belongs: HashMap<i32, bool> = HashMap::new();
@@ -144,7 +143,7 @@ impl ProcessGroup {
                 self.members.insert((pid, row.started));
                 living.push(pid);
             } else if row.parent == own && !self.roots.contains(&pid) {
-                // Roots are waited for by the `Child` that owns them.
+                // The `Child` that owns a root waits for it.
                 let _ = Pid::from_raw(pid)
                     .map(|pid| rustix::process::waitpid(Some(pid), WaitOptions::NOHANG));
             }
@@ -152,7 +151,7 @@ impl ProcessGroup {
         living
     }
 
-    /// Whether `pid` belongs for a reason of its own, not because its parent does.
+    /// Whether `pid` belongs to the group by itself, rather than by its parent.
     fn is_first(&self, pid: i32, row: &ProcessRow, own: i32) -> bool {
         if self.roots.contains(&pid) || self.members.contains(&(pid, row.started)) {
             return true;
@@ -161,10 +160,9 @@ impl ProcessGroup {
         row.parent == own && (self.all || self.mark.as_ref().is_some_and(marked))
     }
 
-    /// Ends every member: TERM, and KILL for those that live after `grace` or as soon as `hurry`
-    /// is cancelled. `reap` is called at each look, to wait for owned children. Returns the pids that
-    /// are still there at the deadline (none, unless the kernel holds them). Blocks for at most
-    /// `grace` plus five seconds.
+    /// Ends every member: TERM, and KILL for those that live after `grace` or as soon as `hurry` is cancelled. Calls
+    /// `reap` before each scan, to wait for owned children. Returns the pids that still exist at the deadline (none,
+    /// unless the kernel holds them). Blocks for at most `grace` plus five seconds.
     pub fn end(
         &mut self,
         grace: Duration,
@@ -172,10 +170,10 @@ impl ProcessGroup {
         mut reap: impl FnMut(),
     ) -> Vec<i32> {
         let began = Instant::now();
-        let mut told = HashSet::new();
+        let mut signalled = HashSet::new();
         loop {
             reap();
-            let living = self.look();
+            let living = self.scan();
             let waited = began.elapsed();
             if living.is_empty() || waited > grace + KILL_DEADLINE {
                 return living;
@@ -184,11 +182,11 @@ impl ProcessGroup {
             for pid in living.into_iter().filter_map(Pid::from_raw) {
                 if kill {
                     let _ = rustix::process::kill_process(pid, Signal::KILL);
-                } else if told.insert(pid) {
+                } else if signalled.insert(pid) {
                     let _ = rustix::process::kill_process(pid, Signal::TERM);
                 }
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -226,7 +224,7 @@ mod tests {
         std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut up).unwrap();
         let mut family = ProcessGroup::marked(mark.clone());
         family.add(child.id());
-        assert!(!family.look().is_empty());
+        assert!(!family.scan().is_empty());
         let patience = CancellationToken::new();
         let left = family.end(Duration::from_millis(200), &patience, || {
             let _ = child.try_wait();

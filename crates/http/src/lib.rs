@@ -1,12 +1,12 @@
-//! What is asked and told without a debugger's protocol: HTTP, plain lines, and the webhook.
+//! Interfaces without a debugger's protocol: HTTP, plain lines, and the webhook.
 //!
-//! For browsers, scripts, `nc` and the commands. It must not know the Debug Adapter Protocol of a client.
+//! Serves browsers, scripts, `nc` and the commands. It must not know a client's Debug Adapter Protocol.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`http`] | the relay's page and API under `/relay/`, and the Ray dashboard under everything else |
-//! | [`lineproto`] | plain lines for a person with `nc`: the list, and a prompt |
-//! | [`notice`] | tells a webhook of breakpoints that wait too long, and of what became of them |
+//! | [`lineproto`] | line protocol for `nc`: the list, and a prompt |
+//! | [`notice`] | notifies a webhook of breakpoints that wait too long, and of how they ended |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![allow(

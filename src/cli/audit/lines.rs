@@ -1,4 +1,4 @@
-//! The lines of audit logs, and why a command of `audit` fails.
+//! Lines of audit logs, and the errors of `audit` commands.
 
 use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -6,30 +6,30 @@ use std::path::{Path, PathBuf};
 use crate::cli::failure::Fails;
 use ray_relay_access::audit::files::{self, RawLine};
 
-/// Why a recording or log is of no use.
+/// Why a recording or log cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AuditError {
     /// A file cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
     Unreadable {
-        /// The path of that file.
+        /// The path of the file.
         path: PathBuf,
         /// The operating system's error message.
         cause: io::Error,
     },
-    /// The file of the key that audit lines are sealed with cannot be used.
+    /// The key file for sealed audit lines cannot be used.
     #[error(transparent)]
     Key(#[from] ray_relay_access::audit::OpenError),
-    /// What `verify` found to be altered.
+    /// `verify` found altered lines.
     #[error("the audit log is not as it was written: {0}")]
     Altered(String),
-    /// The log that the value names holds no audit lines.
+    /// The named log contains no audit lines.
     #[error("there are no audit lines in {0}")]
     Empty(String),
-    /// A file that `replay` was given is no recording.
+    /// A file for `replay` is no recording.
     #[error("{}: {why}", path.display())]
     NoRecording {
-        /// The path of that file.
+        /// The path of the file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
@@ -38,7 +38,7 @@ pub(super) enum AuditError {
 
 impl Fails for AuditError {}
 
-/// Gives every line of `paths` to `take`, with the name of its file, until that is false.
+/// Passes every line of `paths` to `take`, with the name of its file, until it returns false.
 pub(super) fn each_line(
     paths: &[PathBuf],
     mut take: impl FnMut(&Path, RawLine<'_>) -> bool,
@@ -77,7 +77,7 @@ pub(super) fn in_order(named: &[PathBuf]) -> Result<Vec<PathBuf>, AuditError> {
     })
 }
 
-/// Writes a line; the error is kept for the end, because readers of lines cannot pass it on.
+/// Writes a line. An error is stored for the end, because readers of lines cannot return it.
 pub(super) fn put(out: &mut impl Write, line: &str, result: &mut io::Result<()>) -> bool {
     if result.is_ok() {
         *result = writeln!(out, "{line}");

@@ -1,4 +1,4 @@
-//! `ray-relay audit`: reads what a relay has recorded. Contacts no server.
+//! `ray-relay audit`: reads the audit logs and recordings of a relay. Contacts no server.
 
 mod lines;
 mod replay;

@@ -39,7 +39,7 @@ fn speed(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Longest pause between two messages that is waited for.
+/// Maximum pause between two messages.
 const MAX_MESSAGE_DELAY: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(args: &ReplayArgs) -> Result<(), Failure> {
@@ -61,7 +61,7 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let header = read_header(&first).map_err(|why| no_recording(1, &why))?;
     let waits = !args.no_wait && !args.json && size().is_some();
     let mut out = BufWriter::new(io::stdout());
-    let mut shown = if args.json {
+    let mut renderer = if args.json {
         ShownMessage::Json
     } else {
         writeln!(out, "{}", title(&header))?;
@@ -73,7 +73,7 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let mut now = Duration::ZERO;
     for (number, line) in (2..).zip(lines) {
         let line = line.map_err(unreadable)?;
-        // What was recorded up to there is shown before the mistake is told.
+        // Show everything before the invalid line, then report it.
         let line = match read_line(&line) {
             Ok(line) => line,
             Err(why) => {
@@ -88,7 +88,7 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<(), Failure> {
             tokio::time::sleep(pause.div_f64(args.speed)).await;
         }
         now = elapsed;
-        shown.put(&mut out, line)?;
+        renderer.put(&mut out, line)?;
     }
     Ok(out.flush()?)
 }
@@ -116,7 +116,7 @@ impl ShownMessage {
                 }
                 Ok(())
             }
-            // As the person at the terminal saw it; what was typed is in there as its echo.
+            // As the user at the terminal saw it; it contains the input as its echo.
             (
                 Self::Terminal,
                 RecordedLine::Frame {

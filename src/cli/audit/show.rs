@@ -70,10 +70,10 @@ fn time(text: &str) -> Result<std::time::SystemTime, String> {
         .ok_or_else(|| "write it as 1h (ago), 2026-11-21 or 2026-11-21T10:55, in UTC".to_owned())
 }
 
-/// How often a log is looked at with `--follow`.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Poll interval of a log with `--follow`.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Bytes of a line that has no end yet, with `--follow`.
+/// Maximum size of an incomplete line, with `--follow`.
 const MAX_PARTIAL_LINE_BYTES: usize = 1 << 20;
 
 pub(super) async fn run(args: &ShowArgs) -> Result<(), Failure> {
@@ -102,7 +102,7 @@ pub(super) async fn run(args: &ShowArgs) -> Result<(), Failure> {
     }
 }
 
-/// What is shown, and how.
+/// Output state: filter and format.
 struct ShownPage {
     filter: LineFilter,
     json: bool,
@@ -112,17 +112,17 @@ struct ShownPage {
 }
 
 impl ShownPage {
-    /// Shows a line where it is wanted; false: the reader is gone.
+    /// Shows a line if it matches. Returns false once the reader is gone.
     fn line(
         &mut self,
         line: &[u8],
-        place: &dyn Fn() -> String,
+        source: &dyn Fn() -> String,
         result: &mut io::Result<()>,
     ) -> bool {
         let Ok(Value::Object(members)) = serde_json::from_slice(line) else {
-            // Said on standard error, so that --json stays JSON.
-            let place = replaced(&place()).into_owned();
-            _ = writeln!(io::stderr(), "! {place}: this is no audit line");
+            // On standard error, so that --json stays JSON.
+            let source = replaced(&source()).into_owned();
+            _ = writeln!(io::stderr(), "! {source}: this is no audit line");
             return true;
         };
         if !self.filter.fits(&members) {
@@ -141,7 +141,7 @@ impl ShownPage {
     }
 }
 
-/// Shows `live` to its end and whatever comes, also in the files that come after it.
+/// Shows `live` to its end and whatever is appended, including files that replace it.
 async fn follow(mut page: ShownPage, live: &Path) -> Result<(), Failure> {
     let unreadable = |cause| AuditError::Unreadable {
         path: live.to_owned(),
@@ -151,14 +151,14 @@ async fn follow(mut page: ShownPage, live: &Path) -> Result<(), Failure> {
     let mut rest = Vec::new();
     loop {
         let mut result = Ok(());
-        let place = || live.display().to_string();
+        let source = || live.display().to_string();
         loop {
             let read = (&mut file)
                 .take(64 << 10)
                 .read_to_end(&mut rest)
                 .map_err(unreadable)?;
             while let Some(end) = memchr::memchr(b'\n', &rest) {
-                page.line(&rest[..end], &place, &mut result);
+                page.line(&rest[..end], &source, &mut result);
                 rest.drain(..=end);
             }
             if rest.len() > MAX_PARTIAL_LINE_BYTES {
@@ -171,8 +171,8 @@ async fn follow(mut page: ShownPage, live: &Path) -> Result<(), Failure> {
         result?;
         page.out.flush()?;
         page.columns = terminal::columns();
-        tokio::time::sleep(LOOK_EVERY).await;
-        // Everything in the old file is shown before the new one is looked at.
+        tokio::time::sleep(POLL_INTERVAL).await;
+        // Finish the old file before opening the new one.
         let old = file.metadata().map_err(unreadable)?;
         let behind = old.len() > file.stream_position().map_err(unreadable)?;
         let exchanged = std::fs::metadata(live)
@@ -187,7 +187,7 @@ async fn follow(mut page: ShownPage, live: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Which lines are wanted.
+/// Selects lines.
 struct LineFilter {
     subject: Option<Pattern>,
     job: Option<Pattern>,
@@ -199,7 +199,7 @@ struct LineFilter {
 
 impl LineFilter {
     fn new(args: &ShowArgs) -> Self {
-        // In this form the order of texts is that of times.
+        // Timestamps in this form sort as text.
         let time = |time: Option<SystemTime>| time.map(rfc3339);
         Self {
             subject: args.subject.as_deref().map(Pattern::new),
@@ -220,7 +220,7 @@ impl LineFilter {
                 .is_none_or(|pattern| texts.any(|text| pattern.matches(text)))
         };
         let time = text("time").unwrap_or_default();
-        // Of a job that was submitted through the relay the line is about no breakpoint.
+        // The line of a job submitted through the relay has no breakpoint.
         let submitted = || line.get("details")?.get("submission_id")?.as_str();
         let is_submission = |job: &Pattern| submitted().is_some_and(|id| job.matches(id));
         fits(&self.subject, &["subject"])

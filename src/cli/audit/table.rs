@@ -1,13 +1,13 @@
-//! Audit lines as rows for people, one at a time: a log has no end to wait for.
+//! Audit lines as table rows, one at a time: a log has no end to wait for.
 //!
-//! Pure. On a terminal every line fits; in a pipe nothing is cut. Texts are cleaned here, once.
+//! Pure. On a terminal every line is cut to fit; in a pipe nothing is cut. Texts are sanitized here, once.
 
 use serde_json::{Map, Value};
 
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::text::{KeptEnd, beside, fit};
 
-/// Title, usual width, and what stands there.
+/// Title, usual width, and content of a column.
 type AuditColumn = (&'static str, usize, fn(&Map<String, Value>) -> String);
 
 const COLUMNS: [AuditColumn; 6] = [
@@ -20,8 +20,8 @@ const COLUMNS: [AuditColumn; 6] = [
     }),
     ("ACTION", 14, |line| text(line, "action")),
     ("WHO", 16, |line| match text(line, "subject") {
-        who if who.is_empty() => text(line, "peer"),
-        who => who,
+        principal if principal.is_empty() => text(line, "peer"),
+        principal => principal,
     }),
     ("ID", 8, |line| text(line, "breakpoint")),
     ("JOB", 10, |line| match text(line, "submission") {
@@ -31,7 +31,7 @@ const COLUMNS: [AuditColumn; 6] = [
     ("TASK", 18, |line| text(line, "name")),
 ];
 
-/// The line above the first row.
+/// The title row.
 pub(super) fn title(columns: Option<usize>) -> String {
     row(
         COLUMNS.map(|(title, room, _)| (title.to_owned(), room)),
@@ -40,7 +40,7 @@ pub(super) fn title(columns: Option<usize>) -> String {
     )
 }
 
-/// One audit line as a row of the table, cut to `columns` where that is given.
+/// Formats an audit line as a table row, cut to `columns` if given.
 pub(super) fn render(line: &Map<String, Value>, columns: Option<usize>) -> String {
     row(
         COLUMNS.map(|(_, room, cell)| (cell(line), room)),
@@ -67,12 +67,12 @@ fn text(line: &Map<String, Value>, key: &str) -> String {
     replaced(text).into_owned()
 }
 
-/// The members of `details` as words: `outcome=denied scope=debug`.
+/// Formats the members of `details` as words: `outcome=denied scope=debug`.
 fn details(line: &Map<String, Value>) -> String {
     let Some(Value::Object(details)) = line.get("details") else {
         return String::new();
     };
-    let shown = details.iter().map(|(key, value)| {
+    let pairs = details.iter().map(|(key, value)| {
         let value = match value {
             Value::String(text) if text.contains([' ', '\n', '"']) || text.is_empty() => {
                 Value::from(text.as_str()).to_string()
@@ -82,5 +82,5 @@ fn details(line: &Map<String, Value>) -> String {
         };
         format!("{}={}", replaced(key), replaced(&value))
     });
-    shown.collect::<Vec<_>>().join(" ")
+    pairs.collect::<Vec<_>>().join(" ")
 }

@@ -1,6 +1,6 @@
-//! A recorded debug session in words: what was asked, and what came of it.
+//! A recorded debug session as a transcript of requests and answers.
 //!
-//! Pure. Every text is cleaned for a terminal and bounded; whatever is not understood is shown by its kind alone.
+//! Pure. Every text is sanitized for a terminal and bounded. An unknown message is shown by its kind alone.
 
 use std::collections::HashMap;
 
@@ -13,24 +13,24 @@ use ray_relay_base::wire::json::{self, typed_at};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::text::{KeptEnd, fit};
 
-/// Columns of a text from a message.
+/// Maximum width of a text from a message, in columns.
 const MAX_TEXT_COLUMNS: usize = 160;
 
-/// Requests whose answer has not come, at most.
-const OPEN: usize = 1024;
+/// Maximum number of requests that wait for their answer.
+const MAX_OPEN_REQUESTS: usize = 1024;
 
-/// Members of an answer's list that are shown.
+/// Maximum number of members shown of a list in an answer.
 const MAX_MEMBERS: usize = 20;
 
-/// Remembers what was asked, so that answers can be told.
+/// Remembers requests, to label their answers.
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
     /// `command` by direction and `seq`.
-    asked: HashMap<(bool, u64), String>,
+    requests: HashMap<(bool, u64), String>,
 }
 
 impl Transcript {
-    /// One message, in one or more lines.
+    /// Formats one message as one or more lines.
     pub(super) fn lines(&mut self, direction: Direction, bytes: &[u8]) -> Vec<String> {
         let up = direction == Direction::Up;
         let mark = if up { ">" } else { "<" };
@@ -46,9 +46,9 @@ impl Transcript {
             "request" => {
                 let command = text("command");
                 if let Some(seq) = typed_at(&message, "seq")
-                    && self.asked.len() < OPEN
+                    && self.requests.len() < MAX_OPEN_REQUESTS
                 {
-                    self.asked.insert((up, seq), command.to_owned());
+                    self.requests.insert((up, seq), command.to_owned());
                 }
                 vec![
                     format!(
@@ -61,9 +61,9 @@ impl Transcript {
                 ]
             }
             "response" => {
-                let asked: Option<u64> = typed_at(&message, "request_seq");
-                let asked = asked.and_then(|seq| self.asked.remove(&(!up, seq)));
-                let command = asked.unwrap_or_else(|| text("command").to_owned());
+                let requested: Option<u64> = typed_at(&message, "request_seq");
+                let requested = requested.and_then(|seq| self.requests.remove(&(!up, seq)));
+                let command = requested.unwrap_or_else(|| text("command").to_owned());
                 if message.get("success") == Some(&Value::Bool(false)) {
                     let why = body.pointer("/error/format").and_then(Value::as_str);
                     let why = why.or(typed_at(&message, "message"));
@@ -83,9 +83,9 @@ impl Transcript {
                 lines
             }
             "event" => {
-                let said = event(text("event"), body);
+                let details = event(text("event"), body);
                 vec![
-                    format!("{mark} * {} {said}", short(text("event")))
+                    format!("{mark} * {} {details}", short(text("event")))
                         .trim_end()
                         .to_owned(),
                 ]
@@ -172,7 +172,7 @@ fn show(value: Option<&Value>) -> String {
     }
 }
 
-/// `text` on one line, without control characters, and cut where it is too long.
+/// `text` on one line, without control characters, and cut if it is too long.
 fn short(text: &str) -> String {
     let text = text.trim_end().replace('\n', "⏎");
     fit(&replaced(&text), MAX_TEXT_COLUMNS, KeptEnd::Start).into_owned()

@@ -86,9 +86,9 @@ fn summary(report: &Report, files: usize, hashing: &Hashing) -> String {
             );
         }
     }
-    for place in &report.torn {
+    for location in &report.torn {
         text += &format!(
-            "  note       {place} is torn: the relay died while writing it, and recorded that at its next start\n"
+            "  note       {location} is torn: the relay died while writing it, and recorded that at its next start\n"
         );
     }
     if report.restarts > 0 {

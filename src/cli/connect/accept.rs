@@ -1,4 +1,4 @@
-//! Connections to the port: each goes to the relay over a line of its own.
+//! Connections to the local port: each goes to the relay over a link of its own.
 
 use std::convert::Infallible;
 use std::io;
@@ -12,67 +12,68 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::editor_notices::EditorNotices;
-use super::lines::Lines;
+use super::lines::RelayLinks;
 use crate::cli::editor_link::EditorLink;
 use ray_relay_base::wire::resumed::LinkedStream;
 use ray_relay_base::wire::tunnel::join::pass;
 
-/// The pause after an error of the system's, such as that there are no descriptors left.
-const PAUSE: Duration = Duration::from_millis(200);
+/// Pause after a system error, such as running out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// Connections at a time; more wait in the kernel's queue.
+/// Maximum number of connections; more wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 512;
 
-/// How long a client may leave a connection open that the relay has ended.
-const LINGER: Duration = Duration::from_secs(10);
+/// How long a client may keep a connection open after the relay has ended it.
+const LINGER_PERIOD: Duration = Duration::from_secs(10);
 
-/// The beginning of every message of DAP.
-const LENGTH: &[u8] = b"Content-Length:";
+/// Start of every DAP message.
+const CONTENT_LENGTH: &[u8] = b"Content-Length:";
 
-/// Accepts until it is dropped, which ends the connections.
-pub(super) async fn run(listener: &TcpListener, lines: &Arc<Lines>) -> Infallible {
+/// Accepts connections. Dropping it ends them.
+pub(super) async fn run(listener: &TcpListener, links: &Arc<RelayLinks>) -> Infallible {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((client, _)) => {
-                    connections.spawn(serve(Arc::clone(lines), client));
+                    connections.spawn(serve(Arc::clone(links), client));
                 }
-                Err(_) => sleep(PAUSE).await,
+                Err(_) => sleep(ACCEPT_PAUSE).await,
             },
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-async fn serve(lines: Arc<Lines>, client: TcpStream) {
+async fn serve(links: Arc<RelayLinks>, client: TcpStream) {
     // Editors send many small messages.
     let _ = client.set_nodelay(true);
-    let Some(stream) = lines.take().await else {
+    let Some(stream) = links.take().await else {
         return;
     };
-    let _counted = lines.told().connection();
-    // Either end is told by the relay.
-    let _ = passed(client, stream, lines.notices()).await;
+    let _counted = links.printer().connection();
+    // The relay reports either end.
+    let _ = passed(client, stream, links.notices()).await;
 }
 
-/// Passes what both say. A client that ends its half is answered as long as the relay goes on; a relay that ends its half is gone.
+/// Relays both directions. If the client closes its half, the relay may still answer; if the relay closes its half, the
+/// connection is over.
 async fn passed(
     mut client: TcpStream,
     mut relay: LinkedStream,
     notices: &EditorNotices,
 ) -> io::Result<()> {
-    let (mut first, mut early) = ([0; LENGTH.len()], [0; 1024]);
+    let (mut first, mut early) = ([0; CONTENT_LENGTH.len()], [0; 1024]);
     tokio::select! {
         peeked = client.peek(&mut first) => {
             let peeked = peeked?;
-            if peeked > 0 && LENGTH.starts_with(&first[..peeked]) {
+            if peeked > 0 && CONTENT_LENGTH.starts_with(&first[..peeked]) {
                 let is_local = client.peer_addr()?.ip().is_loopback();
-                let link = EditorLink::new(client, relay, is_local, LINGER);
+                let link = EditorLink::new(client, relay, is_local, LINGER_PERIOD);
                 return Box::pin(link.run(|_| {}, notices.lines())).await;
             }
         }
-        // It greets clients that wait for that.
+        // The relay greets clients that wait for that.
         read = relay.read(&mut early) => client.write_all(&early[..read?]).await?,
     }
     let (from_client, to_client) = client.into_split();
@@ -83,7 +84,7 @@ async fn passed(
     tokio::select! {
         down = &mut down => {
             down?;
-            timeout(LINGER, up).await.unwrap_or(Ok(()))
+            timeout(LINGER_PERIOD, up).await.unwrap_or(Ok(()))
         }
         up = &mut up => {
             up?;

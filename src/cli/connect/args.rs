@@ -1,4 +1,4 @@
-//! What `connect` takes, and why it fails.
+//! Arguments and errors of `connect`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -47,22 +47,22 @@ pub(super) enum NotConnected {
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}; choose another with --listen")]
     Listen {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// Others could use the port.
+    /// Other users could use the port.
     #[error(
         "other machines can reach {0}, and their users would act as you: listen on 127.0.0.1, or give --insecure-share"
     )]
     Shared(SocketAddr),
-    /// The relay would be the command.
+    /// The relay's address is this command's own.
     #[error(
         "{0} is the port that this command listens on: name the relay, or choose another port with --listen"
     )]
     Itself(RelayUrl),
-    /// Nothing says which.
+    /// No relay was named.
     #[error("which relay? Name its URL, or give --kube for one in Kubernetes")]
     Unnamed,
     /// The system refuses a signal handler.
@@ -73,7 +73,7 @@ pub(super) enum NotConnected {
     Command {
         /// Its name.
         command: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
 }

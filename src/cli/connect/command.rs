@@ -11,7 +11,7 @@ use tokio::signal::unix::{self, SignalKind, signal};
 use super::args::NotConnected;
 use crate::cli::failure::Failure;
 
-/// A command that runs, or none.
+/// A running command, or none.
 pub(super) struct ChildCommand(Option<RunningCommand>);
 
 struct RunningCommand {
@@ -22,7 +22,7 @@ struct RunningCommand {
 }
 
 impl ChildCommand {
-    /// Runs `words`, with the port in its environment; none: there is nothing to run.
+    /// Runs `words`, with the port in its environment. Without words, there is nothing to run.
     ///
     /// # Errors
     /// [`NotConnected::Command`].
@@ -41,19 +41,19 @@ impl ChildCommand {
             command: name.clone(),
             source,
         })?;
-        let taken = |kind| signal(kind).map_err(NotConnected::Signal);
+        let listener = |kind| signal(kind).map_err(NotConnected::Signal);
         Ok(Self(Some(RunningCommand {
             child,
-            interrupt: taken(SignalKind::interrupt())?,
-            terminate: taken(SignalKind::terminate())?,
-            hang_up: taken(SignalKind::hangup())?,
+            interrupt: listener(SignalKind::interrupt())?,
+            terminate: listener(SignalKind::terminate())?,
+            hang_up: listener(SignalKind::hangup())?,
         })))
     }
 
-    /// Waits for its end, and passes on the signals that this process gets meanwhile. Cancel safe.
+    /// Waits for the command to end, and forwards signals to it. Cancel safe.
     ///
     /// # Errors
-    /// It has ended otherwise than with 0: with its exit code, or 128 and the signal. [`NotConnected::Signal`].
+    /// The command's exit code other than 0, or 128 plus its signal. [`NotConnected::Signal`].
     pub(super) async fn ended(&mut self) -> Result<(), Failure> {
         let Some(running) = &mut self.0 else {
             return std::future::pending().await;
@@ -61,26 +61,26 @@ impl ChildCommand {
         let status = loop {
             let passed_on = tokio::select! {
                 status = running.child.wait() => break status.map_err(NotConnected::Signal)?,
-                // From a terminal it comes to both.
+                // A terminal sends it to both.
                 _ = running.interrupt.recv() => (!io::stdin().is_terminal()).then_some(Signal::INT),
                 _ = running.terminate.recv() => Some(Signal::TERM),
                 _ = running.hang_up.recv() => Some(Signal::HUP),
             };
             let id = running.child.id().and_then(|id| id.try_into().ok());
             if let (Some(id), Some(signal)) = (id.and_then(Pid::from_raw), passed_on) {
-                // One that has ended meanwhile is no less ended.
+                // A command that has just ended needs no signal.
                 let _ = kill_process(id, signal);
             }
         };
         let signal = || 128 + status.signal().unwrap_or_default();
         match status.code().unwrap_or_else(signal) {
             0 => Ok(()),
-            code => Err(Failure::told(u8::try_from(code).unwrap_or(1))),
+            code => Err(Failure::reported(u8::try_from(code).unwrap_or(1))),
         }
     }
 }
 
-/// How `address` is reached from this machine.
+/// The URL of `address` on this machine.
 pub(super) fn url(address: SocketAddr) -> String {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => "127.0.0.1".to_owned(),

@@ -1,4 +1,4 @@
-//! Lines in the consoles of editors that are connected: that the network is lost, and that it is back.
+//! Notices in the consoles of connected editors: that the network is lost, and that it is back.
 
 use std::sync::Arc;
 
@@ -8,24 +8,24 @@ use tokio::sync::mpsc;
 use ray_relay_base::wire::dap::codec::frame;
 use ray_relay_base::wire::dap::message::notice;
 
-/// Lines that wait for one connection; more are dropped.
+/// Maximum number of queued lines per connection; more are dropped.
 const MAX_WAITING: usize = 8;
 
-/// The connections that are told.
+/// The connections to notify.
 #[derive(Default)]
 pub(super) struct EditorNotices(Mutex<Vec<mpsc::Sender<Arc<[u8]>>>>);
 
 impl EditorNotices {
-    /// Tells the editor of each connection.
-    pub(super) fn tell(&self, text: &str) {
+    /// Notifies the editor of each connection.
+    pub(super) fn notify(&self, text: &str) {
         let line: Arc<[u8]> = frame(&notice(text, false)).into();
-        // One that reads nothing is not told.
+        // An editor that reads nothing is dropped.
         self.0
             .lock()
             .retain(|editor| !editor.is_closed() && editor.try_send(Arc::clone(&line)).is_ok());
     }
 
-    /// The lines for another editor.
+    /// Registers another editor, and returns its lines.
     pub(super) fn lines(&self) -> mpsc::Receiver<Arc<[u8]>> {
         let (sender, lines) = mpsc::channel(MAX_WAITING);
         self.0.lock().push(sender);

@@ -1,4 +1,4 @@
-//! One link to the relay, carried by one WebSocket after another.
+//! One link to the relay, carried by a sequence of WebSockets.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -23,16 +23,17 @@ use ray_relay_base::wire::resumed::{
 use ray_relay_base::wire::tunnel::messages::{Replica, read};
 use ray_relay_base::wire::tunnel::{handshake, stream_config};
 
-/// The deadline of the relay's first word.
+/// Time limit for the relay's first message.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Before a relay that was not reached is tried again.
-pub(super) const AGAIN: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
+/// Backoff while the relay is unreachable.
+pub(super) const RECONNECT_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
 
-/// Answers of other relays, behind the same name, before the one that holds a link is given up.
-pub(super) const ELSEWHERE: u32 = 8;
+/// Number of answers from other relays behind the same name before the holder of a link is given up.
+pub(super) const MAX_OTHER_REPLICAS: u32 = 8;
 
-/// A link, for who resumes it.
+/// A link, with what is needed to resume it.
 pub(super) struct RelayLink {
     pub(super) link: Arc<LinkHandle>,
     id: LinkId,
@@ -42,17 +43,17 @@ pub(super) struct RelayLink {
     held: Duration,
 }
 
-/// What happened to a line that was not over.
+/// Observes links.
 pub(super) trait Watcher: Send + Sync {
-    /// Its transport is gone, by which the relay was last heard `since` then, and the first attempt at another one has failed.
+    /// The transport is lost, and the first reconnect has failed. The relay was last heard at `since`.
     fn lost(&self, why: &str, since: SystemTime);
-    /// It has another one. The relay was not heard `since` then.
+    /// The link has another transport. The relay was not heard since `since`.
     fn resumed(&self, since: SystemTime);
-    /// The relay does not hold it any more.
+    /// The relay no longer holds the link.
     fn gone(&self, why: &str);
 }
 
-/// Opens a link: the line, its stream, and the WebSocket that carries it first.
+/// Opens a link: returns it with its stream, and with its first WebSocket.
 ///
 /// # Errors
 /// [`RelayError`].
@@ -75,29 +76,29 @@ pub(super) async fn begin(
             held,
         } => {
             let (link, stream) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
-            let line = RelayLink {
+            let relay_link = RelayLink {
                 link,
                 id,
                 secret,
                 replica,
                 held: Duration::from_secs(held),
             };
-            Ok((line, stream, socket))
+            Ok((relay_link, stream, socket))
         }
-        _ => Err(strange(args)),
+        _ => Err(unexpected_answer(args)),
     }
 }
 
 async fn first(args: &RelayArgs, socket: &mut Socket) -> Result<ResumeMessage, RelayError> {
     match timeout(GREETING_TIMEOUT, socket.next()).await {
-        Ok(Some(Ok(Message::Text(text)))) => read(&text).map_err(|_| strange(args)),
-        Ok(Some(Ok(_))) => Err(strange(args)),
+        Ok(Some(Ok(Message::Text(text)))) => read(&text).map_err(|_| unexpected_answer(args)),
+        Ok(Some(Ok(_))) => Err(unexpected_answer(args)),
         Ok(Some(Err(_)) | None) => Err(unreachable(args, "the connection broke off")),
         Err(_) => Err(unreachable(args, "no answer")),
     }
 }
 
-fn strange(args: &RelayArgs) -> RelayError {
+fn unexpected_answer(args: &RelayArgs) -> RelayError {
     RelayError::NotARelay {
         relay: args.relay.to_string(),
         found: "its first message is not a relay's".to_owned(),
@@ -112,8 +113,8 @@ fn unreachable(args: &RelayArgs, why: &str) -> RelayError {
 }
 
 impl RelayLink {
-    /// Has the line carried, by `socket` first, until it is over. Each change of `cut` is a reason to have it carried anew, and
-    /// each of `reached` to try that at once.
+    /// Keeps the link carried, by `socket` first, until it ends. A change of `cut` makes it reconnect, and a change of
+    /// `reached` makes it retry at once.
     pub(super) async fn keep(
         &self,
         args: &RelayArgs,
@@ -136,7 +137,7 @@ impl RelayLink {
                 Cut::Done | Cut::Over => return,
                 Cut::Ended(why) => {
                     self.link.break_off(&why);
-                    // Another one is opened ahead of time, and says what is wrong.
+                    // A spare link was opened ahead of time; the next one reports what is wrong.
                     if self.link.is_used() {
                         watcher.gone(&why);
                     }
@@ -148,10 +149,10 @@ impl RelayLink {
                 return self.link.break_off(&why);
             }
             match self.resumed(args, &mut reached, watcher).await {
-                Ok(again) => next = Some(again),
+                Ok(reconnected) => next = Some(reconnected),
                 Err(why) => {
                     self.link.break_off(&why);
-                    // What was said to its end is not missed.
+                    // A link whose data was delivered completely is not missed.
                     if !self.link.owes_nothing() {
                         watcher.gone(&why);
                     }
@@ -160,7 +161,7 @@ impl RelayLink {
         }
     }
 
-    /// Another transport, and how far the relay has received; or why there is none.
+    /// Returns another transport, with the number of bytes that the relay has received; or why there is none.
     async fn resumed(
         &self,
         args: &RelayArgs,
@@ -170,18 +171,18 @@ impl RelayLink {
         let (began, at) = (Instant::now(), SystemTime::now());
         let since = self.link.last_heard();
         let path = format!("{CONNECT_PATH}/{}", self.id.digits());
-        let mut backoff = AGAIN;
+        let mut backoff = RECONNECT_BACKOFF;
         let mut elsewhere = 0;
         let mut is_lost = false;
         loop {
             reached.mark_unchanged();
-            let failed = match Box::pin(self.again(args, &path)).await {
-                Ok(again) => {
-                    // A quiet link hears its heartbeats: after a longer silence the other side may have noticed.
+            let failed = match Box::pin(self.reconnect(args, &path)).await {
+                Ok(reconnected) => {
+                    // A quiet link has heartbeats. After a longer silence, the other side may have noticed.
                     if is_lost || since.elapsed().unwrap_or_default() > SILENCE_TIMEOUT {
                         watcher.resumed(since);
                     }
-                    return Ok(again);
+                    return Ok(reconnected);
                 }
                 Err(failed) => failed,
             };
@@ -192,7 +193,7 @@ impl RelayLink {
                 Some(replica) if *replica == self.replica.digits() => {
                     return Err("the relay no longer holds it".to_owned());
                 }
-                Some(_) if elsewhere == ELSEWHERE => {
+                Some(_) if elsewhere == MAX_OTHER_REPLICAS => {
                     return Err("the relay was restarted, or another one answers".to_owned());
                 }
                 Some(_) => elsewhere += 1,
@@ -214,7 +215,7 @@ impl RelayLink {
         }
     }
 
-    async fn again(
+    async fn reconnect(
         &self,
         args: &RelayArgs,
         path: &str,
@@ -225,7 +226,7 @@ impl RelayLink {
         let mut socket = open(args, path, CONNECT_PROTOCOL, headers, stream_config()).await?;
         match first(args, &mut socket).await? {
             ResumeMessage::Resumed { received } => Ok((socket, received)),
-            _ => Err(strange(args).into()),
+            _ => Err(unexpected_answer(args).into()),
         }
     }
 }

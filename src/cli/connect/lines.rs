@@ -1,4 +1,4 @@
-//! The lines to a relay: one that waits for a client to connect, and one for each connection.
+//! The links to a relay: a spare one for the next client, and one for each connection.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::clock;
 use super::editor_notices::EditorNotices;
-use super::line::{self, AGAIN, ELSEWHERE, RelayLink, Watcher};
+use super::line::{self, MAX_OTHER_REPLICAS, RECONNECT_BACKOFF, RelayLink, Watcher};
 use super::printer::ConnectPrinter;
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
@@ -24,44 +24,44 @@ use ray_relay_base::wire::resumed::{LinkedStream, Phase};
 use ray_relay_base::wire::tunnel::messages::Replica;
 use ray_relay_base::wire::tunnel::text::Hex;
 
-/// How long a client that connects waits for the relay.
-const WAIT: Duration = Duration::from_secs(20);
+/// How long a new client waits for the relay.
+const LINK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long before its end a token is replaced, and how often it is looked for one that replaces it.
-const BEFORE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_secs(10);
+/// How long before its expiry a token is replaced, and the interval of checking for a new one.
+const RENEWED_BEFORE: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// All lines to one relay.
-pub(super) struct Lines {
+/// All links to one relay.
+pub(super) struct RelayLinks {
     args: RelayArgs,
     opener: Opener,
-    told: Arc<ConnectPrinter>,
-    home: Mutex<Home>,
-    /// Opened ahead of time, for who connects next.
+    printer: Arc<ConnectPrinter>,
+    holder: Mutex<HolderReplica>,
+    /// Opened in advance, for the next client.
     spare: Mutex<Option<(Arc<RelayLink>, LinkedStream)>>,
-    taken: Notify,
-    /// Every line is to be carried anew.
+    spare_taken: Notify,
+    /// Makes every link reconnect.
     cut: watch::Sender<()>,
-    /// The relay was reached just now.
+    /// Notifies that the relay was just reached.
     renewed: watch::Sender<()>,
-    /// Where editors are told that the network is lost, and back.
+    /// Notifies editors of a lost and restored network.
     notices: EditorNotices,
     tasks: TaskTracker,
 }
 
-/// Which of several relays behind one name has the lines: a session and those that it opens are at one.
+/// The replica that holds the links, of several behind one name: a session and those that it opens need the same one.
 #[derive(Default)]
-struct Home {
+struct HolderReplica {
     replica: Option<Replica>,
-    /// Answers of others since it answered last.
+    /// Number of answers from others since it last answered.
     others: u32,
 }
 
-impl Home {
-    /// Whether a line at `replica` is wanted: it is the one, or that one answers no more.
+impl HolderReplica {
+    /// Whether to use a link at `replica`: it is the current one, or that one no longer answers.
     fn takes(&mut self, replica: Replica) -> bool {
         let is_it = *self.replica.get_or_insert(replica) == replica;
-        if !is_it && self.others < ELSEWHERE {
+        if !is_it && self.others < MAX_OTHER_REPLICAS {
             self.others += 1;
             return false;
         }
@@ -73,16 +73,16 @@ impl Home {
     }
 }
 
-impl Lines {
-    /// Lines to the relay of `args`, for who connects to `address`.
-    pub(super) fn new(args: RelayArgs, address: SocketAddr, told: Arc<ConnectPrinter>) -> Self {
+impl RelayLinks {
+    /// Creates the links to the relay of `args`, for clients of `address`.
+    pub(super) fn new(args: RelayArgs, address: SocketAddr, printer: Arc<ConnectPrinter>) -> Self {
         Self {
             args,
             opener: opener(address),
-            told,
-            home: Mutex::default(),
+            printer,
+            holder: Mutex::default(),
             spare: Mutex::new(None),
-            taken: Notify::new(),
+            spare_taken: Notify::new(),
             cut: watch::Sender::new(()),
             renewed: watch::Sender::new(()),
             notices: EditorNotices::default(),
@@ -90,36 +90,36 @@ impl Lines {
         }
     }
 
-    pub(super) fn told(&self) -> &ConnectPrinter {
-        &self.told
+    pub(super) fn printer(&self) -> &ConnectPrinter {
+        &self.printer
     }
 
     pub(super) fn notices(&self) -> &EditorNotices {
         &self.notices
     }
 
-    /// The relay is not reached, for this reason, and was last heard `since` then.
+    /// Reports that the relay is unreachable because of `why`, and was last heard at `since`.
     fn away(&self, why: &str, since: SystemTime) {
-        if self.told.away(why, since) {
+        if self.printer.away(why, since) {
             let text = "network lost; your tasks stay paused; reconnecting";
-            self.notices.tell(text);
+            self.notices.notify(text);
         }
     }
 
-    /// The relay is reached.
+    /// Reports that the relay is reached.
     fn reached(&self, since: Option<SystemTime>) {
-        if let Some(away) = self.told.reached(since) {
+        if let Some(away) = self.printer.reached(since) {
             let text = format!("connected again after {}", span(away));
-            self.notices.tell(&text);
+            self.notices.notify(&text);
         }
     }
 
-    /// The first line. A relay that is away is waited for.
+    /// Opens the first link, retrying while the relay is unreachable.
     ///
     /// # Errors
-    /// [`RelayError`]: what a person has to do something about.
+    /// [`RelayError`]: an error that the user has to resolve.
     pub(super) async fn first(self: &Arc<Self>) -> Result<(), RelayError> {
-        let mut backoff = AGAIN;
+        let mut backoff = RECONNECT_BACKOFF;
         loop {
             match Box::pin(self.open()).await {
                 Ok(spare) => {
@@ -135,7 +135,7 @@ impl Lines {
         }
     }
 
-    /// Keeps a line ready, and all of them in time, until it is dropped.
+    /// Keeps a spare link ready, and all links authenticated. Runs until dropped.
     pub(super) async fn run(self: &Arc<Self>) -> Infallible {
         tokio::select! {
             never = self.keep_spare() => never,
@@ -144,23 +144,24 @@ impl Lines {
         }
     }
 
-    /// Has the lines end in order; those that are not carried by anything are left.
+    /// Ends the links in order, except those without a transport.
     pub(super) async fn end(&self) {
         drop(self.spare.lock().take());
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// A line's stream for a client that has connected; `None`: the relay is not reached, and was told of.
+    /// Returns the stream of a link for a new client; `None`: the relay is unreachable, which was reported.
     pub(super) async fn take(self: &Arc<Self>) -> Option<LinkedStream> {
         let spare = self.spare.lock().take();
-        self.taken.notify_one();
-        let ready = spare.filter(|(line, _)| *line.link.phase().borrow() == Phase::Attached);
-        let taken = async {
+        self.spare_taken.notify_one();
+        let ready =
+            spare.filter(|(relay_link, _)| *relay_link.link.phase().borrow() == Phase::Attached);
+        let opened = async {
             if let Some(ready) = ready {
                 return Some(ready);
             }
-            let mut backoff = AGAIN;
+            let mut backoff = RECONNECT_BACKOFF;
             loop {
                 match Box::pin(self.open()).await {
                     Ok(opened) => return Some(opened),
@@ -169,47 +170,53 @@ impl Lines {
                 sleep(backoff.pause()).await;
             }
         };
-        let (line, stream) = timeout(WAIT, taken).await.ok().flatten()?;
-        line.link.take_up();
+        let (relay_link, stream) = timeout(LINK_TIMEOUT, opened).await.ok().flatten()?;
+        relay_link.link.take_up();
         Some(stream)
     }
 
-    /// A new line at the relay that has the others, which is carried from now on.
+    /// Opens a link at the replica that holds the others, and keeps it carried from now on.
     async fn open(self: &Arc<Self>) -> Result<(Arc<RelayLink>, LinkedStream), RelayError> {
         loop {
-            // At another one it is dropped, and so ends in order.
+            // A link at another replica is dropped, and so ends in order.
             let opened = Box::pin(self.open_anywhere()).await?;
-            if self.home.lock().takes(opened.0.replica) {
+            if self.holder.lock().takes(opened.0.replica) {
                 return Ok(opened);
             }
         }
     }
 
     async fn open_anywhere(self: &Arc<Self>) -> Result<(Arc<RelayLink>, LinkedStream), RelayError> {
-        let (line, stream, socket) = line::begin(&self.args, &self.opener).await?;
+        let (relay_link, stream, socket) = line::begin(&self.args, &self.opener).await?;
         self.reached(None);
         self.renewed.send_replace(());
-        let line = Arc::new(line);
-        let (lines, kept) = (Arc::clone(self), Arc::clone(&line));
-        // Ends with its line: when its stream is dropped and the relay knows, or is not reached for too long.
+        let relay_link = Arc::new(relay_link);
+        let (links, held) = (Arc::clone(self), Arc::clone(&relay_link));
+        // Ends with its link: when its stream is dropped and the relay knows, or the relay is unreachable for too long.
         self.tasks.spawn(async move {
-            let (cut, reached) = (lines.cut.subscribe(), lines.renewed.subscribe());
-            let watcher: &dyn Watcher = &*lines;
-            Box::pin(kept.keep(&lines.args, socket, cut, reached, watcher)).await;
+            let (cut, reached) = (links.cut.subscribe(), links.renewed.subscribe());
+            let watcher: &dyn Watcher = &*links;
+            Box::pin(held.keep(&links.args, socket, cut, reached, watcher)).await;
         });
-        Ok((line, stream))
+        Ok((relay_link, stream))
     }
 
     async fn keep_spare(self: &Arc<Self>) -> Infallible {
-        let mut backoff = AGAIN;
+        let mut backoff = RECONNECT_BACKOFF;
         loop {
-            let line = self.spare.lock().as_ref().map(|(line, _)| Arc::clone(line));
-            if let Some(line) = line {
-                self.watched(&line).await;
+            let relay_link = self
+                .spare
+                .lock()
+                .as_ref()
+                .map(|(relay_link, _)| Arc::clone(relay_link));
+            if let Some(relay_link) = relay_link {
+                self.watched(&relay_link).await;
             }
             let is_ready = {
                 let mut spare = self.spare.lock();
-                drop(spare.take_if(|(line, _)| *line.link.phase().borrow() != Phase::Attached));
+                drop(spare.take_if(|(relay_link, _)| {
+                    *relay_link.link.phase().borrow() != Phase::Attached
+                }));
                 spare.is_some()
             };
             if is_ready {
@@ -228,72 +235,74 @@ impl Lines {
         }
     }
 
-    /// Resolves when the spare line was taken, or is over. Shows its round trip meanwhile.
-    async fn watched(&self, line: &RelayLink) {
-        let mut phase = line.link.phase();
+    /// Resolves when the spare link was used, or has ended. Shows its round trip meanwhile.
+    async fn watched(&self, relay_link: &RelayLink) {
+        let mut phase = relay_link.link.phase();
         let over = phase.wait_for(|phase| *phase != Phase::Attached);
         tokio::pin!(over);
-        let look = Duration::from_secs(1);
+        let interval = Duration::from_secs(1);
         loop {
             tokio::select! {
                 _ = &mut over => return,
-                () = self.taken.notified() => return,
-                () = sleep(look) => self.told.round_trip(line.link.round_trip()),
+                () = self.spare_taken.notified() => return,
+                () = sleep(interval) => self.printer.round_trip(relay_link.link.round_trip()),
             }
         }
     }
 
-    /// Shows the relay another token before the last one expires.
+    /// Renews the token before it expires.
     async fn renew(self: &Arc<Self>) -> Infallible {
-        let left = |at: SystemTime| at.duration_since(SystemTime::now()).unwrap_or_default();
-        let mut shown = self.shown(None).await;
-        // Of a token that lasts shorter, its last third.
-        let ends = |shown: &Option<Dated>| shown.as_ref().and_then(|dated| dated.expires);
-        let mut before = ends(&shown).map_or(BEFORE, |at| BEFORE.min(left(at) / 3));
+        let time_left = |at: SystemTime| at.duration_since(SystemTime::now()).unwrap_or_default();
+        let mut current = self.current(None).await;
+        // For a short-lived token: its last third.
+        let ends = |current: &Option<Dated>| current.as_ref().and_then(|dated| dated.expires);
+        let mut renewed_before =
+            ends(&current).map_or(RENEWED_BEFORE, |at| RENEWED_BEFORE.min(time_left(at) / 3));
         loop {
-            let waits = ends(&shown).map(|at| left(at).saturating_sub(before));
+            let waits = ends(&current).map(|at| time_left(at).saturating_sub(renewed_before));
             if waits != Some(Duration::ZERO) {
                 // In short steps, because the wall clock decides.
-                sleep(waits.unwrap_or(LOOK).min(LOOK)).await;
+                sleep(waits.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL)).await;
             } else {
                 self.args.renew().await;
             }
-            let next = self.shown(shown.clone()).await;
-            if next == shown {
+            let next = self.current(current.clone()).await;
+            if next == current {
                 if waits == Some(Duration::ZERO) {
-                    sleep(Duration::from_secs(1).max(before / 6)).await;
+                    sleep(Duration::from_secs(1).max(renewed_before / 6)).await;
                 }
                 continue;
             }
-            before = ends(&next).map_or(BEFORE, |at| BEFORE.min(left(at) / 3));
-            shown = next;
+            renewed_before =
+                ends(&next).map_or(RENEWED_BEFORE, |at| RENEWED_BEFORE.min(time_left(at) / 3));
+            current = next;
             self.cut.send_replace(());
         }
     }
 
-    /// The token that would be shown now; `shown`, where there is none to be had.
-    async fn shown(&self, shown: Option<Dated>) -> Option<Dated> {
+    /// The current token; `current` if it cannot be obtained.
+    async fn current(&self, current: Option<Dated>) -> Option<Dated> {
         match self.args.dated().await {
             Ok(dated) => dated,
             Err(error) => {
                 self.away(&error.to_string(), SystemTime::now());
-                shown
+                current
             }
         }
     }
 
-    /// Has everything carried anew where the machine has slept: whatever was there is gone.
+    /// Reconnects everything after the machine has slept: the old connections are gone.
     async fn wake(&self) -> Infallible {
         loop {
-            let slept = clock::slept().await;
-            self.told.slept(slept);
+            let slept = clock::suspended().await;
+            self.printer.slept(slept);
             self.cut.send_replace(());
             self.renewed.send_replace(());
         }
     }
 }
 
-impl Watcher for Lines {
+impl Watcher for RelayLinks {
     fn lost(&self, why: &str, since: SystemTime) {
         self.away(why, since);
     }
@@ -304,20 +313,20 @@ impl Watcher for Lines {
     }
 
     fn gone(&self, why: &str) {
-        self.told.gone(why);
+        self.printer.gone(why);
     }
 }
 
-/// Which command this is: the next one that listens at `address` on this machine, for this user, follows it.
+/// Identifies this command: the next one of this user that listens at `address` on this machine supersedes it.
 fn opener(address: SocketAddr) -> Opener {
     let machine = std::fs::read("/etc/machine-id");
     let machine = machine.unwrap_or_else(|_| rustix::system::uname().nodename().to_bytes().into());
     let user = rustix::process::getuid().as_raw();
-    let mut place = Context::new(&SHA256);
-    place.update(&machine);
-    place.update(format!(" {user} {address}").as_bytes());
+    let mut hash = Context::new(&SHA256);
+    hash.update(&machine);
+    hash.update(format!(" {user} {address}").as_bytes());
     let mut digest = [0; 8];
-    digest.copy_from_slice(&place.finish().as_ref()[..8]);
+    digest.copy_from_slice(&hash.finish().as_ref()[..8]);
     Opener {
         place: Hex(digest),
         process: Hex(rand::random()),

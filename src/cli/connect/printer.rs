@@ -1,4 +1,4 @@
-//! What `ray-relay connect` prints: on a terminal one line that is written anew, otherwise a line for each change.
+//! Output of `ray-relay connect`: on a terminal one status line, otherwise a line for each change.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::net::SocketAddr;
@@ -14,24 +14,24 @@ use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::relay_url::RelayUrl;
 use ray_relay_base::wire::text::{replaced, shortened};
 
-/// Reasons that are said while the relay is away.
+/// Maximum number of distinct reasons reported while the relay is unreachable.
 const MAX_REASONS: usize = 8;
 
-/// Prints.
+/// Prints status and events.
 pub(super) struct ConnectPrinter {
     relay: String,
     address: SocketAddr,
     shared: bool,
     form: Form,
-    /// To standard error: standard output is the command's.
-    beside: bool,
+    /// Whether to print to standard error, because standard output is the command's.
+    has_command: bool,
     state: Mutex<ConnectDisplay>,
     changed: Notify,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// One line, written anew.
+    /// One line, redrawn on each change.
     Terminal,
     Lines,
     Json,
@@ -39,24 +39,24 @@ enum Form {
 
 #[derive(Default)]
 struct ConnectDisplay {
-    /// Since when the relay is not heard, by the clock that runs while this machine sleeps, and the reasons that were said.
+    /// Since when the relay is unreachable, by the clock that runs while this machine sleeps, and the reasons reported.
     away: Option<(SystemTime, Vec<String>)>,
-    /// When it was last told that it is reached again: what was silent before is told with that.
+    /// When it was last reported as reached; that report covers earlier silences.
     back: Option<SystemTime>,
     was_reached: bool,
     connections: usize,
     round_trip: Option<Duration>,
-    /// What was printed last, where it is written anew.
+    /// The line printed last, if it is redrawn.
     line: String,
     failed: Option<io::Error>,
 }
 
 impl ConnectDisplay {
-    /// The relay is reached `now`: for how long it was away, where that is to be told. `since`: when a client that was connected
-    /// heard it last.
+    /// Records that the relay is reached `now`. Returns how long it was away, if that has to be reported. `since`: when
+    /// a connected client last heard it.
     fn back(&mut self, since: Option<SystemTime>, now: SystemTime) -> Option<Duration> {
         let away = self.away.take().map(|(at, _)| at);
-        // Several connections may have been silent in the same time.
+        // Several connections may have been silent at the same time.
         let since = since.filter(|since| self.back.is_none_or(|back| back < *since));
         let since = away.into_iter().chain(since).min()?;
         self.back = Some(now);
@@ -64,7 +64,7 @@ impl ConnectDisplay {
     }
 }
 
-/// A connection, for as long as it is there.
+/// Counts a connection while it is open.
 pub(super) struct CountedConnection<'a>(&'a ConnectPrinter);
 
 impl Drop for CountedConnection<'_> {
@@ -77,10 +77,10 @@ impl Drop for CountedConnection<'_> {
 
 impl ConnectPrinter {
     pub(super) fn new(args: &ConnectArgs, relay: &RelayUrl, address: SocketAddr) -> Self {
-        let beside = !args.command.is_empty();
+        let has_command = !args.command.is_empty();
         let form = match args.json {
             true => Form::Json,
-            false if !beside && io::stdout().is_terminal() => Form::Terminal,
+            false if !has_command && io::stdout().is_terminal() => Form::Terminal,
             false => Form::Lines,
         };
         Self {
@@ -88,13 +88,13 @@ impl ConnectPrinter {
             address,
             shared: !address.ip().is_loopback(),
             form,
-            beside,
+            has_command,
             state: Mutex::default(),
             changed: Notify::new(),
         }
     }
 
-    /// The port is there. People are told where it leads once the relay is reached.
+    /// Reports that the port is open. Users see where it leads once the relay is reached.
     pub(super) fn listening(&self) -> io::Result<()> {
         if self.form != Form::Json {
             return Ok(());
@@ -105,8 +105,8 @@ impl ConnectPrinter {
         self.print(&format!("{value}\n"))
     }
 
-    /// Where the port leads.
-    fn leads(&self) -> String {
+    /// Sentence with the port's destination.
+    fn destination_notice(&self) -> String {
         let also = match self.shared {
             true => " Other machines can reach it, too.",
             false => "",
@@ -117,7 +117,8 @@ impl ConnectPrinter {
         )
     }
 
-    /// The relay was reached, which a client that was connected has not heard `since` then: for how long it was away, where it was.
+    /// Reports that the relay was reached, after a connected client had not heard it since `since`. Returns how long it
+    /// was away, if it was.
     pub(super) fn reached(&self, since: Option<SystemTime>) -> Option<Duration> {
         let mut state = self.state.lock();
         let away = state.back(since, SystemTime::now());
@@ -130,30 +131,34 @@ impl ConnectPrinter {
                 self.event(&mut state, &text, &value);
             }
             (_, false) => {
-                self.event(&mut state, &self.leads(), &json!({"event": "connected"}));
+                self.event(
+                    &mut state,
+                    &self.destination_notice(),
+                    &json!({"event": "connected"}),
+                );
             }
         }
         away.filter(|_| was_reached)
     }
 
-    /// The relay is not reached, for this reason, which is said once; it was last heard `since` then. Whether it was reached until
-    /// now.
+    /// Reports, once for each reason, that the relay is unreachable. It was last heard at `since`. Returns whether it
+    /// was reachable until now.
     pub(super) fn away(&self, why: &str, since: SystemTime) -> bool {
         let mut state = self.state.lock();
         let is_new = state.was_reached && state.away.is_none();
-        let (at, said) = state.away.get_or_insert_with(|| (since, Vec::new()));
+        let (at, reasons) = state.away.get_or_insert_with(|| (since, Vec::new()));
         *at = since.min(*at);
-        if said.len() == MAX_REASONS || said.iter().any(|known| known == why) {
+        if reasons.len() == MAX_REASONS || reasons.iter().any(|known| known == why) {
             return is_new;
         }
-        said.push(why.to_owned());
+        reasons.push(why.to_owned());
         let why = replaced(why);
         let text = format!("{why}; trying again.");
         self.event(&mut state, &text, &json!({"event": "away", "why": why}));
         is_new
     }
 
-    /// A connection is over although neither end has closed it.
+    /// Reports that a connection ended although neither side closed it.
     pub(super) fn gone(&self, why: &str) {
         let mut state = self.state.lock();
         let why = replaced(why);
@@ -162,7 +167,7 @@ impl ConnectPrinter {
         self.event(&mut state, &text, &json!({"event": "gone", "why": why}));
     }
 
-    /// The machine has slept.
+    /// Reports that the machine has slept.
     pub(super) fn slept(&self, slept: Duration) {
         let mut state = self.state.lock();
         let text = format!(
@@ -173,7 +178,7 @@ impl ConnectPrinter {
         self.event(&mut state, &text, &value);
     }
 
-    /// One more connection.
+    /// Counts a new connection.
     pub(super) fn connection(&self) -> CountedConnection<'_> {
         let mut state = self.state.lock();
         state.connections += 1;
@@ -187,7 +192,7 @@ impl ConnectPrinter {
         self.show(&mut state);
     }
 
-    /// Resolves when the reader of what is printed is gone any more.
+    /// Resolves when printing fails because the reader is gone.
     pub(super) async fn run(&self) -> io::Error {
         loop {
             self.changed.notified().await;
@@ -197,7 +202,7 @@ impl ConnectPrinter {
         }
     }
 
-    /// The last line stays.
+    /// Ends the output; the last line stays.
     pub(super) fn end(&self) -> io::Result<()> {
         match self.form == Form::Terminal && !self.state.lock().line.is_empty() {
             true => self.print("\n"),
@@ -210,7 +215,7 @@ impl ConnectPrinter {
             Form::Json => self.print(&format!("{value}\n")),
             Form::Lines => self.print(&format!("{text}\n")),
             Form::Terminal => {
-                // Above the line that is written anew.
+                // Above the status line.
                 state.line.clear();
                 self.print(&format!("\r\x1b[K{text}\n"))
             }
@@ -219,7 +224,7 @@ impl ConnectPrinter {
         self.show(state);
     }
 
-    /// The line of a terminal, where it has changed.
+    /// Redraws the status line of a terminal, if it has changed.
     fn show(&self, state: &mut ConnectDisplay) {
         if self.form != Form::Terminal {
             return;
@@ -252,8 +257,8 @@ impl ConnectPrinter {
     }
 
     fn print(&self, text: &str) -> io::Result<()> {
-        if !self.beside {
-            return crate::cli::terminal::say(text);
+        if !self.has_command {
+            return crate::cli::terminal::print(text);
         }
         let mut out = io::stderr().lock();
         out.write_all(text.as_bytes())?;

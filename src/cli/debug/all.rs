@@ -6,7 +6,7 @@ use std::pin::pin;
 use tokio::time::sleep;
 
 use super::input::{Completion, Typed};
-use super::{HINT, STOP_TIMEOUT, Terminal};
+use super::{HINT_AFTER, STOP_TIMEOUT, Terminal};
 use crate::cli::DebugArgs;
 use crate::cli::exec::several::MESSAGES;
 use crate::cli::failure::Failure;
@@ -14,7 +14,7 @@ use crate::cli::members::{announced, complete};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::relay_dial::dial;
 use crate::cli::worker_session::{
-    Which, WorkerSessionError as SessionError, authorized_block, unexpected,
+    RequestedTask, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
 use ray_relay_base::dial::Stream;
 use ray_relay_base::memory::Memory;
@@ -23,16 +23,16 @@ use ray_relay_view::group::KEPT;
 use ray_relay_view::group::live::open_all;
 use ray_relay_view::group::prompt::PromptGroup;
 
-/// What the relay is told, and shows as the holder.
+/// Client name for the relay, which shows it as the holder.
 const CLIENT: &str = "ray-relay debug";
 
 type Group<'a> = PromptGroup<'a, Stream>;
 
 /// What ended the wait for a line.
-enum Heard {
+enum PromptEvent {
     Typed(Typed),
     Tab(Completion),
-    /// One at the prompt is no longer there.
+    /// A session at the prompt ended.
     Ended(usize, PromptEnd),
 }
 
@@ -41,13 +41,13 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let target = args.target.as_deref();
     let mut members = args.members.of(&client, target).await?;
-    terminal.input.say(&members.legend())?;
+    terminal.input.print(&members.legend())?;
     let unnamed = members.unnamed;
     let group = announced(&members, &client, CLIENT).await?;
     let account = Memory::new(MESSAGES).account(None);
     let room = KEPT / members.len();
     let dialled = |_, id: String| {
-        let (account, which) = (account.clone(), Which::Member(id, group.clone()));
+        let (account, which) = (account.clone(), RequestedTask::Member(id, group.clone()));
         async move {
             let stream = dial(&args.relay).await.map_err(|why| why.to_string())?;
             let relay = authorized_block(&args.relay, &which).await;
@@ -65,11 +65,11 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
     };
     let opened = tokio::select! {
         opened = open_all(&members, room, dialled) => opened,
-        // Before the first stop, a client that leaves lets the task wait on.
+        // Before the first stop, a client that disconnects leaves the task waiting.
         _ = terminal.interrupted.recv() => return Ok(()),
     };
     let (mut group, arrived) = Group::gathered(&mut members, opened, room);
-    say(terminal, &arrived)?;
+    print(terminal, &arrived)?;
     if group.is_over() {
         let why = "none of them can be debugged now";
         return Err(SessionError::Failed(why.to_owned()).into());
@@ -78,40 +78,40 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
     complete(unnamed, done.map_err(Failure::from))
 }
 
-fn say(terminal: &mut Terminal, text: &str) -> io::Result<()> {
+fn print(terminal: &mut Terminal, text: &str) -> io::Result<()> {
     match text.is_empty() {
         true => Ok(()),
-        false => terminal.input.say(text),
+        false => terminal.input.print(text),
     }
 }
 
-/// Reads lines and writes what all answer, until none is left.
+/// Reads lines and writes all answers, until no task remains.
 async fn converse(
     group: &mut Group<'_>,
     terminal: &mut Terminal,
 ) -> io::Result<Result<(), SessionError>> {
     loop {
         terminal.input.ask(&group.prompt(), true);
-        let line = match heard(group, terminal).await {
-            Heard::Typed(Typed::Line(line)) => line,
-            Heard::Typed(Typed::Interrupt) => {
+        let line = match next_event(group, terminal).await {
+            PromptEvent::Typed(Typed::Line(line)) => line,
+            PromptEvent::Typed(Typed::Interrupt) => {
                 group.abort_definitions();
                 continue;
             }
-            Heard::Typed(Typed::End) => {
-                terminal.input.say("\n")?;
-                // All of them are left, whatever the focus is on.
+            PromptEvent::Typed(Typed::End) => {
+                terminal.input.print("\n")?;
+                // Detaches from all, regardless of the focus.
                 group.focus_all();
                 "q".to_owned()
             }
-            Heard::Tab(tab) => {
-                // No task waits for it any more where Tab took too long.
+            PromptEvent::Tab(tab) => {
+                // If Tab timed out, nothing waits for the answer any more.
                 let _ = tab.answer.send(group.complete(&tab.line, tab.at).await);
                 continue;
             }
-            Heard::Ended(at, end) => {
+            PromptEvent::Ended(at, end) => {
                 let lost = group.lost(at, &end);
-                say(terminal, &lost)?;
+                print(terminal, &lost)?;
                 if group.is_over() {
                     terminal.over().await?;
                     return Ok(unexpected(end));
@@ -125,7 +125,7 @@ async fn converse(
             }
             continue;
         }
-        let ends = ask(group, terminal, &line).await?;
+        let ends = execute(group, terminal, &line).await?;
         if group.is_over() {
             let broken = ends.into_iter().map(unexpected).find(Result::is_err);
             return Ok(broken.unwrap_or(Ok(())));
@@ -133,26 +133,26 @@ async fn converse(
     }
 }
 
-/// Waits for a line, or for what happens while none is typed.
-async fn heard(group: &mut Group<'_>, terminal: &mut Terminal) -> Heard {
+/// Waits for a line, or for an event before one is typed.
+async fn next_event(group: &mut Group<'_>, terminal: &mut Terminal) -> PromptEvent {
     tokio::select! {
         typed = terminal.input.next_or_completion() => match typed {
-            Ok(typed) => Heard::Typed(typed),
-            Err(tab) => Heard::Tab(tab),
+            Ok(typed) => PromptEvent::Typed(typed),
+            Err(tab) => PromptEvent::Tab(tab),
         },
-        (at, end) = group.idle() => Heard::Ended(at, end),
-        // In a pipe; on a terminal it is a key.
-        _ = terminal.interrupted.recv() => Heard::Typed(Typed::Interrupt),
+        (at, end) = group.idle() => PromptEvent::Ended(at, end),
+        // From a pipe; on a terminal it is a key.
+        _ = terminal.interrupted.recv() => PromptEvent::Typed(Typed::Interrupt),
     }
 }
 
-/// Writes what those in the focus answer to `line`, and gives how sessions ended with it.
-async fn ask(
+/// Runs `line` on the focused tasks and writes their answers. Returns how sessions ended by it.
+async fn execute(
     group: &mut Group<'_>,
     terminal: &mut Terminal,
     line: &str,
 ) -> io::Result<Vec<PromptEnd>> {
-    let mut hint = pin!(sleep(HINT));
+    let mut hint = pin!(sleep(HINT_AFTER));
     let mut hinted = !terminal.input.is_edited();
     let mut asking = group.ask(line);
     loop {
@@ -161,15 +161,15 @@ async fn ask(
             _ = terminal.interrupted.recv() => asking.interrupt(),
             () = &mut hint, if !hinted => {
                 hinted = true;
-                terminal.input.say(&asking.hint("Ctrl-C"))?;
+                terminal.input.print(&asking.hint("Ctrl-C"))?;
             }
             goes_on = asking.next() => if !goes_on {
                 break;
             },
         }
     }
-    let (said, _) = asking.over();
-    let (text, ends) = group.heard(said);
-    say(terminal, &text)?;
+    let (answers, _) = asking.over();
+    let (text, ends) = group.heard(answers);
+    print(terminal, &text)?;
     Ok(ends)
 }

@@ -1,4 +1,4 @@
-//! The relay's event stream, as far as a list and a command that waits for the next stop care.
+//! The relay's event stream, for a list and for a command that waits for the next stop.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use ray_relay_access::policy::Pattern;
 use ray_relay_base::wire::json::{self, typed};
 use ray_relay_view::listing::received::RowAnswer;
 
-/// How long is waited before the stream is asked for again.
-const PAUSE: Duration = Duration::from_secs(3);
-/// How long more of a burst is waited for, such as many tasks that stop together.
-const SETTLE: Duration = Duration::from_millis(300);
+/// Pause before reopening the stream.
+const RECONNECT_DELAY: Duration = Duration::from_secs(3);
+/// How long to collect a burst, such as many tasks that stop together.
+const SETTLE_PERIOD: Duration = Duration::from_millis(300);
 
-/// The stream, opened when it is first wanted and again whenever it breaks.
+/// The stream, opened on first use and reopened whenever it breaks.
 #[derive(Default)]
 pub(super) struct EventStream {
     stream: Option<EventFeed>,
 }
 
 impl EventStream {
-    /// Returns when the list may have changed, also since it was asked for and before the stream was opened. Cancel safe:
-    /// what was read is parsed at once.
+    /// Returns when the list may have changed, even between fetching it and opening the stream. Cancel safe: input is
+    /// parsed at once.
     pub(super) async fn wait(&mut self, client: &RelayClient) {
         loop {
             let events = self.events(client).await;
@@ -45,17 +45,18 @@ impl EventStream {
             };
             if events.iter().any(changes) {
                 if let Some(stream) = &mut self.stream {
-                    _ = timeout(SETTLE, stream.next()).await;
+                    _ = timeout(SETTLE_PERIOD, stream.next()).await;
                 }
                 return;
             }
         }
     }
 
-    /// Waits for the next stop of the legacy debugger in a task called `name`, where `*` stands for anything: its id.
+    /// Waits for the next stop of the legacy debugger in a task called `name`, where `*` matches anything. Returns its
+    /// id.
     pub(super) async fn legacy(&mut self, client: &RelayClient, name: Option<&str>) -> String {
         let pattern = Pattern::new(name.unwrap_or("*"));
-        // What waited from the beginning is not the next one; what came while the stream was broken is.
+        // Tasks that waited at the start do not count; those that stopped while the stream was broken do.
         let mut before: Option<HashSet<Stop>> = None;
         loop {
             for event in self.events(client).await {
@@ -76,12 +77,12 @@ impl EventStream {
         }
     }
 
-    /// What comes next of the stream, maybe nothing. Cancel safe.
+    /// Returns the next events, possibly none. Cancel safe.
     async fn events(&mut self, client: &RelayClient) -> Vec<ServerSentEvent> {
         let Some(stream) = &mut self.stream else {
             match client.events().await {
                 Ok(stream) => self.stream = Some(stream),
-                Err(_) => sleep(PAUSE).await,
+                Err(_) => sleep(RECONNECT_DELAY).await,
             }
             return Vec::new();
         };
@@ -89,15 +90,15 @@ impl EventStream {
             return events;
         }
         self.stream = None;
-        sleep(PAUSE).await;
+        sleep(RECONNECT_DELAY).await;
         Vec::new()
     }
 }
 
-/// Id of a breakpoint, and which stop there.
+/// Id of a breakpoint, and the number of the stop.
 type Stop = (String, u64);
 
-/// The legacy debugger's stops of a snapshot or of something that appeared, with what they are called.
+/// The legacy debugger's stops in a snapshot or an `appeared` event, with their names.
 fn legacy_stops(event: &ServerSentEvent) -> Vec<(Stop, Vec<String>)> {
     let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
     let rows = match event.name.as_str() {

@@ -1,6 +1,6 @@
-//! The lines typed earlier: `ray-relay/history` in the user's state directory, readable by no other user.
+//! Command history: `ray-relay/history` in the user's state directory, readable by no other user.
 //!
-//! What cannot be read or written is done without: a prompt works in a read-only home too.
+//! Errors are ignored: a prompt works in a read-only home too.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 pub(super) const MAX_LINES: usize = 1000;
-/// A larger file is cut when it is read.
+/// A larger file is truncated when it is read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 fn path() -> Option<PathBuf> {
@@ -23,7 +23,7 @@ fn path() -> Option<PathBuf> {
     Some(state.join("ray-relay/history"))
 }
 
-/// The remembered lines, oldest first; none where the file cannot be read.
+/// The stored lines, oldest first; none if the file cannot be read.
 pub(super) fn load() -> Vec<String> {
     let Some(path) = path() else {
         return Vec::new();
@@ -36,23 +36,23 @@ pub(super) fn load() -> Vec<String> {
     }
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    let kept = lines[lines.len().saturating_sub(MAX_LINES)..].to_vec();
+    let recent = lines[lines.len().saturating_sub(MAX_LINES)..].to_vec();
     if bytes.len() as u64 > MAX_FILE_BYTES || lines.len() > 2 * MAX_LINES {
-        let _ = rewrite(&path, &kept);
+        let _ = rewrite(&path, &recent);
     }
-    kept
+    recent
 }
 
 fn rewrite(path: &PathBuf, lines: &[String]) -> io::Result<()> {
-    let beside = path.with_extension("new");
+    let temporary = path.with_extension("new");
     let mut file = OpenOptions::new()
         .create(true)
         .truncate(true)
         .write(true)
         .mode(0o600)
-        .open(&beside)?;
+        .open(&temporary)?;
     file.write_all((lines.join("\n") + "\n").as_bytes())?;
-    fs::rename(beside, path)
+    fs::rename(temporary, path)
 }
 
 /// Appends a line to the history file.

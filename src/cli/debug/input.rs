@@ -1,8 +1,8 @@
-//! Lines from a person, or from a pipe.
+//! Reads lines from a user, or from a pipe.
 //!
-//! A thread of its own reads them: on a terminal with line editing, history and completion, else plainly. It reads
-//! one line for each [`Input::ask`], so that between two of them the terminal is in its normal mode and Ctrl-C is a
-//! signal. The thread ends with the process.
+//! A dedicated thread reads them: on a terminal with line editing, history and completion, else plainly. It reads one
+//! line for each [`Input::ask`], so that in between the terminal is in its normal mode and Ctrl-C is a signal. The
+//! thread ends with the process.
 
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::sync::{Arc, mpsc as sync};
@@ -20,12 +20,12 @@ use tokio::sync::mpsc;
 
 use super::history;
 
-/// How long Tab waits for the worker.
+/// Time limit for the worker to answer Tab.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(3);
-/// Longest line from a pipe, in bytes.
+/// Maximum length of a line from a pipe, in bytes.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// What a person typed, or a pipe gave.
+/// Input from a user or a pipe.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Typed {
     Line(String),
@@ -35,39 +35,39 @@ pub(super) enum Typed {
     End,
 }
 
-/// A completion that Tab asks for.
+/// A completion request from Tab.
 #[derive(Debug)]
 pub(super) struct Completion {
     pub(super) line: String,
-    /// Byte at which the cursor stands.
+    /// Byte position of the cursor.
     pub(super) at: usize,
     pub(super) answer: sync::Sender<(usize, Vec<String>)>,
 }
 
-/// A question to the thread that reads the terminal.
+/// A request to the thread that reads the terminal.
 struct LineRequest {
     prompt: String,
-    /// Whether the answer belongs into the history, and Tab completes.
+    /// Whether the answer belongs in the history, and Tab completes.
     code: bool,
 }
 
-/// A line that a person is typing.
+/// A line being typed.
 type Edited = Arc<Mutex<String>>;
 
-/// The lines that a person types, or a pipe gives.
+/// Reader of lines from a user or a pipe.
 pub(super) struct Input {
-    ask: sync::Sender<LineRequest>,
+    requests: sync::Sender<LineRequest>,
     typed: mpsc::Receiver<Typed>,
     completions: mpsc::Receiver<Completion>,
-    /// The line as it is being typed; `None` in a pipe.
+    /// The line being typed; `None` for a pipe.
     edited: Option<Edited>,
     prompt: String,
-    asked: bool,
+    awaiting: bool,
 }
 
 impl Input {
     pub(super) fn open() -> io::Result<Self> {
-        let (ask, asks) = sync::channel();
+        let (requests, received_requests) = sync::channel();
         let (to, typed) = mpsc::channel(1);
         let (complete, completions) = mpsc::channel(1);
         let mut edited = None;
@@ -76,67 +76,66 @@ impl Input {
             let line = Edited::default();
             let editor = editor(complete, Arc::clone(&line)).map_err(io::Error::other)?;
             edited = Some(line);
-            thread.spawn(move || edit(editor, &asks, &to))?;
+            thread.spawn(move || edit(editor, &received_requests, &to))?;
         } else {
-            thread.spawn(move || read(&asks, &to))?;
+            thread.spawn(move || read(&received_requests, &to))?;
         }
         Ok(Self {
-            ask,
+            requests,
             typed,
             completions,
             edited,
             prompt: String::new(),
-            asked: false,
+            awaiting: false,
         })
     }
 
-    /// Whether a person is editing a line.
+    /// Whether a user is editing a line.
     pub(super) fn is_edited(&self) -> bool {
         self.edited.is_some()
     }
 
     /// Whether a line is awaited.
-    pub(super) fn is_asked(&self) -> bool {
-        self.asked
+    pub(super) fn is_awaiting(&self) -> bool {
+        self.awaiting
     }
 
-    /// Asks for a line, unless that was done already. `code`: a command, for the history.
+    /// Requests a line, unless one is already awaited. `code`: a command, for the history.
     pub(super) fn ask(&mut self, prompt: &str, code: bool) {
-        if !std::mem::replace(&mut self.asked, true) {
+        if !std::mem::replace(&mut self.awaiting, true) {
             prompt.clone_into(&mut self.prompt);
-            // The thread is gone only when nothing can be typed any more.
-            let _ = self.ask.send(LineRequest {
+            // The thread is gone only when there is no more input.
+            let _ = self.requests.send(LineRequest {
                 prompt: prompt.to_owned(),
                 code,
             });
         }
     }
 
-    /// The next line that is typed. Cancel safe.
+    /// Returns the next line. Cancel safe.
     pub(super) async fn next(&mut self) -> Typed {
         let typed = self.typed.recv().await.unwrap_or(Typed::End);
-        self.asked = false;
+        self.awaiting = false;
         typed
     }
 
-    /// The next line that is typed, or a completion that Tab asks for. Cancel safe.
+    /// Returns the next line, or a completion request. Cancel safe.
     pub(super) async fn next_or_completion(&mut self) -> Result<Typed, Completion> {
         tokio::select! {
             biased;
             Some(completion) = self.completions.recv() => Err(completion),
             typed = self.typed.recv() => {
-                self.asked = false;
+                self.awaiting = false;
                 Ok(typed.unwrap_or(Typed::End))
             }
         }
     }
 
-    /// Writes above the line that is being typed, and draws that again. (rustyline's own printer loses keys that
-    /// come together.)
-    pub(super) fn say(&mut self, text: &str) -> io::Result<()> {
+    /// Writes above the line being typed, and redraws that. (rustyline's own printer loses keys that arrive together.)
+    pub(super) fn print(&mut self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         match &self.edited {
-            Some(line) if self.asked => {
+            Some(line) if self.awaiting => {
                 let line = line.lock().clone();
                 let text = text.replace('\n', "\r\n");
                 write!(out, "\r\u{1b}[J{text}{}{line}", self.prompt)?;
@@ -171,17 +170,17 @@ fn editor(
 
 fn edit(
     mut editor: Editor<Completing, MemHistory>,
-    asks: &sync::Receiver<LineRequest>,
+    requests: &sync::Receiver<LineRequest>,
     to: &mpsc::Sender<Typed>,
 ) {
-    while let Ok(ask) = asks.recv() {
+    while let Ok(request) = requests.recv() {
         if let Some(helper) = editor.helper_mut() {
-            helper.active = ask.code;
+            helper.active = request.code;
             helper.keep("");
         }
-        let typed = match editor.readline(&ask.prompt) {
+        let typed = match editor.readline(&request.prompt) {
             Ok(line) => {
-                if ask.code
+                if request.code
                     && !line.trim().is_empty()
                     && editor.add_history_entry(&line).unwrap_or(false)
                 {
@@ -198,11 +197,11 @@ fn edit(
     }
 }
 
-fn read(asks: &sync::Receiver<LineRequest>, to: &mpsc::Sender<Typed>) {
-    while let Ok(ask) = asks.recv() {
+fn read(requests: &sync::Receiver<LineRequest>, to: &mpsc::Sender<Typed>) {
+    while let Ok(request) = requests.recv() {
         let mut out = io::stdout().lock();
         let _ = out
-            .write_all(ask.prompt.as_bytes())
+            .write_all(request.prompt.as_bytes())
             .and_then(|()| out.flush());
         drop(out);
         let mut line = Vec::new();
@@ -224,7 +223,7 @@ fn read(asks: &sync::Receiver<LineRequest>, to: &mpsc::Sender<Typed>) {
     }
 }
 
-/// Tab, answered by the session.
+/// Passes Tab on to the session.
 struct Completing {
     complete: mpsc::Sender<Completion>,
     active: bool,
@@ -266,7 +265,7 @@ impl Hinter for Completing {
 }
 
 impl Highlighter for Completing {
-    // Called at each key: where the line is learnt.
+    // Called at each key: records the current line.
     fn highlight_char(&self, line: &str, _: usize, _: CmdKind) -> bool {
         self.keep(line);
         false

@@ -1,8 +1,8 @@
 //! A breakpoint of Ray's legacy debugger: its own prompt, through the relay's terminal.
 //!
-//! Plain lines on the one port: `enter ID` first, a token where one is asked for, then the prompt itself. The relay
-//! follows the session into other tasks. Where this connection is lost, it keeps the task at the prompt for a while; who
-//! leaves says `c`.
+//! Plain lines on the one port: first `enter ID`, a token if requested, then the prompt itself. The relay follows the
+//! session into other tasks. If this connection is lost, it keeps the task at the prompt for a while. A client that
+//! quits sends `c`.
 
 use std::io;
 use std::sync::LazyLock;
@@ -16,14 +16,14 @@ use ray_relay_base::wire::text::escaped;
 use ray_relay_debugger::pdb::{COMMANDS_PROMPT, PROMPT};
 use ray_relay_http::lineproto::{Enter, TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
 
-/// What the relay and pdb end a question with.
+/// Endings of questions of the relay and of pdb.
 const QUESTIONS: [&str; 4] = [PROMPT, COMMANDS_PROMPT, TOKEN, ">>> "];
 
-/// How a relay that wants a token answers `enter ID`: it asks before it has read that line, and after it.
-static WANTED: LazyLock<Vec<u8>> =
+/// Answer to `enter ID` of a relay that wants a token: it asks before it has read that line, and again after it.
+static TOKEN_CHALLENGE: LazyLock<Vec<u8>> =
     LazyLock::new(|| [TOKEN_NEEDED, TOKEN, TOKEN].concat().into_bytes());
 
-/// One session from the first line to the end of the connection.
+/// Runs one session, from the first line until the connection ends.
 pub(super) async fn enter(
     args: &DebugArgs,
     terminal: &mut Terminal,
@@ -38,20 +38,20 @@ pub(super) async fn enter(
     let (mut from_relay, mut to_relay) = tokio::io::split(stream);
     let introduced = tokio::select! {
         introduced = introduce(&mut from_relay, &mut to_relay, &enter, token.as_ref().map(|token| &***token)) => introduced,
-        _ = terminal.interrupted.recv() => return Ok(terminal.input.say("\n")?),
+        _ = terminal.interrupted.recv() => return Ok(terminal.input.print("\n")?),
     };
     let mut text = Text::default();
     let mut closed = false;
-    let mut asked = "";
+    let mut last_question = "";
     let mut sent = introduced.is_ok();
     let mut bytes = introduced.unwrap_or_default();
     while sent {
         if !bytes.is_empty() {
-            let (shown, question) = text.take(&bytes);
-            terminal.input.say(&shown)?;
+            let (output, question) = text.take(&bytes);
+            terminal.input.print(&output)?;
             if let Some(question) = question {
-                asked = question;
-                // A token is not for the history.
+                last_question = question;
+                // A token must not enter the history.
                 terminal.input.ask(question, question != TOKEN);
             }
             bytes.clear();
@@ -64,31 +64,31 @@ pub(super) async fn enter(
             }
             typed = terminal.input.next(), if !closed => match typed {
                 Typed::Line(line) => sent = send(&mut to_relay, &format!("{line}\n")).await,
-                // The relay clears nothing: what was typed was never sent.
+                // Nothing to clear: the line was never sent.
                 Typed::Interrupt => terminal.input.ask(PROMPT, true),
                 Typed::End => {
-                    terminal.input.say("\n")?;
+                    terminal.input.print("\n")?;
                     closed = true;
-                    if asked == PROMPT {
-                        // Without a word it would be taken for lost.
+                    if last_question == PROMPT {
+                        // Without it the relay would treat the client as lost.
                         let _ = send(&mut to_relay, "c\n").await;
                     }
                     let _ = to_relay.shutdown().await;
                 }
             },
             _ = terminal.interrupted.recv() => {
-                terminal.input.say("\n")?;
+                terminal.input.print("\n")?;
                 return Ok(());
             }
         }
     }
-    terminal.input.say(&text.rest())?;
+    terminal.input.print(&text.rest())?;
     terminal.over().await?;
     Ok(())
 }
 
-/// Says what it is here for, and `token` where the relay wants one: that is its very first word, so no worker can
-/// ask for it. What else was heard; of a question that nothing here answers, that question.
+/// Sends `enter`, and `token` if the relay wants one. The relay asks for it in its very first bytes, so no worker can.
+/// Returns the other bytes received; if there is no token to answer with, that includes the question.
 async fn introduce<R, W>(
     from: &mut R,
     to: &mut W,
@@ -99,44 +99,44 @@ where
     R: AsyncReadExt + Unpin,
     W: AsyncWriteExt + Unpin,
 {
-    say(to, &format!("{enter}\n")).await?;
-    let mut heard = Vec::with_capacity(4096);
-    while WANTED.starts_with(&heard) && heard.len() < WANTED.len() {
-        if from.read_buf(&mut heard).await? == 0 {
+    write(to, &format!("{enter}\n")).await?;
+    let mut received = Vec::with_capacity(4096);
+    while TOKEN_CHALLENGE.starts_with(&received) && received.len() < TOKEN_CHALLENGE.len() {
+        if from.read_buf(&mut received).await? == 0 {
             break;
         }
     }
-    if heard.starts_with(&WANTED) {
+    if received.starts_with(&TOKEN_CHALLENGE) {
         let answered = match token {
             Some(token) => {
-                say(to, &format!("{token}\n")).await?;
-                WANTED.len()
+                write(to, &format!("{token}\n")).await?;
+                TOKEN_CHALLENGE.len()
             }
-            None => WANTED.len() - TOKEN.len(),
+            None => TOKEN_CHALLENGE.len() - TOKEN.len(),
         };
-        heard.drain(..answered);
+        received.drain(..answered);
     }
-    Ok(heard)
+    Ok(received)
 }
 
 async fn send<W: AsyncWriteExt + Unpin>(to: &mut W, line: &str) -> bool {
-    say(to, line).await.is_ok()
+    write(to, line).await.is_ok()
 }
 
-async fn say<W: AsyncWriteExt + Unpin>(to: &mut W, line: &str) -> io::Result<()> {
+async fn write<W: AsyncWriteExt + Unpin>(to: &mut W, line: &str) -> io::Result<()> {
     to.write_all(line.as_bytes()).await?;
     to.flush().await
 }
 
-/// What comes, in whole characters and lines.
+/// Splits output into whole characters and lines.
 #[derive(Debug, Default)]
 struct Text {
-    /// What has not been shown.
+    /// Bytes not shown yet.
     held: Vec<u8>,
 }
 
 impl Text {
-    /// What can be shown now, and the question that waits for an answer.
+    /// Returns the text to show now, and the question that waits for an answer.
     fn take(&mut self, bytes: &[u8]) -> (String, Option<&'static str>) {
         self.held.extend_from_slice(bytes);
         let rest = self
@@ -149,7 +149,7 @@ impl Text {
         if let Some(question) = QUESTIONS.into_iter().find(|question| last == *question) {
             return (text[..line].to_owned(), Some(question));
         }
-        // Half a question becomes one with what comes next.
+        // A partial question may become complete with the next bytes.
         if !last.is_empty() && QUESTIONS.iter().any(|question| question.starts_with(last)) {
             self.held.splice(0..0, last.bytes());
             return (text[..line].to_owned(), None);
@@ -162,8 +162,7 @@ impl Text {
     }
 }
 
-/// How many bytes at the end may mean something else with those that follow: a part of a character, or a carriage
-/// return.
+/// Number of bytes at the end that depend on the following ones: an incomplete character, or a carriage return.
 fn unfinished(bytes: &[u8]) -> usize {
     let last = bytes
         .utf8_chunks()
@@ -209,11 +208,11 @@ mod tests {
         let (here, there) = tokio::io::duplex(1 << 12);
         let said = tokio::spawn(relay(there));
         let (mut from, mut to) = tokio::io::split(here);
-        let heard = introduce(&mut from, &mut to, &entering(), token)
+        let received = introduce(&mut from, &mut to, &entering(), token)
             .await
             .unwrap();
         drop((from, to));
-        (String::from_utf8(heard).unwrap(), said.await.unwrap())
+        (String::from_utf8(received).unwrap(), said.await.unwrap())
     }
 
     /// Writes `pieces`, and gives what was said.
@@ -229,15 +228,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_token_is_for_the_relay_alone() {
-        let wanted = std::str::from_utf8(&WANTED).unwrap();
+        let wanted = std::str::from_utf8(&TOKEN_CHALLENGE).unwrap();
         let (first, second) = wanted.split_at(42);
         for pieces in [
             vec![wanted],
             vec![first, second],
             vec!["ray-relay: a", &wanted[12..]],
         ] {
-            let (heard, said) = introduced(Some("t0k"), |stream| writes(stream, pieces)).await;
-            assert_eq!((&*heard, &*said), ("", "enter 3kfz0q8m\nt0k\n"));
+            let (received, said) = introduced(Some("t0k"), |stream| writes(stream, pieces)).await;
+            assert_eq!((&*received, &*said), ("", "enter 3kfz0q8m\nt0k\n"));
         }
         // A worker behind a relay that wants none.
         for words in [
@@ -245,11 +244,12 @@ mod tests {
             "ray-relay: tasks that wait at a breakpoint\n\ntoken: ",
             "\ntoken: ",
         ] {
-            let (heard, said) = introduced(Some("t0k"), |stream| writes(stream, vec![words])).await;
-            assert_eq!((&*heard, &*said), (words, "enter 3kfz0q8m\n"));
+            let (received, said) =
+                introduced(Some("t0k"), |stream| writes(stream, vec![words])).await;
+            assert_eq!((&*received, &*said), (words, "enter 3kfz0q8m\n"));
         }
-        let (heard, _) = introduced(None, |stream| writes(stream, vec![wanted])).await;
-        assert_eq!(heard, TOKEN);
+        let (received, _) = introduced(None, |stream| writes(stream, vec![wanted])).await;
+        assert_eq!(received, TOKEN);
     }
 
     #[tokio::test]
@@ -269,18 +269,18 @@ mod tests {
         let patience = Duration::from_secs(10);
         let enter = entering();
         let introduced = introduce(&mut from, &mut to, &enter, Some(&token));
-        let mut heard = tokio::time::timeout(patience, introduced)
+        let mut received = tokio::time::timeout(patience, introduced)
             .await
             .unwrap()
             .unwrap();
-        tokio::time::timeout(patience, from.read_to_end(&mut heard))
+        tokio::time::timeout(patience, from.read_to_end(&mut received))
             .await
             .unwrap()
             .unwrap();
-        let heard = String::from_utf8(heard).unwrap();
+        let received = String::from_utf8(received).unwrap();
         assert!(
-            heard.contains("3kfz0q8m") && !heard.contains("token"),
-            "{heard}"
+            received.contains("3kfz0q8m") && !received.contains("token"),
+            "{received}"
         );
         drop((from, to));
         served.await.unwrap();

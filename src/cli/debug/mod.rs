@@ -1,4 +1,4 @@
-//! `ray-relay debug`: the list of what waits, and the prompt.
+//! `ray-relay debug`: the list of paused tasks, and the prompt.
 
 pub(super) mod all;
 mod event_stream;
@@ -22,7 +22,7 @@ use super::relay_client::RelayClient;
 use super::relay_dial::dial;
 use super::release::only_called;
 use super::worker_session::{
-    OPENS_DEBUGGER, Which, WorkerSessionError as SessionError, authorized_block, unexpected,
+    OPENS_DEBUGGER, RequestedTask, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
 use super::{DebugArgs, Failure, terminal};
 use ray_relay_base::dial::Stream;
@@ -70,18 +70,18 @@ Source is shown as the worker has it. Output of the program is shown with contro
 
 Exit codes: 0 done, 1 the worker process ended at the prompt, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 no such task waits (any more).";
 
-/// Lines around the rows of a page: titles, troubles, what the page is of, and the prompt.
+/// Lines around the rows of a page: titles, troubles, page number, and the prompt.
 const PAGE_MARGIN_LINES: usize = 6;
-/// Rows of a page on however small a terminal.
-const LEAST_ROWS: usize = 5;
-/// A command that takes longer is explained.
-const HINT: Duration = Duration::from_secs(4);
-/// A session that was asked for by id has to stop within this.
+/// Minimum number of rows per page, even on a small terminal.
+const MIN_ROWS: usize = 5;
+/// A hint explains a command that takes longer.
+const HINT_AFTER: Duration = Duration::from_secs(4);
+/// Time limit for a session requested by id to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Session = Prompt<Stream>;
 
-/// What every part of the command works with.
+/// Shared by all parts of the command.
 struct Terminal {
     input: Input,
     screen: Screen,
@@ -98,13 +98,13 @@ impl Terminal {
     }
 
     fn refuse(&mut self, sentence: &str) -> io::Result<()> {
-        self.input.say(&format!("*** {}\n", replaced(sentence)))
+        self.input.print(&format!("*** {}\n", replaced(sentence)))
     }
 
-    /// Says that the session is over to a person who is asked for a line of it.
+    /// Reports the end of the session to a user who is still typing a line for it.
     async fn over(&mut self) -> io::Result<()> {
-        if self.input.is_edited() && self.input.is_asked() {
-            self.input.say("\n*** the session is over: the worker process ended, or the connection broke; press Enter\n")?;
+        if self.input.is_edited() && self.input.is_awaiting() {
+            self.input.print("\n*** the session is over: the worker process ended, or the connection broke; press Enter\n")?;
             self.input.next().await;
         }
         Ok(())
@@ -120,12 +120,12 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Failure> {
                 .map(|name| format!(" called {}", replaced(name)));
             let what = what.unwrap_or_default();
             let text = format!("Waiting for the next task{what} that stops (Ctrl-C ends).\n");
-            terminal.input.say(&text)?;
-            Which::Next(target.clone())
+            terminal.input.print(&text)?;
+            RequestedTask::Next(target.clone())
         }
         (Some(target), false) if args.running => {
-            terminal.input.say(OPENS_DEBUGGER)?;
-            Which::Running(target.clone(), args.reason.clone())
+            terminal.input.print(OPENS_DEBUGGER)?;
+            RequestedTask::Running(target.clone(), args.reason.clone())
         }
         (Some(target), false) => {
             let list = RelayClient::new(args.relay.clone())?;
@@ -136,9 +136,9 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Failure> {
                 Ok(id) if !menu.speaks_dap(&id) => {
                     return legacy::enter(&args, &mut terminal, &id).await;
                 }
-                Ok(id) if is_index || is_begun(&id, target) => Which::Named(id),
+                Ok(id) if is_index || is_begun(&id, target) => RequestedTask::Named(id),
                 Err(_) if is_index => return Err(SessionError::Unknown(target.clone()).into()),
-                Ok(_) | Err(_) => Which::Named(only_called(&list, target.clone())?),
+                Ok(_) | Err(_) => RequestedTask::Named(only_called(&list, target.clone())?),
             }
         }
         (None, false) => return list(&args, &mut terminal).await,
@@ -146,23 +146,23 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Failure> {
     Ok(one(&args, &mut terminal, &which).await??)
 }
 
-/// Whether `text` is the beginning of `id` and no more.
+/// Whether `text` is a proper prefix of `id`.
 fn is_begun(id: &str, text: &str) -> bool {
     let begun = text.parse::<BreakpointIdPrefix>();
     text.len() < id.len() && begun.is_ok_and(|begun| begun.begins(id))
 }
 
-/// What becomes of the list before the next question.
+/// Whether to show the list before the next question.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Show {
     #[default]
     Nothing,
-    /// It is printed where it offers something else than before.
+    /// Print it if its choices have changed.
     Changes,
     List,
 }
 
-/// The list, again and again.
+/// Shows the list repeatedly.
 async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let mut events = EventStream::default();
@@ -185,7 +185,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> 
                 menu = browse.read(client.breakpoints(false).await?);
                 if why == Show::List || !browse.sees_same(&menu, &before) {
                     let text = browse.show(&menu, args.verbose, terminal::columns());
-                    terminal.input.say(&text)?;
+                    terminal.input.print(&text)?;
                 }
             }
         }
@@ -201,7 +201,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> 
             _ = terminal.interrupted.recv() => Typed::Interrupt,
         };
         let Typed::Line(line) = typed else {
-            terminal.input.say("\n")?;
+            terminal.input.print("\n")?;
             return Ok(());
         };
         match line.trim() {
@@ -212,16 +212,16 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> 
                 BrowseStep::Refused(sentence) => terminal.refuse(&sentence)?,
                 BrowseStep::Other => match menu.pick(text) {
                     Ok(id) => {
-                        // Whatever ends a session, the list is there again.
+                        // After any end of a session, the list is shown again.
                         let ended = match menu.speaks_dap(&id) {
-                            true => one(args, terminal, &Which::Named(id)).await?,
+                            true => one(args, terminal, &RequestedTask::Named(id)).await?,
                             false => Ok(legacy::enter(args, terminal, &id).await?),
                         };
                         if let Err(why) = ended {
-                            terminal.input.say(&format!("*** {why}\n"))?;
+                            terminal.input.print(&format!("*** {why}\n"))?;
                         }
                         show = Show::List;
-                        // What happened meanwhile is in that list.
+                        // The new list includes all earlier events.
                         events = EventStream::default();
                     }
                     Err(sentence) => terminal.refuse(&sentence)?,
@@ -231,17 +231,17 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> 
     }
 }
 
-/// Rows of the list that fit on the terminal with what is said around them; all where no person turns pages.
+/// Number of list rows that fit on the terminal with the surrounding lines; all if no user pages through them.
 fn page_rows(terminal: &Terminal) -> Option<usize> {
     let (_, lines) = terminal::size().filter(|_| terminal.input.is_edited())?;
-    Some(lines.saturating_sub(PAGE_MARGIN_LINES).max(LEAST_ROWS))
+    Some(lines.saturating_sub(PAGE_MARGIN_LINES).max(MIN_ROWS))
 }
 
-/// One session from attach to its end, and how that was.
+/// Runs one session from attach to its end, and returns how it ended.
 async fn one(
     args: &DebugArgs,
     terminal: &mut Terminal,
-    which: &Which,
+    which: &RequestedTask,
 ) -> Result<Result<(), SessionError>, Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let stream = dial(&args.relay).await?;
@@ -253,19 +253,19 @@ async fn one(
     let options = Options {
         relay,
         limit: args.limit as usize,
-        patience: matches!(which, Which::Named(_)).then_some(STOP_TIMEOUT),
+        patience: matches!(which, RequestedTask::Named(_)).then_some(STOP_TIMEOUT),
         local_sources: true,
         ..Options::default()
     };
     let mut opening = Box::pin(Prompt::open(stream, &options, sender));
-    // What speaks no DAP the relay does not offer as the next.
+    // The relay does not offer a task without DAP as the next one.
     let mut legacy = Box::pin(async {
         match which {
-            Which::Next(name) => {
+            RequestedTask::Next(name) => {
                 let mut events = EventStream::default();
                 events.legacy(&client, name.as_deref()).await
             }
-            Which::Named(_) | Which::Member(..) | Which::Running(..) => {
+            RequestedTask::Named(_) | RequestedTask::Member(..) | RequestedTask::Running(..) => {
                 std::future::pending().await
             }
         }
@@ -274,7 +274,7 @@ async fn one(
         tokio::select! {
             biased;
             Some(piece) = pieces.recv() => terminal.screen.print(&piece)?,
-            // Before the first stop, a client that leaves lets the task wait on.
+            // Before the first stop, a client that disconnects leaves the task waiting.
             _ = terminal.interrupted.recv() => return Ok(Ok(())),
             opened = &mut opening => break opened,
             id = &mut legacy => {
@@ -302,7 +302,7 @@ async fn one(
         PromptEnd::Terminated | PromptEnd::Lost(_) => "",
     };
     if !sentence.is_empty() && terminal.input.is_edited() {
-        terminal.input.say(&format!("{sentence}\n"))?;
+        terminal.input.print(&format!("{sentence}\n"))?;
     }
     Ok(unexpected(end))
 }
@@ -318,12 +318,12 @@ async fn converse(
             Ok(Typed::Line(line)) => line,
             Ok(Typed::Interrupt) => {
                 if prompt.abort_definition() {
-                    terminal.input.say("*** command definition aborted\n")?;
+                    terminal.input.print("*** command definition aborted\n")?;
                 }
                 continue;
             }
             Ok(Typed::End) => {
-                terminal.input.say("\n")?;
+                terminal.input.print("\n")?;
                 prompt.abort_definition();
                 "q".to_owned()
             }
@@ -331,16 +331,16 @@ async fn converse(
         };
         let interrupt = prompt.interrupter();
         let mut running = Box::pin(prompt.line(&line));
-        let mut hint = Box::pin(sleep(HINT));
+        let mut hint = Box::pin(sleep(HINT_AFTER));
         let mut hinted = !terminal.input.is_edited();
         let after = loop {
             tokio::select! {
                 biased;
                 _ = terminal.interrupted.recv() => interrupt.now(),
-                // Where Ray tells of no end (a Serve replica), what has ended looks the same.
+                // If Ray reports no end (a Serve replica), a finished task looks the same.
                 () = &mut hint, if !hinted => {
                     hinted = true;
-                    terminal.input.say("[running, if it has not ended; Ctrl-C interrupts, and once more leaves it running]\n")?;
+                    terminal.input.print("[running, if it has not ended; Ctrl-C interrupts, and once more leaves it running]\n")?;
                 }
                 Some(piece) = pieces.recv() => terminal.screen.print(&piece)?,
                 after = &mut running => break after,
@@ -356,7 +356,7 @@ async fn converse(
     }
 }
 
-/// The next line, or how the session ended while one was awaited.
+/// Returns the next line, or how the session ended while waiting for it.
 async fn typed(
     prompt: &mut Session,
     pieces: &mut mpsc::Receiver<Piece>,
@@ -368,19 +368,19 @@ async fn typed(
             typed = terminal.input.next_or_completion() => match typed {
                 Ok(typed) => return Ok(Ok(typed)),
                 Err(tab) => {
-                    // No task waits for it any more where Tab took too long.
+                    // If Tab timed out, nothing waits for the answer any more.
                     let _ = tab.answer.send(prompt.complete(&tab.line, tab.at).await);
                 }
             },
             Some(piece) = pieces.recv() => {
                 let text = terminal.screen.render(&piece);
-                terminal.input.say(&text)?;
+                terminal.input.print(&text)?;
             }
             end = prompt.idle() => {
                 terminal.over().await?;
                 return Ok(Err(end));
             }
-            // In a pipe; on a terminal it is a key.
+            // From a pipe; on a terminal it is a key.
             _ = terminal.interrupted.recv() => return Ok(Ok(Typed::Interrupt)),
         }
     }

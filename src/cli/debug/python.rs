@@ -1,7 +1,7 @@
-//! Python source in the terminal's own colours, which fit light and dark backgrounds.
+//! Highlights Python source in the terminal's own colours, which fit light and dark backgrounds.
 //!
-//! Each line is read for itself, because a listing may begin anywhere: what a string that began on an earlier line makes
-//! of this one is not known.
+//! Each line is parsed on its own, because a listing may begin anywhere. So the continuation of a multi-line string is
+//! not recognized.
 
 const COMMENT: &str = "\u{1b}[2m";
 const STRING: &str = "\u{1b}[32m";
@@ -13,7 +13,7 @@ const PLAIN: &str = "";
 const KEYWORDS: &str = " and as assert async await break class continue def del elif else except finally for from \
     global if import in is lambda nonlocal not or pass raise return try while with yield ";
 const CONSTANTS: &str = " True False None NotImplemented Ellipsis ";
-/// Functions, types and exceptions that every module has.
+/// Functions, types and exceptions available in every module.
 const BUILTINS: &str = " abs all any ascii bin bool bytearray bytes callable chr classmethod compile complex delattr dict \
     dir divmod enumerate eval exec filter float format frozenset getattr globals hasattr hash help hex id input int \
     isinstance issubclass iter len list locals map max memoryview min next object oct open ord pow print property range \
@@ -28,7 +28,7 @@ const BUILTINS: &str = " abs all any ascii bin bool bytearray bytes callable chr
     TimeoutError TypeError UnboundLocalError UnicodeDecodeError UnicodeEncodeError UnicodeError UnicodeTranslateError \
     UnicodeWarning UserWarning ValueError Warning ZeroDivisionError ";
 
-/// `line` with colours, and nothing else changed.
+/// Colours `line`, and changes nothing else.
 pub(super) fn coloured(line: &str) -> String {
     let mut painter = Painter {
         painted: String::with_capacity(2 * line.len()),
@@ -45,12 +45,12 @@ struct Painter<'a> {
     rest: &'a str,
     /// The last word or sign.
     before: &'a str,
-    /// Between `def` or `lambda` and the end of its parameters.
+    /// Whether the rest is between `def` or `lambda` and the end of its parameters.
     parameters: bool,
 }
 
 impl<'a> Painter<'a> {
-    /// Moves `length` bytes of the rest over, at most all.
+    /// Moves at most `length` bytes of the rest over.
     fn paint(&mut self, length: usize, colour: &str) {
         let (part, rest) = self
             .rest
@@ -66,8 +66,8 @@ impl<'a> Painter<'a> {
         }
     }
 
-    /// Colours code to the end of the line; in a replacement field of an f-string (`within` its quote), to what ends
-    /// its expression.
+    /// Colours code to the end of the line. In a replacement field of an f-string (`within` its quote), colours to the
+    /// end of the expression.
     fn code(&mut self, within: Option<&str>) {
         let mut depth = 0_usize;
         while let Some(first) = self.rest.chars().next() {
@@ -131,13 +131,13 @@ impl<'a> Painter<'a> {
         self.paint(word.len(), colour);
     }
 
-    /// The string that begins with the quote that comes next, after `prefix`.
+    /// Colours the string at the next quote, after `prefix`.
     fn string(&mut self, prefix: &str) {
         let has = |letter: &str| prefix.to_lowercase().contains(letter);
         let (raw, fields) = (has("r"), has("f"));
         let triple = self.rest.starts_with("\"\"\"") || self.rest.starts_with("'''");
         let (quote, _) = self.rest.split_at(if triple { 3 } else { 1 });
-        // Documentation, as far as a line by itself can tell.
+        // Documentation, as far as a single line can tell.
         let colour = if self.before.is_empty() && triple {
             COMMENT
         } else {
@@ -169,7 +169,7 @@ impl<'a> Painter<'a> {
         }
     }
 
-    /// A replacement field of an f-string: `{expression!r:>10}`.
+    /// Colours a replacement field of an f-string: `{expression!r:>10}`.
     fn field(&mut self, quote: &str) {
         self.paint(1, PLAIN);
         self.code(Some(quote));
@@ -205,7 +205,7 @@ fn escape(rest: &str, raw: bool) -> usize {
     }
 }
 
-/// Length of what `%` or `str.format` replaces at the beginning of `rest`; 0 where that is nothing.
+/// Length of a placeholder of `%` or `str.format` at the beginning of `rest`; 0 if there is none.
 fn placeholder(rest: &str) -> usize {
     let end = |from: usize, of: &str| {
         let found = rest
@@ -236,7 +236,7 @@ fn placeholder(rest: &str) -> usize {
     }
 }
 
-/// Length of the number at the beginning of `rest`; 0 where there is none.
+/// Length of the number at the beginning of `rest`; 0 if there is none.
 fn number(rest: &str) -> usize {
     let digit = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
     if !digit(rest.strip_prefix('.').unwrap_or(rest)) {

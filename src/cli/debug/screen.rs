@@ -1,13 +1,13 @@
-//! What the prompt writes, on standard output: source code in colours where that is a terminal.
+//! Writes the prompt's output to standard output: source code in colours if that is a terminal.
 
 use std::io::{self, IsTerminal};
 
 use super::python;
-use crate::cli::terminal::say;
+use crate::cli::terminal::print;
 use ray_relay_access::telemetry::logging::colours;
 use ray_relay_debugger::pdb::Piece;
 
-/// Longest line that is coloured, in bytes.
+/// Maximum length of a line that is coloured, in bytes.
 const MAX_COLOURED_BYTES: usize = 1000;
 
 /// The standard output of the session.
@@ -22,7 +22,7 @@ impl Screen {
         }
     }
 
-    /// The text of `piece` as it is to be written.
+    /// The text of `piece` for output.
     pub(super) fn render(&self, piece: &Piece) -> String {
         match piece {
             Piece::Code(line) if self.colours && line.len() <= MAX_COLOURED_BYTES => {
@@ -33,7 +33,7 @@ impl Screen {
     }
 
     pub(super) fn print(&self, piece: &Piece) -> io::Result<()> {
-        say(&self.render(piece))
+        print(&self.render(piece))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The way to the relay: its address, name, port and certificate, and its clock.
+//! Checks the path to the relay: its address, name, port and certificate, and its clock.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -25,11 +25,11 @@ use ray_relay_base::wire::relay_url::{RelayUrl, is_this_machine};
 use ray_relay_base::wire::text::shortened;
 use ray_relay_view::doctor::{ChainLink, Fault, Finding, Severity, said_and_next};
 
-/// What the other commands would say of `error`.
+/// The finding for `error`, with the message of other commands.
 pub(super) fn refused(error: &RelayError) -> Finding {
     let (link, fault) = match error {
         RelayError::Unreachable { .. } => (ChainLink::Connection, Fault::Unreachable),
-        // What the proxy does not reach either is behind it.
+        // A server that the proxy cannot reach is behind it.
         RelayError::Proxy { why, .. } if why.is_behind() => {
             (ChainLink::Connection, Fault::Unreachable)
         }
@@ -60,30 +60,30 @@ pub(super) fn refused(error: &RelayError) -> Finding {
         (_, Some(hint)) => (error.to_string(), Some(hint.into_owned())),
         (_, None) => said_and_next(&error.to_string()),
     };
-    let found = Finding::error(link, fault, says);
+    let finding = Finding::error(link, fault, says);
     match next {
-        Some(next) => found.next(next),
-        None => found,
+        Some(next) => finding.next(next),
+        None => finding,
     }
 }
 
-/// The deadline of the look-up of a name, and of the connection to each address.
+/// Time limit for resolving a name, and for connecting to each address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A certificate with less time left is worth a word.
-const SOON: Duration = Duration::from_secs(14 * 86_400);
+/// A certificate that expires sooner gets a warning.
+const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 86_400);
 
-/// How far clocks may be apart: `auth.leeway`, unless it was changed.
+/// Maximum clock difference: the default of `auth.leeway`.
 const LEEWAY: Duration = Duration::from_secs(30);
 
-/// Longest name that is shown, in characters.
+/// Maximum length of a displayed name, in characters.
 const MAX_NAME_CHARS: usize = 200;
 
-/// Where a relay is found that is nowhere else.
+/// Next step if no relay is found.
 const FIND_IT: &str = "where it runs in Kubernetes, `kubectl port-forward svc/ray-relay 5678` brings it here; name another \
                        address with --relay URL, or start one with `ray-relay serve --ray-address http://HEAD:8265`";
 
-/// Which relay is meant, and who says so.
+/// The relay's address, and its source.
 pub(super) fn address(args: &RelayArgs) -> Finding {
     let relay = &args.relay;
     if args.reached.is_some() {
@@ -102,7 +102,7 @@ pub(super) fn address(args: &RelayArgs) -> Finding {
     )
 }
 
-/// Finds a relay in Kubernetes, where that is where it is; whether it can be looked at.
+/// Locates a relay in Kubernetes, if needed. Returns whether checks can continue.
 pub(super) async fn find(args: &mut RelayArgs, report: &mut Report) -> io::Result<bool> {
     report.about("looking for the relay's Service");
     match args.reach().await {
@@ -114,7 +114,7 @@ pub(super) async fn find(args: &mut RelayArgs, report: &mut Report) -> io::Resul
     }
 }
 
-/// Has the API server connect to the relay of a Service.
+/// Makes the API server connect to the relay of a Service.
 async fn forwarded(args: &RelayArgs, reached: &KubeRelay, report: &mut Report) -> io::Result<bool> {
     report.about("having the API server connect");
     let began = Instant::now();
@@ -135,8 +135,8 @@ async fn forwarded(args: &RelayArgs, reached: &KubeRelay, report: &mut Report) -
     secured(args, stream, report).await
 }
 
-/// Looks the name up, connects, by a proxy where that is the way, and speaks TLS where that is wanted. Whether the relay can
-/// be asked.
+/// Resolves the name, connects, through a proxy if there is one, and negotiates TLS if needed. Returns whether checks
+/// can continue.
 pub(super) async fn examine(args: &RelayArgs, report: &mut Report) -> io::Result<bool> {
     let relay = &args.relay;
     if let Some(reached) = &args.reached {
@@ -153,39 +153,39 @@ pub(super) async fn examine(args: &RelayArgs, report: &mut Report) -> io::Result
     }
     report.about("looking up its name");
     let addresses = match resolve(relay).await {
-        Ok((addresses, found)) => {
-            if let Some(found) = found {
-                report.add(found)?;
+        Ok((addresses, finding)) => {
+            if let Some(finding) = finding {
+                report.add(finding)?;
             }
             addresses
         }
-        Err(found) => {
-            report.add(found)?;
+        Err(finding) => {
+            report.add(finding)?;
             return Ok(false);
         }
     };
     report.about("connecting");
     let stream = match connect(relay, &addresses).await {
-        Ok((stream, found)) => {
-            report.add(found)?;
+        Ok((stream, finding)) => {
+            report.add(finding)?;
             stream
         }
-        Err(found) => {
-            report.add(found)?;
+        Err(finding) => {
+            report.add(finding)?;
             return Ok(false);
         }
     };
     secured(args, stream, report).await
 }
 
-/// Connects by the proxy on the way to the relay; `None`: there is none.
+/// Connects through the proxy on the way to the relay; `None`: there is none.
 async fn by_proxy(
     args: &RelayArgs,
     report: &mut Report,
 ) -> io::Result<Option<Result<Prefixed<TcpStream>, RelayError>>> {
     let relay = &args.relay;
     let proxies = Proxies::from_env();
-    // To the proxy there is no TLS, and what is wrong with that comes up behind it.
+    // The connection to the proxy has no TLS. Problems with TLS are reported later.
     let (Some(to), Ok(tls)) = (relay.uri("/"), trusting(Roots::None)) else {
         return Ok(None);
     };
@@ -225,7 +225,7 @@ async fn secured(
     report: &mut Report,
 ) -> io::Result<bool> {
     report.about("looking at its certificate");
-    let found = match args.relay.is_https() {
+    let finding = match args.relay.is_https() {
         true => handshake(args, stream).await,
         false if args.reached.is_some() => Finding::ok(
             ChainLink::Tls,
@@ -233,12 +233,12 @@ async fn secured(
         ),
         false => without_tls(&args.relay),
     };
-    let goes_on = found.severity != Severity::Error;
-    report.add(found)?;
+    let goes_on = finding.severity != Severity::Error;
+    report.add(finding)?;
     Ok(goes_on)
 }
 
-/// The addresses of the relay's host, with what is to be said of its name, or what is wrong with it.
+/// Resolves the relay's host. Returns the addresses with a finding about its name, or the problem.
 async fn resolve(relay: &RelayUrl) -> Result<(Vec<SocketAddr>, Option<Finding>), Finding> {
     let host = relay.host();
     if let Ok(ip) = host.parse::<IpAddr>() {
@@ -263,18 +263,18 @@ async fn resolve(relay: &RelayUrl) -> Result<(Vec<SocketAddr>, Option<Finding>),
             )));
         }
     };
-    let mut shown: Vec<String> = addresses.iter().map(|a| a.ip().to_string()).collect();
-    shown.dedup();
-    match shown.is_empty() {
+    let mut texts: Vec<String> = addresses.iter().map(|a| a.ip().to_string()).collect();
+    texts.dedup();
+    match texts.is_empty() {
         true => Err(unknown("it has none".to_owned())),
         false => {
-            let says = format!("{host} is {}", shown.join(", "));
+            let says = format!("{host} is {}", texts.join(", "));
             Ok((addresses, Some(Finding::ok(ChainLink::Name, says))))
         }
     }
 }
 
-/// Whether anything listens at one of `addresses`.
+/// Connects to the first of `addresses` that accepts.
 #[expect(clippy::disallowed_methods, reason = "the address is the user's own")]
 async fn connect(
     relay: &RelayUrl,
@@ -309,7 +309,7 @@ async fn connect(
     Err(Finding::error(ChainLink::Connection, Fault::Unreachable, says).next(next))
 }
 
-/// What is to be said of a relay that is asked without TLS.
+/// The finding for a relay without TLS.
 fn without_tls(relay: &RelayUrl) -> Finding {
     match is_this_machine(relay.host()) {
         true => Finding::ok(
@@ -324,15 +324,15 @@ fn without_tls(relay: &RelayUrl) -> Finding {
     }
 }
 
-/// Speaks TLS on `stream` as the other commands do, and says what came of it.
+/// Negotiates TLS on `stream` as the other commands do, and returns the result.
 async fn handshake(args: &RelayArgs, stream: impl AsyncRead + AsyncWrite + Unpin) -> Finding {
     let relay = &args.relay;
     let config = match args.tls.config(relay) {
         Ok(config) => config,
         Err(error) => return refused(&error),
     };
-    let given = args.reached.as_ref().and_then(|reached| reached.name());
-    let name = match given {
+    let reached_name = args.reached.as_ref().and_then(|reached| reached.name());
+    let name = match reached_name {
         Some(name) => Ok(name),
         None => ServerName::try_from(relay.host().to_owned()),
     };
@@ -350,11 +350,11 @@ async fn handshake(args: &RelayArgs, stream: impl AsyncRead + AsyncWrite + Unpin
             Some([certificate, ..]) => presented(certificate, SystemTime::now()),
             _ => Finding::ok(ChainLink::Tls, "the relay is trusted"),
         },
-        Err(error) => not_trusted(args, &error),
+        Err(error) => untrusted(args, &error),
     }
 }
 
-/// A certificate that is trusted.
+/// The finding for a trusted certificate.
 fn presented(certificate: &CertificateDer<'_>, now: SystemTime) -> Finding {
     let Ok((_, read)) = X509Certificate::from_der(certificate) else {
         return Finding::ok(ChainLink::Tls, "the relay's certificate is trusted");
@@ -367,22 +367,22 @@ fn presented(certificate: &CertificateDer<'_>, now: SystemTime) -> Finding {
         "the relay's certificate is trusted; it is of {issuer}, and expires {}",
         moment(expires, now)
     );
-    let left = expires.duration_since(now).unwrap_or_default();
-    match left < SOON {
+    let remaining = expires.duration_since(now).unwrap_or_default();
+    match remaining < EXPIRY_WARNING {
         true => Finding::warning(ChainLink::Tls, says)
             .next("have it renewed: the relay takes new files without a restart"),
         false => Finding::ok(ChainLink::Tls, says),
     }
 }
 
-/// Why no TLS came about.
-fn not_trusted(args: &RelayArgs, error: &io::Error) -> Finding {
+/// Why the TLS handshake failed.
+fn untrusted(args: &RelayArgs, error: &io::Error) -> Finding {
     let relay = &args.relay;
     let wrong = |says: String| Finding::error(ChainLink::Tls, Fault::Misconfigured, says);
     let cause = shortened(&error.to_string(), MAX_NAME_CHARS);
-    let found = match tls_error(error) {
+    let error_of_tls = match tls_error(error) {
         Some(TlsError::InvalidCertificate(why)) => return invalid(args, why),
-        // The second is a relay's own word where it has no certificate.
+        // The second is the answer of a relay without a certificate.
         Some(
             TlsError::InvalidMessage(_)
             | TlsError::AlertReceived(AlertDescription::HandshakeFailure),
@@ -398,14 +398,14 @@ fn not_trusted(args: &RelayArgs, error: &io::Error) -> Finding {
         relay: relay.to_string(),
         cause: cause.clone(),
     };
-    refused(&found.unwrap_or_else(unreachable))
+    refused(&error_of_tls.unwrap_or_else(unreachable))
 }
 
-/// What is wrong with the relay's certificate.
+/// The finding for an invalid certificate of the relay.
 fn invalid(args: &RelayArgs, why: &CertificateError) -> Finding {
     let wrong = |says: String| Finding::error(ChainLink::Tls, Fault::Misconfigured, says);
-    let given = args.reached.as_ref().and_then(|reached| reached.name());
-    let host = match &given {
+    let reached_name = args.reached.as_ref().and_then(|reached| reached.name());
+    let host = match &reached_name {
         Some(name) => name.to_str(),
         None => args.relay.host().into(),
     };
@@ -448,9 +448,9 @@ fn invalid(args: &RelayArgs, why: &CertificateError) -> Finding {
     }
 }
 
-/// The relay's clock beside this one.
-pub(super) fn clock(theirs: SystemTime, now: SystemTime) -> Finding {
-    let (apart, word) = match theirs.duration_since(now) {
+/// Compares the relay's clock with this machine's.
+pub(super) fn clock(relay_time: SystemTime, now: SystemTime) -> Finding {
+    let (apart, word) = match relay_time.duration_since(now) {
         Ok(ahead) => (ahead, "ahead of"),
         Err(error) => (error.duration(), "behind"),
     };

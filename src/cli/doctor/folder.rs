@@ -1,7 +1,7 @@
-//! The folder that the command stands in, beside the files in which tasks stopped.
+//! Compares the current folder with the files in which tasks stopped.
 //!
-//! Ray tells such a file by a short name (`model/train.py`) or by its path on the node. An editor finds it where the open
-//! folder has it at the same place, or where `rayRelay.localRoot` names the folder that does.
+//! Ray names such a file by a short path (`model/train.py`) or by its path on the node. An editor finds it if the open
+//! folder has it at the same path, or if `rayRelay.localRoot` names the folder that does.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,21 +14,21 @@ use ray_relay_base::wire::text::shortened;
 use ray_relay_view::doctor::{ChainLink, Finding};
 use ray_relay_view::listing::received::RowAnswer;
 
-/// Folders that are looked into below this one, and how deep.
-const FOLDERS: usize = 2000;
-const DEEP: usize = 4;
+/// Maximum number of folders to search below this one, and their depth.
+const MAX_FOLDERS: usize = 2000;
+const MAX_DEPTH: usize = 4;
 
-/// Files that are looked for.
-const FILES: usize = 50;
+/// Maximum number of files to look for.
+const MAX_FILES: usize = 50;
 
 const MAX_PATH_CHARS: usize = 200;
 
-/// Where the folder `here` has the files in which the tasks of `list` wait.
+/// Findings on whether the folder `here` has the files in which the tasks of `list` wait.
 pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
     let waits = [Some("paused"), Some("attached"), Some("parked")];
     let waiting =
         typed_list(list, "breakpoints").filter(|row: &RowAnswer<'_>| waits.contains(&row.state));
-    // Of what was typed in, or made while it ran, there is no file.
+    // Code that was typed in or generated has no file.
     let files = waiting.filter_map(|row| row.location?.file);
     let files: BTreeSet<&str> = files.filter(|file| !file.starts_with('<')).collect();
     if files.is_empty() {
@@ -37,15 +37,15 @@ pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
     let mut folders: BTreeSet<PathBuf> = BTreeSet::new();
     let (mut there, mut missing) = (0, Vec::new());
     let below = below(here);
-    for file in files.iter().take(FILES) {
-        match place(file, here, &below) {
+    for file in files.iter().take(MAX_FILES) {
+        match locate(file, here, &below) {
             Some(FileLocation::AsItIs) => there += 1,
             Some(FileLocation::Below(folder)) => _ = folders.insert(folder),
             None => missing.push(*file),
         }
     }
     let mut all = Vec::new();
-    let shown = |path: &Path| shortened(&path.display().to_string(), MAX_PATH_CHARS);
+    let short = |path: &Path| shortened(&path.display().to_string(), MAX_PATH_CHARS);
     if there > 0 {
         let says = format!(
             "{there} of the files in which tasks stand {} at the same place on this machine",
@@ -57,15 +57,15 @@ pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
         all.push(match folder == here {
             true => Finding::ok(
                 ChainLink::Folder,
-                format!("{} has files in which tasks stand", shown(here)),
+                format!("{} has files in which tasks stand", short(here)),
             ),
             false => Finding::note(
                 ChainLink::Folder,
-                format!("files in which tasks stand are in {}", shown(&folder)),
+                format!("files in which tasks stand are in {}", short(&folder)),
             )
             .next(format!(
                 "open that folder in the editor, or have \"rayRelay\": {{\"localRoot\": \"{}\"}} in its configuration",
-                shown(&folder)
+                short(&folder)
             )),
         });
     }
@@ -77,7 +77,7 @@ pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
         let says = format!(
             "{}, where a task stands,{more} is not below {}",
             shortened(first, MAX_PATH_CHARS),
-            shown(here)
+            short(here)
         );
         all.push(Finding::warning(ChainLink::Folder, says).next(
             "go to the folder that the job was submitted from, or name it to the editor as \"rayRelay\": {\"localRoot\": FOLDER}",
@@ -96,37 +96,38 @@ fn is(count: usize) -> &'static str {
 /// Where a file is.
 #[derive(Debug, PartialEq, Eq)]
 enum FileLocation {
-    /// Where the node has it.
+    /// At the same path as on the node.
     AsItIs,
     /// Below this folder, as below the job's `working_dir`.
     Below(PathBuf),
 }
 
-/// The place of `file` seen from `here`, of which `below` are the folders.
-fn place(file: &str, here: &Path, below: &[PathBuf]) -> Option<FileLocation> {
+/// Finds `file` from `here`, or in one of its subfolders `below`.
+fn locate(file: &str, here: &Path, below: &[PathBuf]) -> Option<FileLocation> {
     let path = Path::new(file);
     if path.is_absolute() && path.is_file() {
         return Some(FileLocation::AsItIs);
     }
     let parts: Vec<Component<'_>> = path.components().collect();
     let names = |part: &Component<'_>| matches!(part, Component::Normal(_));
-    // A name with `..` in it says nothing of where it is here.
+    // The part before `..` tells nothing about the path here.
     let begin = parts
         .iter()
         .rposition(|part| !names(part))
         .map_or(0, |at| at + 1);
     let names = &parts[begin..];
-    // The longest end of its path that is here. Of a short name the whole is; of a path the first folders are the node's.
+    // Tries the longest suffix of its path first: all of a short path; of an absolute path, the first folders are the
+    // node's.
     for skipped in 0..names.len() {
         let end: PathBuf = names[skipped..].iter().collect();
         if here.join(&end).is_file() {
             let before: PathBuf = names[..skipped].iter().collect();
-            // Within the job's folder: the one above stands for it.
+            // Inside the job's folder: use its root.
             let inside = !path.is_absolute() && skipped > 0 && here.ends_with(&before);
             let root = here.ancestors().nth(if inside { skipped } else { 0 });
             return root.map(|root| FileLocation::Below(root.to_owned()));
         }
-        // In one of the folders, by its whole short name: by the file's name alone any `__init__.py` would do.
+        // In a subfolder, by its whole short path: by the file's name alone any `__init__.py` would match.
         if skipped == 0 || path.is_absolute() && names.len() - skipped >= 2 {
             let found = below.iter().find(|folder| folder.join(&end).is_file());
             if let Some(folder) = found {
@@ -141,13 +142,13 @@ fn place(file: &str, here: &Path, below: &[PathBuf]) -> Option<FileLocation> {
 fn below(here: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     let mut level = vec![here.to_owned()];
-    for _ in 0..DEEP {
+    for _ in 0..MAX_DEPTH {
         let mut next = Vec::new();
         for folder in level {
             let Ok(entries) = fs::read_dir(&folder) else {
                 continue;
             };
-            for entry in entries.flatten().take(FOLDERS) {
+            for entry in entries.flatten().take(MAX_FOLDERS) {
                 let name = entry.file_name();
                 let name = name.to_string_lossy();
                 let of_tools = name.starts_with('.')
@@ -161,7 +162,7 @@ fn below(here: &Path) -> Vec<PathBuf> {
                     .contains(&&*name);
                 // Not through links, which may lead anywhere.
                 let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                if is_folder && !of_tools && all.len() + next.len() < FOLDERS {
+                if is_folder && !of_tools && all.len() + next.len() < MAX_FOLDERS {
                     next.push(entry.path());
                 }
             }

@@ -1,7 +1,7 @@
-//! `ray-relay doctor`: the chain from here to the workers' debuggers, link by link.
+//! `ray-relay doctor`: checks the chain from here to the workers' debuggers, link by link.
 //!
-//! Each link is looked at as the other commands use it, in the order in which they meet it; what cannot be known behind a
-//! broken one is not guessed. Nothing is changed anywhere, and no debug port is dialled.
+//! Each link is checked the way the other commands use it, and in their order. Links behind a broken one are not
+//! guessed. It changes nothing, and dials no debug port.
 
 mod connection;
 mod folder;
@@ -39,11 +39,11 @@ pub(super) async fn run(mut args: DoctorArgs) -> Result<(), Failure> {
     }
     match report.end(&args.relay.relay.to_string())? {
         0 => Ok(()),
-        code => Err(Failure::told(code)),
+        code => Err(Failure::reported(code)),
     }
 }
 
-/// Every link, until one is broken.
+/// Checks every link, until one is broken.
 async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
     report.add(connection::address(args))?;
     if !connection::examine(args, report).await? {
@@ -54,22 +54,24 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
         Ok(client) => client,
         Err(error) => return Ok(report.add(refused(&error))?),
     };
-    let here = match token::given(args, SystemTime::now()).await {
-        Ok(here) => here,
+    let presented_token = match token::presented(args, SystemTime::now()).await {
+        Ok(presented_token) => presented_token,
         Err(error) => return Ok(report.add(refused(&error))?),
     };
     match client.time().await {
-        Ok(Some(theirs)) => report.add(connection::clock(theirs, SystemTime::now()))?,
+        Ok(Some(relay_time)) => report.add(connection::clock(relay_time, SystemTime::now()))?,
         Ok(None) => {}
         Err(error) => return Ok(report.add(refused(&error))?),
     }
     let list = match client.breakpoints(true).await {
         Ok(list) => list,
-        Err(error) if error.is_not_permitted() => return Ok(report.add(here.refused(&error))?),
+        Err(error) if error.is_not_permitted() => {
+            return Ok(report.add(presented_token.refused(&error))?);
+        }
         Err(error) => return Ok(report.add(refused(&error))?),
     };
-    for found in here.taken() {
-        report.add(found)?;
+    for finding in presented_token.findings() {
+        report.add(finding)?;
     }
     report.about("asking for the nodes");
     let nodes = match client.nodes().await {
@@ -84,33 +86,33 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
     };
     report.add(version(nodes.as_ref()))?;
     report.about("having the relay look at its heads");
-    for found in behind(client.findings().await, &list, nodes.as_ref()) {
-        report.add(found)?;
+    for finding in behind(client.findings().await, &list, nodes.as_ref()) {
+        report.add(finding)?;
     }
     report.about("asking which workers have the hook");
-    for found in hooks(&client, nodes.as_ref()).await {
-        report.add(found)?;
+    for finding in hooks(&client, nodes.as_ref()).await {
+        report.add(finding)?;
     }
     report.about("looking for the files of the tasks");
     if let Ok(here) = std::env::current_dir() {
-        for found in folder::findings(&list, Path::new(&here)) {
-            report.add(found)?;
+        for finding in folder::findings(&list, Path::new(&here)) {
+            report.add(finding)?;
         }
     }
     Ok(())
 }
 
-/// Which workers have the hook, as far as the token shows what runs.
+/// Findings about which workers have the hook, as far as the token shows running tasks.
 async fn hooks(client: &RelayClient, nodes: Option<&Value>) -> Vec<Finding> {
-    let wanted = Map::from_iter([("hook".to_owned(), Value::from(true))]);
-    match client.tasks(&wanted).await {
-        Ok(told) => hooks::findings(&told, nodes),
-        // What a relay of another version does not know, and what the token does not show, is no fault of the chain.
+    let query = Map::from_iter([("hook".to_owned(), Value::from(true))]);
+    match client.tasks(&query).await {
+        Ok(tasks) => hooks::findings(&tasks, nodes),
+        // An older relay without this feature, or a token without this permission, is no fault of the chain.
         Err(_) => Vec::new(),
     }
 }
 
-/// What there is behind the relay: its own findings where it gives them, or what its lists tell.
+/// Findings about the chain behind the relay: its own if it provides them, or those from its lists.
 fn behind(
     own: Result<Option<Value>, RelayError>,
     list: &Value,
@@ -119,9 +121,9 @@ fn behind(
     let note = |says: String| Finding::note(ChainLink::Head, says);
     let why = match own {
         Ok(Some(mut own)) => {
-            let found: Result<Vec<Finding>, _> = serde_json::from_value(take(&mut own, "findings"));
-            match found {
-                Ok(found) => return found.into_iter().map(Finding::cleaned).collect(),
+            let findings: Result<Vec<Finding>, _> = serde_json::from_value(take(&mut own, "findings"));
+            match findings {
+                Ok(findings) => return findings.into_iter().map(Finding::cleaned).collect(),
                 Err(_) => Some(note(
                     "the relay's own findings are of another version".to_owned(),
                 )),
@@ -142,18 +144,18 @@ fn behind(
     all
 }
 
-/// The relay's version beside this program's, from its list of `nodes`.
+/// Compares the relay's version, from its list of `nodes`, with this program's.
 fn version(nodes: Option<&Value>) -> Finding {
     const OWN: &str = env!("CARGO_PKG_VERSION");
-    let theirs = nodes.and_then(|nodes| typed_at::<Option<&str>>(nodes, "version"));
-    match theirs {
+    let relay_version = nodes.and_then(|nodes| typed_at::<Option<&str>>(nodes, "version"));
+    match relay_version {
         Some(OWN) => Finding::ok(
             ChainLink::Relay,
             format!("the relay is ray-relay {OWN}, as this is"),
         ),
-        Some(theirs) => {
-            let theirs = shortened(theirs, 40);
-            let says = format!("the relay is ray-relay {theirs}, and this is {OWN}");
+        Some(relay_version) => {
+            let relay_version = shortened(relay_version, 40);
+            let says = format!("the relay is ray-relay {relay_version}, and this is {OWN}");
             Finding::note(ChainLink::Relay, says)
                 .next("have the same version at both ends where something is not understood")
         }

@@ -1,4 +1,4 @@
-//! How findings are shown: each as soon as it is there, or all of them as JSON.
+//! Output of findings: each as soon as it is known, or all of them as JSON.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -7,24 +7,24 @@ use serde_json::{Value, json};
 use ray_relay_access::telemetry::logging::colours;
 use ray_relay_view::doctor::{self, Finding, Severity};
 
-/// All findings as JSON, and what they come to.
+/// All findings as JSON, with the exit code.
 pub(super) fn as_json(relay: &str, findings: &[Finding], exit_code: u8) -> Value {
     json!({ "relay": relay, "findings": findings, "exit_code": exit_code })
 }
 
-/// To the start of the line, and clear it.
+/// Returns to the start of the line, and clears it.
 const CLEAR: &str = "\r\u{1b}[K";
 
-/// Where findings go.
+/// Collects and prints findings.
 pub(super) struct Report {
     findings: Vec<Finding>,
-    /// `None`: they are kept for the JSON at the end.
+    /// `None`: findings are collected for the JSON at the end.
     lines: Option<ReportLines>,
 }
 
 struct ReportLines {
     coloured: bool,
-    /// A person watches who sees nothing else meanwhile.
+    /// Whether to show progress to a user.
     progress: bool,
 }
 
@@ -40,46 +40,46 @@ impl Report {
         }
     }
 
-    /// One that shows nothing.
+    /// Creates a report that prints nothing.
     #[cfg(test)]
     pub(super) fn silent() -> Self {
         Self::new(true)
     }
 
-    /// What there is so far.
+    /// The findings so far.
     #[cfg(test)]
     pub(super) fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// Says what is being waited for, until there is something to say.
+    /// Shows the current step, until there is a finding.
     pub(super) fn about(&self, what: &str) {
         if self.lines.as_ref().is_some_and(|lines| lines.progress) {
-            // Without a terminal there is no one to miss it.
+            // Without a terminal no one misses it.
             let _ = write!(io::stderr(), "{CLEAR}... {what}");
         }
     }
 
-    /// Shows `finding`.
+    /// Adds and prints `finding`.
     pub(super) fn add(&mut self, finding: Finding) -> io::Result<()> {
         if let Some(lines) = &self.lines {
             lines.clear();
             io::stdout()
                 .lock()
-                .write_all(shown(&finding, lines.coloured).as_bytes())?;
+                .write_all(rendered(&finding, lines.coloured).as_bytes())?;
         }
         self.findings.push(finding);
         Ok(())
     }
 
-    /// Shows what is left to be shown about `relay`, and gives the exit code.
+    /// Prints the rest of the report about `relay`, and returns the exit code.
     pub(super) fn end(&self, relay: &str) -> io::Result<u8> {
         let exit_code = doctor::exit_code(&self.findings);
         match &self.lines {
             Some(lines) => lines.clear(),
             None => {
-                let told = as_json(relay, &self.findings, exit_code);
-                writeln!(io::stdout().lock(), "{told:#}")?;
+                let report = as_json(relay, &self.findings, exit_code);
+                writeln!(io::stdout().lock(), "{report:#}")?;
             }
         }
         Ok(exit_code)
@@ -94,8 +94,8 @@ impl ReportLines {
     }
 }
 
-/// A line with its mark, and one with the next step.
-fn shown(finding: &Finding, coloured: bool) -> String {
+/// Formats a finding: a line with its mark, and one with the next step.
+fn rendered(finding: &Finding, coloured: bool) -> String {
     let (mark, colour) = match finding.severity {
         Severity::Ok => ("ok", "32"),
         Severity::Note => ("note", "36"),
@@ -124,10 +124,10 @@ mod tests {
         let found =
             Finding::error(ChainLink::Head, Fault::Unreachable, "it is gone").next("start it");
         assert_eq!(
-            shown(&found, false),
+            rendered(&found, false),
             "error    head        it is gone\n                     start it\n"
         );
-        let coloured = shown(&Finding::ok(ChainLink::Tls, "fine"), true);
+        let coloured = rendered(&Finding::ok(ChainLink::Tls, "fine"), true);
         assert_eq!(coloured, "\u{1b}[32mok     \u{1b}[0m  tls         fine\n");
     }
 }

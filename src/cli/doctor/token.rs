@@ -1,7 +1,7 @@
-//! The token that is shown to the relay: what it says of itself, and what the relay makes of it.
+//! Checks the token for the relay: its claims, and the relay's answer to it.
 //!
-//! Only the relay knows whether it is signed rightly and not revoked; its refusal says no more than that it is one. What
-//! stands in the token is read without its signature, to name the likely cause.
+//! Only the relay knows whether the signature is valid and the token not revoked, and its refusal does not say which.
+//! The claims are read without verifying the signature, to name the likely cause.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,27 +16,30 @@ use ray_relay_view::doctor::{ChainLink, Fault, Finding};
 /// Longer than any relay reads.
 const MAX_TOKEN_BYTES: usize = 64 * 1024;
 
-/// A token with less time left is worth a word.
-const SOON: Duration = Duration::from_secs(600);
+/// A token that expires sooner gets a warning.
+const EXPIRY_WARNING: Duration = Duration::from_secs(600);
 
-/// What there is to show to the relay.
+/// The credential for the relay.
 pub(super) struct PresentedToken {
-    /// Where the token comes from; `None`: there is none.
+    /// Source of the token; `None`: there is none.
     source: Option<String>,
-    /// What stands in it; `None`: it is none that can be read.
+    /// Its claims; `None`: it cannot be parsed.
     claims: Option<Claims>,
-    /// It is one of Kubernetes, or there would be one of it.
+    /// Whether it is, or would be, a Kubernetes token.
     of_kubernetes: bool,
-    /// There is a client certificate.
+    /// Whether there is a client certificate.
     certificate: bool,
     now: SystemTime,
 }
 
-/// The token that the other commands would send.
+/// Returns the token that the other commands would send.
 ///
 /// # Errors
 /// [`RelayError::Token`].
-pub(super) async fn given(args: &RelayArgs, now: SystemTime) -> Result<PresentedToken, RelayError> {
+pub(super) async fn presented(
+    args: &RelayArgs,
+    now: SystemTime,
+) -> Result<PresentedToken, RelayError> {
     let token = args.shown_token().await?;
     let of_kubernetes = args.by_kubernetes();
     let source = token
@@ -46,7 +49,7 @@ pub(super) async fn given(args: &RelayArgs, now: SystemTime) -> Result<Presented
             (None, Some(path)) => replaced(&path.display().to_string()).into_owned(),
             (None, None) => VARIABLE.to_owned(),
         });
-    // What Kubernetes signs says nothing of what the relay permits.
+    // Claims signed by Kubernetes tell nothing about the relay's permissions.
     let claims = token.as_ref().filter(|_| of_kubernetes.is_none());
     let claims = claims.and_then(|token| {
         let jws = Jws::parse(token, MAX_TOKEN_BYTES).ok()?;
@@ -62,8 +65,8 @@ pub(super) async fn given(args: &RelayArgs, now: SystemTime) -> Result<Presented
 }
 
 impl PresentedToken {
-    /// The relay gives the list.
-    pub(super) fn taken(&self) -> Vec<Finding> {
+    /// Findings if the relay accepts the token.
+    pub(super) fn findings(&self) -> Vec<Finding> {
         let Some(source) = &self.source else {
             return vec![match self.certificate {
                 true => Finding::ok(ChainLink::Token, "the relay takes the client certificate"),
@@ -82,19 +85,19 @@ impl PresentedToken {
         let says = format!(
             "the relay takes the token of {source}: {subject}, who may do {permits}; it expires {expires}"
         );
-        let left = claims.expires.duration_since(self.now).unwrap_or_default();
-        vec![match left < SOON {
+        let remaining = claims.expires.duration_since(self.now).unwrap_or_default();
+        vec![match remaining < EXPIRY_WARNING {
             true => Finding::warning(ChainLink::Token, says).next(ANOTHER),
             false => Finding::ok(ChainLink::Token, says),
         }]
     }
 
-    /// The relay does not give the list, and says why as `error`.
+    /// The finding if the relay refuses the token with `error`.
     pub(super) fn refused(&self, error: &RelayError) -> Finding {
         let wrong = |says: String| Finding::error(ChainLink::Token, Fault::NotPermitted, says);
         let denied = matches!(error, RelayError::Refused { status, .. } if status.as_u16() == 403);
         match (&self.source, &self.claims) {
-            // The relay knows who it is, and says what is missing.
+            // The relay has authenticated the user, and names the missing permission.
             _ if denied => wrong(error.to_string())
                 .next("ask the issuer of your token for one that permits it"),
             (Some(source), _) if self.of_kubernetes => wrong(format!(

@@ -1,4 +1,4 @@
-//! Where the output of commands goes.
+//! Destination of the output of commands.
 
 use std::io::{self, Write};
 
@@ -8,33 +8,33 @@ use ray_relay_view::group::kept::{KeptOutput, NOTICE};
 
 /// See the module.
 pub(in crate::cli) enum Screen {
-    /// Nowhere, but for what ends a task that is paused.
+    /// Discarded, except for a warning that the paused task may be killed.
     None,
-    /// What the relay says of itself goes to standard error, and nothing else.
+    /// Only the relay's own notices, to standard error.
     Notices,
-    /// To standard output, as it comes.
+    /// Standard output, immediately.
     Now,
-    /// Kept by its commands, for who puts those of several together.
+    /// Collected by command, for combining several tasks.
     Kept(KeptOutput),
 }
 
 impl Screen {
-    /// Whether the task is to say which rank it has.
+    /// Whether to ask the task for its rank.
     pub(in crate::cli) fn asks_rank(&self) -> bool {
-        matches!(self, Self::Kept(kept) if kept.asks_rank)
+        matches!(self, Self::Kept(output) if output.asks_rank)
     }
 
-    /// The task has that rank.
+    /// Sets the rank of the task.
     pub(in crate::cli) fn has_rank(&mut self, rank: Option<u32>) {
-        if let Self::Kept(kept) = self {
-            kept.rank = rank;
+        if let Self::Kept(output) = self {
+            output.rank = rank;
         }
     }
 
-    /// A command begins.
+    /// Begins a command.
     pub(in crate::cli) fn begin(&mut self) {
-        if let Self::Kept(kept) = self {
-            kept.begin();
+        if let Self::Kept(output) = self {
+            output.begin();
         }
     }
 
@@ -55,19 +55,19 @@ impl Screen {
                 }
             }
             Self::Now => io::stdout().lock().write_all(piece.text().as_bytes())?,
-            Self::Kept(kept) => kept.put(piece),
+            Self::Kept(output) => output.put(piece),
         }
         Ok(())
     }
 
-    /// The command was `line`; afterwards the task stood in `calls`.
+    /// Ends the command `line`, after which the task was paused in `calls`.
     pub(in crate::cli) fn ends(
         &mut self,
         line: &str,
         calls: impl Iterator<Item = (String, u32, String)>,
     ) {
-        if let Self::Kept(kept) = self {
-            kept.ends(line, calls);
+        if let Self::Kept(output) = self {
+            output.ends(line, calls);
         }
     }
 
@@ -78,13 +78,13 @@ impl Screen {
         }
     }
 
-    /// The task stays where it is, as `text` says.
+    /// Reports that the task stays parked, with the sentence `text`.
     pub(in crate::cli) fn stays(&mut self, text: &str) -> io::Result<()> {
         match self {
             Self::Now => writeln!(io::stderr(), "ray-relay: {text}"),
             Self::None | Self::Notices => Ok(()),
-            Self::Kept(kept) => {
-                kept.stays = true;
+            Self::Kept(output) => {
+                output.stays = true;
                 Ok(())
             }
         }

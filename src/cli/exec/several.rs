@@ -1,4 +1,4 @@
-//! The same commands in many paused tasks at once, and their answers as one.
+//! Runs the same commands in many paused tasks at once, and combines their answers.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::screen::Screen;
-use super::{CLIENT, Lines, Shared, in_one, no_command};
+use super::{CLIENT, Lines, Shared, no_command, run_in_one};
 use crate::cli::ExecArgs;
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::members::{announced, complete};
 use crate::cli::relay_client::RelayClient;
-use crate::cli::terminal::say;
-use crate::cli::worker_session::{Which, WorkerSessionError as SessionError};
+use crate::cli::terminal::print;
+use crate::cli::worker_session::{RequestedTask, WorkerSessionError as SessionError};
 use ray_relay_base::memory::Memory;
 use ray_relay_base::wire::json::{put, take, typed_at};
 use ray_relay_base::wire::text::replaced;
@@ -25,26 +25,26 @@ use ray_relay_view::group::members::{MeantTasks, ready};
 use ray_relay_view::group::{KEPT, OPENING};
 use ray_relay_view::listing::fold::told;
 
-/// Tasks in which commands run at once: what stops together may wait for each other when it runs.
-const AT_ONCE: usize = 256;
+/// Maximum number of tasks run at once. Tasks that stopped together may wait for each other while they run.
+const MAX_CONCURRENT_SESSIONS: usize = 256;
 
-/// Memory for what debuggers send at a time, in bytes.
+/// Memory for messages of debuggers at a time, in bytes.
 pub(in crate::cli) const MESSAGES: usize = 512 << 20;
 
-/// What became of the commands in one task.
+/// Result of the commands in one task.
 struct Done {
-    kept: KeptOutput,
-    /// Why it has not done all of them.
+    output: KeptOutput,
+    /// Why not all commands were done.
     error: Option<String>,
-    /// The exit code, where it failed.
+    /// The exit code, if it failed.
     code: Option<u8>,
 }
 
-/// Runs the commands in each task that is meant, and shows what they answer.
+/// Runs the commands in each selected task, and shows their answers.
 pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
-    let mut given = Lines::new(std::mem::take(&mut args.commands))?;
+    let mut commands = Lines::new(std::mem::take(&mut args.commands))?;
     let mut lines = Vec::new();
-    while let Some(line) = given.next().await? {
+    while let Some(line) = commands.next().await? {
         lines.push(line);
     }
     if lines.is_empty() {
@@ -62,23 +62,23 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     };
     let runs = members.rows.iter().enumerate().map(|(at, row)| {
         let (lines, shared) = (lines.clone(), shared.clone());
-        let mut kept = KeptOutput::new(room);
-        kept.asks_rank = members.lacks_rank(at);
-        Box::pin(in_member(args, group, row, lines, kept, shared))
+        let mut output = KeptOutput::new(room);
+        output.asks_rank = members.lacks_rank(at);
+        Box::pin(run_in_member(args, group, row, lines, output, shared))
     });
-    let runs = futures_util::stream::iter(runs).buffered(AT_ONCE);
+    let runs = futures_util::stream::iter(runs).buffered(MAX_CONCURRENT_SESSIONS);
     let done: Vec<Done> = runs.collect().await;
     let ranks = done.iter().enumerate();
     members.learn(
         &ranks
-            .filter_map(|(at, done)| Some((at, done.kept.rank?)))
+            .filter_map(|(at, done)| Some((at, done.output.rank?)))
             .collect(),
     );
     match args.json {
-        true => say(&format!("{:#}\n", as_json(&members, &lines, &done)))?,
-        false => say(&text(&members, &lines, &done))?,
+        true => print(&format!("{:#}\n", as_json(&members, &lines, &done)))?,
+        false => print(&text(&members, &lines, &done))?,
     }
-    let staying = done.iter().filter(|done| done.kept.stays).count();
+    let staying = done.iter().filter(|done| done.output.stays).count();
     if staying > 0 {
         writeln!(
             io::stderr(),
@@ -89,17 +89,17 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     complete(members.unnamed, ended(&done))
 }
 
-/// The commands in what `row` of the list is about.
-async fn in_member(
+/// Runs the commands in the task of the list's `row`.
+async fn run_in_member(
     args: &ExecArgs,
     group: &str,
     row: &Value,
     lines: Vec<String>,
-    kept: KeptOutput,
+    output: KeptOutput,
     shared: Shared,
 ) -> Done {
-    let failed = |kept: KeptOutput, why: &Failure| Done {
-        kept,
+    let failed = |output: KeptOutput, why: &Failure| Done {
+        output,
         error: why
             .sentence
             .as_deref()
@@ -107,42 +107,42 @@ async fn in_member(
         code: Some(why.code()),
     };
     if let Err(why) = ready(row) {
-        return failed(kept, &SessionError::from(why).into());
+        return failed(output, &SessionError::from(why).into());
     }
-    let which = Which::Member(typed_at(row, "id"), group.to_owned());
-    let mut screen = Screen::Kept(kept);
+    let which = RequestedTask::Member(typed_at(row, "id"), group.to_owned());
+    let mut screen = Screen::Kept(output);
     let mut lines = Lines::Given(lines.into_iter());
     let deadline = Instant::now() + args.timeout;
     let done = async {
         match lines.next().await? {
             Some(first) => {
                 let lines = (first, lines);
-                in_one(args, which, lines, deadline, &mut screen, shared).await
+                run_in_one(args, which, lines, deadline, &mut screen, shared).await
             }
             None => Ok(()),
         }
     };
     let done = done.await;
-    let kept = match screen {
-        Screen::Kept(kept) => kept,
+    let output = match screen {
+        Screen::Kept(output) => output,
         Screen::None | Screen::Notices | Screen::Now => KeptOutput::new(0),
     };
     match done {
         Ok(()) => Done {
-            kept,
+            output,
             error: None,
             code: None,
         },
-        Err(why) => failed(kept, &why),
+        Err(why) => failed(output, &why),
     }
 }
 
-/// What all have answered to command `at`.
+/// Answers of all tasks to the command at index `at`.
 fn answers(at: usize, done: &[Done]) -> Vec<(usize, Answered)> {
     let answered = done.iter().enumerate().filter_map(|(member, done)| {
-        let printed = done.kept.commands.get(at)?;
-        // Of one that ended in the middle of it, what says that it failed is all that counts.
-        let is_last = at + 1 == done.kept.commands.len();
+        let printed = done.output.commands.get(at)?;
+        // If the session ended during the command, only its error counts.
+        let is_last = at + 1 == done.output.commands.len();
         let is_whole = done.error.is_none() || !is_last || printed.answer.starts_with("***");
         is_whole.then(|| (member, Answered::to(printed)))
     });
@@ -157,11 +157,11 @@ fn text(members: &MeantTasks, lines: &[String], done: &[Done]) -> String {
         if answers.is_empty() {
             continue;
         }
-        let said = match Answered::text(&names, &answers) {
-            said if said.is_empty() => "(nothing printed)\n".to_owned(),
-            said => said,
+        let answer = match Answered::text(&names, &answers) {
+            answer if answer.is_empty() => "(nothing printed)\n".to_owned(),
+            answer => answer,
         };
-        text += &format!("\n(Pdb) {}\n{said}", replaced(line));
+        text += &format!("\n(Pdb) {}\n{answer}", replaced(line));
     }
     let errors = done.iter().enumerate();
     let errors = errors.filter_map(|(at, done)| Some((at, done.error.as_deref()?)));
@@ -178,30 +178,30 @@ fn as_json(members: &MeantTasks, lines: &[String], done: &[Done]) -> Value {
     let all = all.map(|(at, done)| members.json(at, done.error.as_deref()));
     let commands = lines.iter().enumerate().map(|(at, line)| {
         let folded = Answered::folded(&answers(at, done));
-        let mut told = told::json(&names, &folded.answers);
-        put(&mut told, "command", &**line);
-        for (key, said) in [("program", &folded.program), ("notes", &folded.notes)] {
-            if !said.same.is_empty() {
+        let mut row = told::json(&names, &folded.answers);
+        put(&mut row, "command", &**line);
+        for (key, output) in [("program", &folded.program), ("notes", &folded.notes)] {
+            if !output.same.is_empty() {
                 put(
-                    &mut told,
+                    &mut row,
                     key,
-                    take(&mut told::json(&names, said), "answers"),
+                    take(&mut told::json(&names, output), "answers"),
                 );
             }
         }
-        told
+        row
     });
     json!({"members": all.collect::<Vec<_>>(), "commands": commands.collect::<Vec<_>>()})
 }
 
-/// How it went: with a code of its own where it is the same for all.
+/// The result for all: with a specific exit code if it is the same for all.
 fn ended(done: &[Done]) -> Result<(), Failure> {
     let codes: Vec<u8> = done.iter().filter_map(|done| done.code).collect();
     match codes.first() {
         None => Ok(()),
         Some(code) if codes.len() == done.len() && codes.iter().all(|one| one == code) => {
-            Err(Failure::told(*code))
+            Err(Failure::reported(*code))
         }
-        Some(_) => Err(Failure::told(Exit::Failed as u8)),
+        Some(_) => Err(Failure::reported(Exit::Failed as u8)),
     }
 }

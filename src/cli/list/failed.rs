@@ -1,10 +1,10 @@
-//! `ray-relay list --failed`: tasks that raised an exception, of which agents keep the stacks.
+//! `ray-relay list --failed`: tasks that raised an exception and whose stacks agents keep.
 
 use serde_json::{Value, json};
 
 use super::super::relay_client::RelayClient;
 use super::super::tasks::{Column, lined_up, read_timed};
-use super::super::terminal::{self, say};
+use super::super::terminal::{self, print};
 use super::super::{Failure, ListArgs};
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::json::{self, typed_at};
@@ -14,22 +14,22 @@ use ray_relay_view::listing::select::ListSelection;
 
 pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay)?;
-    let told = client.failed_tasks().await?;
+    let answer = client.failed_tasks().await?;
     let choice = ListSelection {
         order: args.sort,
         filters: args.filter,
     };
-    let all = json::list(&told, "tasks");
+    let all = json::list(&answer, "tasks");
     let rows: Vec<Row> = all.iter().map(read).collect();
     let places = choice.of(&rows);
     let hidden = rows.len() - places.len();
     let chosen: Vec<&Value> = places.iter().map(|at| &all[*at]).collect();
     if args.json {
-        let told = json!({ "tasks": chosen, "hidden": hidden, "kept": told.get("kept") });
-        say(&format!("{told:#}\n"))?;
+        let output = json!({ "tasks": chosen, "hidden": hidden, "kept": answer.get("kept") });
+        print(&format!("{output:#}\n"))?;
         return Ok(());
     }
-    let mut text = match (&*chosen, told.get("kept") == Some(&Value::Bool(false))) {
+    let mut text = match (&*chosen, answer.get("kept") == Some(&Value::Bool(false))) {
         ([], true) => "Nothing is kept of tasks that fail: the relay's configuration has no [post_mortem] with enabled = true.\n".to_owned(),
         ([], false) => "Nothing is kept of any task that failed.\n".to_owned(),
         (chosen, _) => table(chosen, terminal::columns()),
@@ -37,7 +37,7 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
     if hidden > 0 {
         text += &format!("{hidden} more do not fit --filter.\n");
     }
-    say(&text)?;
+    print(&text)?;
     Ok(())
 }
 
@@ -51,8 +51,8 @@ const COLUMNS: [Column; 7] = [
     ("TASK", |_, row| row.task.clone()),
     ("NODE", |_, row| row.node.clone()),
     ("FAILED", |_, row| format!("{} ago", span(row.waiting))),
-    ("RAISED", |told, _| {
-        replaced(typed_at::<Option<&str>>(told, "exception").unwrap_or("-")).into_owned()
+    ("RAISED", |value, _| {
+        replaced(typed_at::<Option<&str>>(value, "exception").unwrap_or("-")).into_owned()
     }),
     ("WHERE", |_, row| row.location.clone()),
 ];

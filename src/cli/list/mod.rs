@@ -1,4 +1,4 @@
-//! `ray-relay list`: what waits at a breakpoint, once or as it changes.
+//! `ray-relay list`: the tasks that wait at a breakpoint, once or continuously.
 
 mod failed;
 mod nodes;
@@ -87,8 +87,8 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
         false => page::folded(&list, columns),
     };
     if let Some(nodes) = nodes {
-        let (table, beside) = (nodes::table(&nodes, columns), nodes::beside(&nodes));
-        text += &format!("\n{table}{beside}");
+        let (table, footer) = (nodes::table(&nodes, columns), nodes::footer(&nodes));
+        text += &format!("\n{table}{footer}");
     }
     pager::write(&text)?;
     Ok(())

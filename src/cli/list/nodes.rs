@@ -1,4 +1,4 @@
-//! `list --verbose`: the nodes below the list, each with its agent. Pure.
+//! `list --verbose`: the nodes below the list, with their agents. Pure.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use ray_relay_view::listing::text;
 
 const TITLES: [&str; 6] = ["NODE", "ADDRESS", "CLUSTER", "AGENT", "ROUND TRIP", "LINK"];
 
-/// The nodes of the relay's `answer` as a table, each line ended by a line feed, for a terminal that is `columns` wide.
+/// Formats the nodes of the relay's `answer` as a table, each line ended by a line feed, for a terminal `columns` wide.
 pub(super) fn table(answer: &Value, columns: Option<usize>) -> String {
     let nodes: Vec<NodeAnswer<'_>> = typed_list(answer, "nodes").collect();
     if nodes.is_empty() {
@@ -25,8 +25,8 @@ pub(super) fn table(answer: &Value, columns: Option<usize>) -> String {
     text::table(lines, columns)
 }
 
-/// Which relays there are beside the one that answers.
-pub(super) fn beside(answer: &Value) -> String {
+/// Sentence about other relays linked to the same agents.
+pub(super) fn footer(answer: &Value) -> String {
     let is_linked = |node: &NodeAnswer<'_>| node.link == Some("linked");
     let linked = typed_list(answer, "nodes").filter(is_linked).count();
     match (linked, json::list(answer, "other_relays").len()) {
@@ -105,13 +105,13 @@ mod tests {
         let beside_of = |others: Value| {
             let mut answer = answer.clone();
             answer["other_relays"] = others;
-            beside(&answer)
+            footer(&answer)
         };
         assert!(beside_of(json!([])).starts_with("No other relay"));
         assert!(beside_of(json!(["aa"])).starts_with("One other relay"));
         assert!(beside_of(json!(["aa", "bb"])).starts_with("2 other relays"));
         assert!(
-            beside(&json!({"nodes": [], "other_relays": ["aa"]}))
+            footer(&json!({"nodes": [], "other_relays": ["aa"]}))
                 .contains("knows only its own sessions")
         );
     }

@@ -8,28 +8,28 @@ use ray_relay_view::listing::grouped;
 use ray_relay_view::listing::row::List;
 use ray_relay_view::listing::table::{self, Extras};
 
-/// Troubles, then the table or what to do where there is nothing to show.
+/// Troubles, then the table, or what to do if it is empty.
 pub(super) fn page(list: &Value, columns: Option<usize>) -> String {
     of(list, List::read(list), columns)
 }
 
-/// The same for people, to whom `columns` are shown: what is alike is one row.
+/// The same with equal rows folded into one, if the output is a terminal with `columns`.
 pub(super) fn folded(list: &Value, columns: Option<usize>) -> String {
-    let mut shown = List::read(list);
+    let mut parsed = List::read(list);
     let (rows, is_any) = match columns {
         Some(_) => grouped::rows(list),
         None => (Vec::new(), false),
     };
     if !is_any {
-        return of(list, shown, columns);
+        return of(list, parsed, columns);
     }
-    shown.rows = rows;
-    of(list, shown, columns) + SEVERAL
+    parsed.rows = rows;
+    of(list, parsed, columns) + SEVERAL
 }
 
-fn of(list: &Value, shown: List, columns: Option<usize>) -> String {
+fn of(list: &Value, parsed: List, columns: Option<usize>) -> String {
     let places = lists::places(list);
-    let list = shown;
+    let list = parsed;
     let mut text = String::new();
     for trouble in list.troubles() {
         text += &format!("! {trouble}\n");
@@ -39,7 +39,7 @@ fn of(list: &Value, shown: List, columns: Option<usize>) -> String {
         text.push('\n');
     }
     if list.rows.is_empty() {
-        // What is not known is not claimed.
+        // With unknown clusters, the list does not claim to be empty.
         text += match (troubled, list.hidden) {
             (true, 0) => NOTHING_KNOWN,
             (false, 0) => EMPTY,
@@ -52,7 +52,7 @@ fn of(list: &Value, shown: List, columns: Option<usize>) -> String {
             .next()
             .is_some_and(|head| head.contains("WHERE"));
         text += &table;
-        // For people: in a pipe each line is a row.
+        // On a terminal only: in a pipe each line is a row.
         if columns.is_some() && shows_places && !places.is_empty() {
             text += NO_PLACES;
         }
@@ -63,7 +63,7 @@ fn of(list: &Value, shown: List, columns: Option<usize>) -> String {
     text
 }
 
-/// It fits 80 columns: a line that is cut says nothing.
+/// Fits 80 columns: a line that is cut says nothing.
 const NO_PLACES: &str =
     "WHERE is -: the Ray head gives no stacks; `ray-relay doctor` says what helps.\n";
 

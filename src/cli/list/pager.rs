@@ -1,13 +1,13 @@
-//! A long table, a page at a time, for a person at a terminal.
+//! Shows a long table page by page on a terminal.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::cli::terminal;
 
-/// Up one line, to its start, and clear: what a page ended with makes room for the next one.
-const OVER: &str = "\u{1b}[1A\r\u{1b}[K";
+/// Moves up one line, to its start, and clears it: the next page replaces the prompt.
+const ERASE_LINE: &str = "\u{1b}[1A\r\u{1b}[K";
 
-/// Writes `text`: at once into a pipe, where it fits, or where the page could not be turned.
+/// Writes `text`: at once to a pipe, if it fits, or if standard input is no terminal.
 pub(super) fn write(text: &str) -> io::Result<()> {
     let lines = terminal::size().map(|(_, lines)| lines);
     let lines = lines.filter(|_| io::stdin().is_terminal());
@@ -19,8 +19,8 @@ pub(super) fn write(text: &str) -> io::Result<()> {
     )
 }
 
-/// Writes `text` to `out`, and waits for Enter on `typed` after each part that fills a terminal of so many `lines`. The
-/// line with the titles is written above each.
+/// Writes `text` to `out`, and waits for Enter on `typed` after each page of `lines`. Each page begins with the title
+/// line.
 fn pages(
     text: &str,
     lines: Option<usize>,
@@ -52,18 +52,18 @@ fn pages(
         if at >= all.len() {
             break;
         }
-        let left = all.len() - at;
+        let remaining = all.len() - at;
         write!(
             out,
-            "-- {left} more: Enter shows the next page, q ends, --filter shows fewer --"
+            "-- {remaining} more: Enter shows the next page, q ends, --filter shows fewer --"
         )?;
         out.flush()?;
         let mut line = String::new();
-        // The end of what is typed is an end as well.
+        // End of input quits as well.
         if typed.read_line(&mut line)? == 0 || line.trim().eq_ignore_ascii_case("q") {
             break;
         }
-        write!(out, "{OVER}")?;
+        write!(out, "{ERASE_LINE}")?;
     }
     out.flush()
 }
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_long_list_waits_after_each_page() {
         let text = written(100, Some(24), "\n\nq\n");
-        let pages: Vec<&str> = text.split(OVER).collect();
+        let pages: Vec<&str> = text.split(ERASE_LINE).collect();
         assert_eq!(pages.len(), 3);
         for (number, page) in pages.iter().enumerate() {
             assert_eq!(page.lines().count(), 24, "{page}");

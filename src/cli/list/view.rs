@@ -1,7 +1,7 @@
-//! What `list --watch` shows: a table drawn again in place, a line for each change, or JSON.
+//! Output of `list --watch`: a table redrawn in place, a line for each change, or JSON.
 //!
-//! On a terminal the table is drawn at most once a second (by [`super::watch`]'s clock), and the
-//! cursor comes back however it ends. In a pipe each change is a line.
+//! On a terminal the table is redrawn at most once a second (by [`super::watch`]'s clock), and the cursor is restored
+//! however it ends. In a pipe each change is a line.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -17,26 +17,26 @@ use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::row::{List, Row};
 use ray_relay_view::listing::text::{KeptEnd, fit};
 
-/// What was asked for.
+/// Output options.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
     pub(super) json: bool,
-    /// Each row, also those that are alike.
+    /// Whether to show each row, including equal ones.
     pub(super) flat: bool,
 }
 
-/// How changes are shown.
+/// Form of the output.
 pub(super) enum View {
-    /// One object a line.
+    /// One object per line.
     Json,
     /// One line for each change.
     Lines,
-    /// A table that is drawn again.
+    /// A table that is redrawn.
     Screen(Screen),
 }
 
 impl View {
-    /// The one that fits standard output.
+    /// Opens the view that fits standard output.
     pub(super) fn open(how: How) -> io::Result<Self> {
         Ok(match (how.json, terminal::size()) {
             (true, _) => Self::Json,
@@ -62,7 +62,7 @@ impl View {
                 for trouble in list.troubles() {
                     writeln!(out, "{} ! {trouble}", clock())?;
                 }
-                // After a reconnection only what is new since then is worth a line.
+                // After a reconnection only new rows are worth a line.
                 let known = before.map(List::read).unwrap_or_default();
                 let is_new = |row: &&Row| known.rows.iter().all(|old| old.id != row.id);
                 for row in list.rows.iter().filter(is_new) {
@@ -89,12 +89,12 @@ impl View {
         Ok(out.flush()?)
     }
 
-    /// Whether it has a place for what becomes of the heads.
+    /// Whether it shows the state of the heads.
     pub(super) fn shows_clusters(&self) -> bool {
         !matches!(self, Self::Json)
     }
 
-    /// Tells where a head stopped answering, or answers again.
+    /// Reports heads that stopped answering, or answer again.
     pub(super) fn clusters(&mut self, before: &Value, now: &Value) -> Result<(), Failure> {
         match self {
             Self::Json => {}
@@ -110,12 +110,12 @@ impl View {
         Ok(())
     }
 
-    /// A drawing is due: something changed, or there are ages that grow.
+    /// Whether a redraw is due: something changed, or ages grow.
     pub(super) fn is_due(&self, waits: bool) -> bool {
         matches!(self, Self::Screen(screen) if screen.changed || waits)
     }
 
-    /// Draws `list`, where there is one and anything to draw on.
+    /// Draws `list`, if there is one and a screen.
     pub(super) fn draw(&mut self, list: Option<&Value>) -> Result<(), Failure> {
         match (self, list) {
             (Self::Screen(screen), Some(list)) => Ok(screen.draw(list)?),
@@ -123,10 +123,10 @@ impl View {
         }
     }
 
-    /// Tells about the connection, where it does not disturb the output.
-    pub(super) fn say(&mut self, sentence: &str) -> Result<(), Failure> {
+    /// Reports on the connection, without disturbing the output.
+    pub(super) fn report(&mut self, sentence: &str) -> Result<(), Failure> {
         match self {
-            Self::Screen(screen) => Ok(screen.say(sentence)?),
+            Self::Screen(screen) => Ok(screen.report(sentence)?),
             Self::Json | Self::Lines => {
                 // Standard error may be gone; the output is what counts.
                 let _ = writeln!(io::stderr(), "ray-relay: {sentence}");
@@ -145,7 +145,7 @@ fn write_line(out: &mut impl Write, word: &str, row: &Row) -> io::Result<()> {
     let holder = unless_unknown(", ", &row.holder);
     let (clock, waiting) = (clock(), span(row.waiting));
     let timeout = match row.timeout {
-        Some(left) => format!(", others time out in {}", span(left)),
+        Some(remaining) => format!(", others time out in {}", span(remaining)),
         None => String::new(),
     };
     let Row { id, task, node, .. } = row;
@@ -165,9 +165,9 @@ const CLEAR_LINE: &str = "\u{1b}[K";
 /// Erases from the cursor to the end of the terminal (ECMA-48 ED).
 const CLEAR_BELOW: &str = "\u{1b}[J";
 
-/// The part of the terminal that is drawn again. Restores the cursor when dropped.
+/// The redrawn part of the terminal. Restores the cursor when dropped.
 pub(super) struct Screen {
-    /// Lines of the last drawing, the cursor is below them.
+    /// Number of lines of the last drawing; the cursor is below them.
     drawn: usize,
     changed: bool,
     flat: bool,
@@ -190,30 +190,30 @@ impl Screen {
             true => page(list, Some(columns)),
             false => folded(list, Some(columns)),
         };
-        let mut shown: Vec<&str> = text.lines().collect();
-        // What has scrolled out of the terminal cannot be drawn over.
+        let mut visible: Vec<&str> = text.lines().collect();
+        // Lines that have scrolled out of the terminal cannot be redrawn.
         let room = lines.saturating_sub(1).max(1);
         let more;
-        if shown.len() > room {
-            let hidden = shown.len() - room + 1;
-            shown.truncate(room - 1);
+        if visible.len() > room {
+            let hidden = visible.len() - room + 1;
+            visible.truncate(room - 1);
             more = format!("… and {hidden} more: make the terminal higher, or `ray-relay list`");
-            shown.push(&more);
+            visible.push(&more);
         }
         let mut out = io::stdout().lock();
         self.begin(&mut out)?;
-        for line in &shown {
+        for line in &visible {
             writeln!(out, "{}{CLEAR_LINE}", fit(line, columns, KeptEnd::Start))?;
         }
         write!(out, "{CLEAR_BELOW}")?;
         out.flush()?;
-        self.drawn = shown.len();
+        self.drawn = visible.len();
         self.changed = false;
         Ok(())
     }
 
-    /// Leaves `sentence` above the table.
-    fn say(&mut self, sentence: &str) -> io::Result<()> {
+    /// Prints `sentence` above the table.
+    fn report(&mut self, sentence: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         self.begin(&mut out)?;
         writeln!(out, "{} {sentence}{CLEAR_LINE}", clock())?;
@@ -224,8 +224,8 @@ impl Screen {
         Ok(())
     }
 
-    /// Moves the cursor to the first line of the last drawing. What is there is written over line by line: erased
-    /// first, it would flicker, and tmux would keep each drawing in its history.
+    /// Moves the cursor to the first line of the last drawing. The old lines are overwritten one by one: erasing first
+    /// would flicker, and tmux would keep each drawing in its history.
     fn begin(&self, out: &mut impl Write) -> io::Result<()> {
         match self.drawn {
             0 => Ok(()),

@@ -1,7 +1,7 @@
 //! `list --watch`: follows the relay's event stream.
 //!
-//! Keeps the list as of the last event and hands each change to [`super::view`]. When the relay
-//! goes away the stream is opened again with growing pauses, and the user is told.
+//! Keeps the list as of the last event and hands each change to [`super::view`]. When the relay goes away, the stream
+//! is reopened with growing pauses, and the user is notified.
 
 use std::time::{Duration, Instant};
 
@@ -19,11 +19,12 @@ use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::row::Row;
 use ray_relay_view::listing::select::{ListSelection, arranged};
 
-/// How often the whole list is asked for besides: the stream tells what becomes of breakpoints, not
-/// that a head does not answer.
-const REFRESH: Duration = Duration::from_secs(5);
-/// Before the stream is opened again.
-const AGAIN: Backoff = Backoff::new(Duration::from_millis(600), Duration::from_secs(10));
+/// Interval of refetching the whole list: the stream reports changes of breakpoints, but not that a head stops
+/// answering.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
+/// Backoff for reopening the stream.
+const RECONNECT_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(600), Duration::from_secs(10));
 
 /// Follows the stream until Ctrl-C or SIGTERM. The first connection has to succeed.
 pub(super) async fn run(
@@ -66,13 +67,13 @@ async fn follow(
             continue;
         };
         tokio::select! {
-            // `next` keeps what it has read in the stream, so losing the race to the tick loses nothing.
+            // `next` buffers its input in the stream, so losing the race to the tick loses nothing.
             events = open.next() => match events {
                 Ok(events) => {
                     for event in events {
                         if event.name == "ended" {
-                            // Perhaps there is a new token in the file by now; a relay that still refuses ends this.
-                            view.say(&format!("The relay ended the stream: {}.", reason(&event)))?;
+                            // The file may contain a new token by now; a relay that still refuses ends this.
+                            view.report(&format!("The relay ended the stream: {}.", reason(&event)))?;
                             stream = None;
                             break;
                         }
@@ -81,13 +82,13 @@ async fn follow(
                 }
                 Err(cause) => {
                     let away = "trying again until it is back.";
-                    view.say(&format!("The relay went away ({cause}); {away}"))?;
+                    view.report(&format!("The relay went away ({cause}); {away}"))?;
                     stream = None;
                 }
             },
             list = &mut refreshed => {
                 refreshed = Box::pin(refresh(client, ended));
-                // A relay that is away is told by the stream; `--json` passes the stream on alone.
+                // The stream reports a relay that is away; `--json` passes only the stream on.
                 if let Ok(list) = list && view.shows_clusters() {
                     state.refresh(list, view)?;
                 }
@@ -97,7 +98,7 @@ async fn follow(
     }
 }
 
-/// Why the relay ended the stream, in its words.
+/// The relay's reason for ending the stream.
 fn reason(event: &ServerSentEvent) -> String {
     let data = serde_json::from_str::<Value>(&event.data).unwrap_or_default();
     let words = typed_at::<Option<&str>>(&data, "error").unwrap_or("it does not say why");
@@ -105,18 +106,18 @@ fn reason(event: &ServerSentEvent) -> String {
 }
 
 async fn refresh(client: &RelayClient, ended: bool) -> Result<Value, RelayError> {
-    sleep(REFRESH).await;
+    sleep(REFRESH_INTERVAL).await;
     client.breakpoints(ended).await
 }
 
 async fn reopen(client: &RelayClient, view: &mut View) -> Result<EventFeed, Failure> {
-    let mut backoff = AGAIN;
+    let mut backoff = RECONNECT_BACKOFF;
     loop {
-        // Many watchers of one relay are not to come back in the same instant.
+        // Jitter: many watchers of one relay must not return at the same instant.
         sleep(backoff.pause()).await;
         match client.events().await {
             Ok(stream) => {
-                view.say("The relay is back.")?;
+                view.report("The relay is back.")?;
                 return Ok(stream);
             }
             Err(error) if error.is_not_permitted() => return Err(error.into()),
@@ -132,16 +133,16 @@ async fn reopen(client: &RelayClient, view: &mut View) -> Result<EventFeed, Fail
 #[derive(Clone)]
 struct WatchedList {
     list: Value,
-    /// When `list` was right: ages in it have grown by what has passed since.
+    /// When `list` was correct: its ages have grown since.
     at: Instant,
-    /// Whether breakpoints that ended stay in the list.
+    /// Whether ended breakpoints stay in the list.
     ended: bool,
-    /// Which rows are shown, and in which order.
+    /// Selection and order of the rows.
     choice: ListSelection,
 }
 
 impl WatchedList {
-    /// Takes over a list that was asked for.
+    /// Takes over a refetched list.
     fn refresh(&mut self, mut list: Value, view: &mut View) -> Result<(), Failure> {
         put(&mut list, "snapshot", true);
         self.at = Instant::now();
@@ -150,7 +151,7 @@ impl WatchedList {
     }
 
     fn apply(&mut self, event: &ServerSentEvent, view: &mut View) -> Result<(), Failure> {
-        // A relay of a later version may send what this one does not know.
+        // A newer relay may send unknown events.
         let Ok(data) = serde_json::from_str::<Value>(&event.data) else {
             return Ok(());
         };
@@ -163,7 +164,7 @@ impl WatchedList {
                 self.retain_live();
             }
             let before = (!first).then(|| arranged(before, &self.choice));
-            return view.snapshot(&self.shown(), before.as_ref());
+            return view.snapshot(&self.shown_list(), before.as_ref());
         }
         let of_breakpoint = data.get("breakpoint").filter(|row| row.is_object());
         let row = of_breakpoint.unwrap_or(&data);
@@ -178,11 +179,11 @@ impl WatchedList {
         }
     }
 
-    fn shown(&self) -> Value {
+    fn shown_list(&self) -> Value {
         arranged(self.list.clone(), &self.choice)
     }
 
-    /// The list with the ages of this moment; `None` before the first snapshot.
+    /// The list with current ages; `None` before the first snapshot.
     fn aged(&self) -> Option<Value> {
         self.list.get("snapshot")?;
         let mut aged = self.clone();
@@ -190,7 +191,7 @@ impl WatchedList {
         Some(arranged(aged.list, &aged.choice))
     }
 
-    /// There are ages that grow.
+    /// Whether there are ages that grow.
     fn waits(&self) -> bool {
         !json::list(&self.list, "breakpoints").is_empty()
     }
@@ -215,7 +216,7 @@ impl WatchedList {
         }
     }
 
-    /// Lets the ages in the list grow by what has passed since they were right.
+    /// Advances the ages in the list to now.
     fn age(&mut self) {
         let passed = self.at.elapsed().as_secs_f64();
         self.at = Instant::now();

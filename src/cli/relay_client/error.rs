@@ -1,4 +1,4 @@
-//! Why a relay gave no usable answer, in words, and what to do about it.
+//! Why a relay gave no usable answer, and what to do about it.
 
 use std::borrow::Cow;
 
@@ -13,29 +13,29 @@ use ray_relay_kube::KubeError;
 /// Why a relay gave no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum RelayError {
-    /// No connection, or it broke, or nothing came within the deadline.
+    /// No connection, or it broke, or no answer came within the deadline.
     #[error("cannot reach a relay at {relay}: {cause}")]
     Unreachable {
-        /// The URL of the relay that was asked.
+        /// The URL of the relay.
         relay: String,
         /// The operating system's error message.
         cause: String,
     },
-    /// What the environment names as the proxy on the way there does not lead there.
+    /// The proxy from the environment does not lead there.
     #[error("cannot reach a relay at {relay}: {why}")]
     Proxy {
-        /// The URL of the relay that was asked.
+        /// The URL of the relay.
         relay: String,
-        /// What it does instead.
+        /// The proxy's failure.
         why: ProxyError,
     },
-    /// The Kubernetes cluster that it is in makes no way there, or gives no token.
+    /// The relay's Kubernetes cluster provides no access, or no token.
     #[error("{0}")]
     Kube(#[from] Box<KubeError>),
-    /// The certificate is not trusted, or there is nothing to check it with.
+    /// The certificate is not trusted, or there are no authorities to verify it.
     #[error("cannot trust {relay}: {cause}")]
     Untrusted {
-        /// The URL of the relay that was asked.
+        /// The URL of the relay.
         relay: String,
         /// The operating system's error message.
         cause: String,
@@ -51,31 +51,31 @@ pub(in crate::cli) enum RelayError {
     /// The relay wants a client certificate, or another one.
     #[error("the relay at {relay} refuses the connection: {cause}")]
     Unrecognised {
-        /// The URL of the relay that was asked.
+        /// The URL of the relay.
         relay: String,
-        /// The words of the TLS library.
+        /// The TLS library's error.
         cause: String,
     },
     /// A Ray dashboard, which has port 8265, answers in place of a relay.
     #[error("{relay} is a Ray dashboard, not a relay")]
     Dashboard {
-        /// The URL that was asked.
+        /// The requested URL.
         relay: String,
     },
-    /// What answers speaks HTTP, and is no relay.
+    /// An HTTP server that is no relay.
     #[error("{relay} does not answer like a relay: {found}")]
     NotARelay {
-        /// The URL that was asked.
+        /// The requested URL.
         relay: String,
-        /// What came instead of a relay's answer.
+        /// What it sent instead of a relay's answer.
         found: String,
     },
-    /// The relay does not know what is asked of it.
+    /// The relay does not support the request.
     #[error(
         "the relay at {relay} is older than this program, and takes no command for many tasks at once"
     )]
     Older {
-        /// The URL of the relay that was asked.
+        /// The URL of the relay.
         relay: String,
     },
     /// There is no token to send.
@@ -84,7 +84,7 @@ pub(in crate::cli) enum RelayError {
     /// The relay's own refusal. With 401 and 403 it wants a token, or another one, or one that permits more.
     #[error("the relay at {relay} answers {status}: {message}")]
     Refused {
-        /// The URL of the relay that was asked.
+        /// The URL of the relay.
         relay: String,
         /// HTTP status of the refusal.
         status: StatusCode,
@@ -94,7 +94,7 @@ pub(in crate::cli) enum RelayError {
 }
 
 impl RelayError {
-    /// Why `relay` was not reached.
+    /// Converts a failure to connect to `relay`.
     pub(in crate::cli) fn of(relay: &RelayUrl, error: &DialError) -> Self {
         let cause = innermost_cause(error);
         let not_trusted = match error {
@@ -129,13 +129,12 @@ impl RelayError {
         }
     }
 
-    /// Whether what says how a relay is reached is wrong.
+    /// Whether the settings for reaching a relay are wrong.
     pub(in crate::cli) fn is_misconfigured(&self) -> bool {
         matches!(self, Self::Kube(why) if why.is_misconfigured())
     }
 
-    /// Whether it may be otherwise in a moment: no relay was reached, or it has no room, or what stands before it does not
-    /// reach it.
+    /// Whether a retry may succeed: no relay was reached, it is overloaded, or a proxy before it does not reach it.
     pub(in crate::cli) fn is_passing(&self) -> bool {
         match self {
             Self::Refused { status, .. } => {
@@ -147,7 +146,7 @@ impl RelayError {
         }
     }
 
-    /// Whether the relay wants a credential, or refuses the one that it got.
+    /// Whether the relay wants a credential, or refuses the one it got.
     pub(in crate::cli) fn is_not_permitted(&self) -> bool {
         match self {
             Self::Unrecognised { .. } => true,
@@ -159,7 +158,7 @@ impl RelayError {
         }
     }
 
-    /// Whether what was asked for is not there, or hidden.
+    /// Whether the requested object does not exist, or is hidden.
     pub(in crate::cli) fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused { status, .. } if *status == StatusCode::NOT_FOUND)
     }
@@ -190,7 +189,7 @@ impl RelayError {
             Self::NotARelay { .. } => {
                 "name a relay with --relay URL; its own port is 5678 unless configured otherwise"
             }
-            // What has no URL is in Kubernetes.
+            // A relay without a URL is in Kubernetes.
             Self::Refused { relay, status, .. }
                 if *status == StatusCode::UNAUTHORIZED && !relay.contains("://") =>
             {
@@ -205,7 +204,7 @@ impl RelayError {
     }
 }
 
-/// Which side does not like the other's certificate, where that is what `error` is about; `cause`: its words.
+/// Classifies `error` if one side rejects the other's certificate; `cause` is its text.
 pub(in crate::cli) fn refusal(
     relay: &RelayUrl,
     error: &(dyn std::error::Error + 'static),
@@ -219,7 +218,7 @@ pub(in crate::cli) fn refusal(
     }
 }
 
-/// The relay's TLS does not like the certificate that it was shown, or misses one.
+/// Whether the relay's TLS rejects the client's certificate, or misses one.
 fn wants_certificate(error: &rustls::Error) -> bool {
     use rustls::AlertDescription as Alert;
     matches!(

@@ -1,4 +1,4 @@
-//! What `reverse` takes.
+//! Arguments of `reverse`.
 
 use clap::{Args, ValueHint};
 
@@ -25,12 +25,12 @@ pub struct ReverseArgs {
     pub relay: RelayArgs,
 }
 
-/// Where a debugger listens.
+/// Address of a listening debugger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DebuggerAddress {
-    /// A host's name or address, IPv6 without brackets.
+    /// A host name or address, IPv6 without brackets.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
 }
 

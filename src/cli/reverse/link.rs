@@ -1,4 +1,4 @@
-//! The link of `ray-relay reverse` with a relay, and its streams, each to a debugger of its own connection.
+//! The link of `ray-relay reverse` with a relay, and its streams, each with a connection to a debugger of its own.
 
 use std::io;
 use std::sync::Arc;
@@ -24,27 +24,27 @@ use ray_relay_base::wire::tunnel::reverse::{
 };
 use ray_relay_base::wire::tunnel::{ByteStream, handshake, link_config, stream_config};
 
-/// The deadline for the debugger to be reached.
+/// Time limit for connecting to the debugger.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Messages that a relay may send at once, and in a second all the time: every worker of a large job may dial at the same
+/// Rate limit for a relay's messages, as a burst and per second: every worker of a large job may dial at the same
 /// moment.
-const BURST: u32 = 16 * 1024;
-const PER_SECOND: u32 = 1024;
+const MAX_BURST: u32 = 16 * 1024;
+const MAX_PER_SECOND: u32 = 1024;
 
 const MAX_WORKERS: usize = 64;
 
-/// Why a link is over.
+/// Why a link ended.
 pub(super) enum LinkBroken {
-    /// There is none, or no answer of a relay's.
+    /// The relay cannot be reached, or does not answer like one.
     Relay(RelayError),
-    /// For good.
+    /// Refused permanently.
     Refused(String),
-    /// For now.
+    /// Refused for now.
     Later(String),
-    /// It is gone.
+    /// The connection is lost.
     Lost(String),
-    /// The reader of what is printed is gone.
+    /// The output cannot be written.
     Output(io::Error),
 }
 
@@ -65,35 +65,35 @@ impl From<LinkError> for LinkBroken {
     }
 }
 
-/// The link, again and again.
+/// A link that is opened repeatedly.
 pub(super) struct ReverseLink {
     args: ReverseArgs,
-    told: Arc<ReversePrinter>,
-    /// The port, once there was one: to be the same when it is asked for anew.
+    printer: Arc<ReversePrinter>,
+    /// The last port, requested again for the next link.
     pub(super) port: Option<u16>,
-    /// The last link was there.
+    /// Whether the last link was established.
     pub(super) linked: bool,
 }
 
 impl ReverseLink {
-    pub(super) fn new(args: ReverseArgs, told: Arc<ReversePrinter>) -> Self {
+    pub(super) fn new(args: ReverseArgs, printer: Arc<ReversePrinter>) -> Self {
         Self {
             args,
-            told,
+            printer,
             port: None,
             linked: false,
         }
     }
 
-    /// Runs one link to its end; its streams end with it.
+    /// Runs one link until it ends; its streams end with it.
     pub(super) async fn run(&mut self) -> LinkBroken {
-        match self.served().await {
+        match self.serve().await {
             Ok(never) => match never {},
             Err(broken) => broken,
         }
     }
 
-    async fn served(&mut self) -> Result<std::convert::Infallible, LinkBroken> {
+    async fn serve(&mut self) -> Result<std::convert::Infallible, LinkBroken> {
         let path = format!("{REVERSE_PATH}{}", self.args.name);
         let relay = &self.args.relay;
         let none = HeaderMap::new();
@@ -104,7 +104,7 @@ impl ReverseLink {
             port: self.args.port,
             wish: self.port.or(Some(self.args.to.port)),
         };
-        let mut link = ControlLink::<_, ToPerson, _>::answering(socket, BURST, PER_SECOND);
+        let mut link = ControlLink::<_, ToPerson, _>::answering(socket, MAX_BURST, MAX_PER_SECOND);
         link.say(&begin).await?;
         let mut streams: JoinSet<()> = JoinSet::new();
         let (failing, mut failed) = mpsc::channel(MAX_WORKERS);
@@ -112,23 +112,23 @@ impl ReverseLink {
             tokio::select! {
                 message = link.next() => match message? {
                     Some(ToPerson::Arrived(arrived)) => {
-                        self.told.arrived(&arrived)?;
+                        self.printer.arrived(&arrived)?;
                         if streams.len() < MAX_WORKERS {
                             let failing = failing.clone();
                             let (relay, to) = (relay.clone(), self.args.to.clone());
                             let path = format!("{path}{STREAM}{}", arrived.stream.digits());
-                            streams.spawn(passed_on(relay, path, to, arrived, failing));
+                            streams.spawn(forward(relay, path, to, arrived, failing));
                         }
                     }
                     Some(message) => {
                         if let ToPerson::Ready { port } = &message {
                             (self.port, self.linked) = (Some(*port), true);
                         }
-                        heard(&self.told, message)?;
+                        print_message(&self.printer, message)?;
                     }
                     None => {}
                 },
-                // The task has a sender of its own.
+                // `failing` is a sender of this task's own, so the channel never closes.
                 Some(why) = failed.recv() => link.say(&why).await?,
                 Some(_) = streams.join_next() => {}
             }
@@ -136,13 +136,13 @@ impl ReverseLink {
     }
 }
 
-fn heard(told: &ReversePrinter, message: ToPerson) -> Result<(), LinkBroken> {
+fn print_message(printer: &ReversePrinter, message: ToPerson) -> Result<(), LinkBroken> {
     match message {
-        ToPerson::Ready { port } => told.ready(port),
-        ToPerson::Listening { nodes, refused } => told.listening(nodes, refused.as_deref())?,
-        ToPerson::TurnedAway { reason } => told.turned_away(&reason)?,
-        ToPerson::Warning { session, text } => told.warning(session, &text)?,
-        ToPerson::Ended { session, why } => told.ended(session, &why)?,
+        ToPerson::Ready { port } => printer.ready(port),
+        ToPerson::Listening { nodes, refused } => printer.listening(nodes, refused.as_deref())?,
+        ToPerson::TurnedAway { reason } => printer.rejected(&reason)?,
+        ToPerson::Warning { session, text } => printer.warning(session, &text)?,
+        ToPerson::Ended { session, why } => printer.ended(session, &why)?,
         ToPerson::Refused { reason, passing } => {
             let reason = replaced(&reason).into_owned();
             return Err(match passing {
@@ -155,8 +155,8 @@ fn heard(told: &ReversePrinter, message: ToPerson) -> Result<(), LinkBroken> {
     Ok(())
 }
 
-/// Takes a worker to the debugger at `to`; where that is not reached, the relay is told, and nothing is opened.
-async fn passed_on(
+/// Forwards a worker to the debugger at `to`. If that cannot be reached, notifies the relay and opens nothing.
+async fn forward(
     relay: RelayArgs,
     path: String,
     to: DebuggerAddress,
@@ -185,7 +185,7 @@ async fn passed_on(
     .await;
     match opened {
         Ok(socket) => {
-            // Either end is told by the relay.
+            // The relay reports either end.
             let _ = join(debugger, ByteStream::new(socket), &ByteCount::default()).await;
         }
         Err(refused) => drop(failing.send(failed(refused.error.to_string())).await),

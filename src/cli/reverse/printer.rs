@@ -1,4 +1,4 @@
-//! What `ray-relay reverse` prints: sentences for a person, or one object a line.
+//! Output of `ray-relay reverse`: sentences for users, or one object per line.
 
 use std::collections::HashMap;
 use std::io::{self, Write as _};
@@ -13,7 +13,7 @@ use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_base::wire::tunnel::reverse::ReverseArrival;
 
-/// Prints.
+/// Prints events.
 pub(super) struct ReversePrinter {
     json: bool,
     to: DebuggerAddress,
@@ -23,8 +23,8 @@ pub(super) struct ReversePrinter {
 #[derive(Default)]
 struct ReverseDisplay {
     port: u16,
-    /// What to put into the code was printed, for that port.
-    shown: Option<u16>,
+    /// Port for which the code to insert was printed.
+    printed_port: Option<u16>,
     nodes: Option<(u32, Option<String>)>,
     sessions: HashMap<u64, (String, Instant)>,
 }
@@ -38,7 +38,7 @@ impl ReversePrinter {
         }
     }
 
-    /// The port is known; what agents say of it follows.
+    /// Sets the port; reports of agents follow.
     pub(super) fn ready(&self, port: u16) {
         let mut state = self.state.lock();
         state.port = port;
@@ -67,12 +67,12 @@ impl ReversePrinter {
         if let Some(why) = refused {
             text += &format!("Not everywhere: {why}.\n");
         }
-        if nodes > 0 && state.shown != Some(port) {
-            state.shown = Some(port);
-            text += &in_code(port, &self.to);
+        if nodes > 0 && state.printed_port != Some(port) {
+            state.printed_port = Some(port);
+            text += &code_to_insert(port, &self.to);
         }
         drop(state);
-        terminal::say(&text)
+        terminal::print(&text)
     }
 
     pub(super) fn arrived(&self, arrived: &ReverseArrival) -> io::Result<()> {
@@ -91,7 +91,7 @@ impl ReversePrinter {
         let worker = arrived.worker_id.get(..8).unwrap_or(&arrived.worker_id);
         let job = job.map_or(String::new(), |job| format!(", job {}", replaced(job)));
         let worker = replaced(worker);
-        terminal::say(&format!("{title} (worker {worker}{job}) has dialled.\n"))
+        terminal::print(&format!("{title} (worker {worker}{job}) has dialled.\n"))
     }
 
     pub(super) fn ended(&self, session: u64, why: &str) -> io::Result<()> {
@@ -100,7 +100,7 @@ impl ReversePrinter {
             return line(&json!({"event": "ended", "session": session, "why": why}));
         }
         let why = replaced(why);
-        terminal::say(&match known {
+        terminal::print(&match known {
             Some((title, since)) => {
                 format!(
                     "{title} has ended after {}: {why}.\n",
@@ -111,18 +111,18 @@ impl ReversePrinter {
         })
     }
 
-    pub(super) fn turned_away(&self, reason: &str) -> io::Result<()> {
+    pub(super) fn rejected(&self, reason: &str) -> io::Result<()> {
         if self.json {
             return line(&json!({"event": "turned_away", "reason": reason}));
         }
-        terminal::say(&format!("Turned away: {}.\n", replaced(reason)))
+        terminal::print(&format!("Turned away: {}.\n", replaced(reason)))
     }
 
     pub(super) fn warning(&self, session: u64, text: &str) -> io::Result<()> {
         if self.json {
             return line(&json!({"event": "warning", "session": session, "text": text}));
         }
-        terminal::say(&format!("{}.\n", replaced(text)))
+        terminal::print(&format!("{}.\n", replaced(text)))
     }
 
     pub(super) fn lost(&self, why: &str) -> io::Result<()> {
@@ -133,12 +133,12 @@ impl ReversePrinter {
         if self.json {
             return line(&json!({"event": "lost", "why": why}));
         }
-        terminal::say(&format!("{}; trying again.\n", replaced(why)))
+        terminal::print(&format!("{}; trying again.\n", replaced(why)))
     }
 }
 
-/// What to put into the code of a task.
-fn in_code(port: u16, to: &DebuggerAddress) -> String {
+/// The code to insert into a task.
+fn code_to_insert(port: u16, to: &DebuggerAddress) -> String {
     format!(
         "Put one of these into a task; its connection is forwarded to {to}:\n    \
          import pydevd_pycharm; pydevd_pycharm.settrace(\"127.0.0.1\", port={port}, suspend=True)\n    \

@@ -1,5 +1,4 @@
-//! `ray-relay snapshot`: where paused tasks are and what their variables hold, without letting them go; and the same of what
-//! runs ([`running`]).
+//! `ray-relay snapshot`: stacks and variables of paused tasks, which stay paused, and of running ones ([`running`]).
 
 pub(super) mod running;
 mod saved;
@@ -16,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use self::saved::SavedError;
 use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::release::called;
-use crate::cli::terminal::say;
+use crate::cli::terminal::print;
 use crate::cli::worker_session::WorkerSessionError as SessionError;
 use crate::cli::{Failure, SnapshotArgs};
 use ray_relay_base::wire::human_time::span;
@@ -25,10 +24,10 @@ use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::SnapshotLimits;
 use ray_relay_view::listing::row::Row;
 
-/// Tasks that are looked at at a time: as many as a relay lets one person.
-const AT_ONCE: usize = 4;
+/// Number of tasks inspected at a time: the relay's limit for one user.
+const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
 
-/// How long it is tried anew where the same person looks at as many elsewhere, and how often.
+/// How long and how often to retry while the same user inspects as many tasks elsewhere.
 const RETRY_PERIOD: Duration = Duration::from_secs(60);
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
@@ -60,8 +59,8 @@ Of a failed task (an id of `ray-relay list --failed`) it shows the stack as the 
 Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be reached, 77 refused, 66 no such task waits or runs.";
 
 pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
-    if let Some(kept) = args.target.as_deref().and_then(saved::find) {
-        return running::show(&kept?, &args);
+    if let Some(saved_file) = args.target.as_deref().and_then(saved::find) {
+        return running::show(&saved_file?, &args);
     }
     let client = RelayClient::new(args.relay.clone())?;
     if args.running.is_some() || args.job.is_some() {
@@ -83,50 +82,50 @@ pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
             chosen
         }
     };
-    let looked = async |(at, row): (usize, Value)| {
-        let taken = look(&client, &args, &row).await;
-        (at, row, taken)
+    let inspected = async |(at, row): (usize, Value)| {
+        let result = threads_of(&client, &args, &row).await;
+        (at, row, result)
     };
-    let mut shots = Vec::new();
+    let mut snapshots = Vec::new();
     let mut refused = Vec::new();
-    // One that is held or silent keeps no other waiting; told in the list's order.
+    // A held or silent task delays no other; results are printed in the list's order.
     let mut early = BTreeMap::new();
-    let tasks = stream::iter(chosen.into_iter().enumerate()).map(looked);
-    let mut taken = pin!(tasks.buffer_unordered(AT_ONCE));
-    while let Some((at, row, taken)) = taken.next().await {
-        let shot = match taken {
+    let tasks = stream::iter(chosen.into_iter().enumerate()).map(inspected);
+    let mut results = pin!(tasks.buffer_unordered(MAX_CONCURRENT_SNAPSHOTS));
+    while let Some((at, row, result)) = results.next().await {
+        let snapshot = match result {
             Ok(threads) => json!({"breakpoint": row, "threads": threads}),
             Err(why) => {
                 let why = SessionError::of_refusal(why)?;
-                let shot = json!({"breakpoint": row, "error": why.to_string()});
+                let snapshot = json!({"breakpoint": row, "error": why.to_string()});
                 refused.push(why);
-                shot
+                snapshot
             }
         };
-        early.insert(at, shot);
-        while let Some(shot) = early.remove(&shots.len()) {
+        early.insert(at, snapshot);
+        while let Some(snapshot) = early.remove(&snapshots.len()) {
             if !args.json {
-                say(&text(&shot))?;
+                print(&text(&snapshot))?;
             }
-            shots.push(shot);
+            snapshots.push(snapshot);
         }
     }
     if args.json {
-        say(&format!("{:#}\n", json!({ "snapshots": shots })))?;
-    } else if shots.is_empty() {
-        say("No task waits at a breakpoint.\n")?;
+        print(&format!("{:#}\n", json!({ "snapshots": snapshots })))?;
+    } else if snapshots.is_empty() {
+        print("No task waits at a breakpoint.\n")?;
     }
     match refused.pop() {
         None => Ok(()),
-        Some(error) if shots.len() == 1 => Err(error.into()),
+        Some(error) if snapshots.len() == 1 => Err(error.into()),
         Some(_) => Err(SessionError::Failed("some tasks could not be looked at".to_owned()).into()),
     }
 }
 
-/// What is left of the failed task that is called `name`, the latest of that name.
+/// Shows the kept stack of the failed task called `name`, the latest of that name.
 async fn failed(client: &RelayClient, args: &SnapshotArgs, name: &str) -> Result<(), Failure> {
-    let told = client.failed_tasks().await?;
-    let rows = json::list(&told, "tasks");
+    let answer = client.failed_tasks().await?;
+    let rows = json::list(&answer, "tasks");
     let Some(row) = called(rows, name)?.into_iter().next() else {
         return Err(match saved::is_file(name) {
             true => SavedError::Another(name.into()).into(),
@@ -142,55 +141,58 @@ async fn failed(client: &RelayClient, args: &SnapshotArgs, name: &str) -> Result
     running::show(&answer, args)
 }
 
-/// The threads of the task that `row` of the list is about.
-async fn look(client: &RelayClient, args: &SnapshotArgs, row: &Value) -> Result<Value, RelayError> {
-    let seen = seen(client, row.get("id"), !args.no_locals, args.limit).await;
-    seen.map(|mut seen| threads(take(&mut seen, "threads")))
+/// Returns the threads of the task in `row` of the list.
+async fn threads_of(
+    client: &RelayClient,
+    args: &SnapshotArgs,
+    row: &Value,
+) -> Result<Value, RelayError> {
+    let snapshot = fetched(client, row.get("id"), !args.no_locals, args.limit).await;
+    snapshot.map(|mut snapshot| threads(take(&mut snapshot, "threads")))
 }
 
-/// What the relay shows of the paused task of this `id`: with values of so many characters, or without any, and maybe what else
-/// may differ between its process and others.
-async fn seen(
+/// Fetches the snapshot of the paused task `id`, with values of at most `limit` characters, or without `locals`.
+async fn fetched(
     client: &RelayClient,
     id: Option<&Value>,
     locals: bool,
     limit: u32,
 ) -> Result<Value, RelayError> {
-    let mut wanted = json!({ "id": id });
+    let mut payload = json!({ "id": id });
     if !locals {
-        wanted["locals"] = false.into();
+        payload["locals"] = false.into();
     }
     if limit as usize != SnapshotLimits::default().value {
-        wanted["limit"] = limit.into();
+        payload["limit"] = limit.into();
     }
-    patiently(async || client.snapshot(&wanted).await).await
+    patiently(async || client.snapshot(&payload).await).await
 }
 
-/// What `ask` comes to, which is asked again for a while where others ask for as much as there may be.
+/// Calls `send`, and retries for a while if too many requests are in progress.
 pub(in crate::cli) async fn patiently(
-    ask: impl AsyncFn() -> Result<Value, RelayError>,
+    send: impl AsyncFn() -> Result<Value, RelayError>,
 ) -> Result<Value, RelayError> {
     let until = Instant::now() + RETRY_PERIOD;
     loop {
-        match ask().await {
+        match send().await {
             Err(RelayError::Refused { status, .. })
                 if status == StatusCode::TOO_MANY_REQUESTS && Instant::now() < until =>
             {
                 sleep(RETRY_DELAY).await;
             }
-            seen => return seen,
+            result => return result,
         }
     }
 }
 
-/// `threads` as the relay tells them, with the variables of each frame by their names, and without lines of source.
+/// Converts the relay's `threads`: the variables of each frame by name, and without lines of source.
 fn threads(mut threads: Value) -> Value {
     for thread in threads.as_array_mut().into_iter().flatten() {
         for key in ["frames", "raised"] {
             let frames = thread.get_mut(key).and_then(Value::as_array_mut);
             for frame in frames.into_iter().flatten() {
                 let mut of = |key: &str| take(frame, key);
-                let mut shown = json!({
+                let mut brief = json!({
                     "file": of("file"), "line": of("line"), "function": of("function"), "source": of("source"),
                 });
                 let named = |variable: &Value| {
@@ -200,27 +202,27 @@ fn threads(mut threads: Value) -> Value {
                 let variables = json::list(frame, "variables").iter();
                 let locals: Map<String, Value> = variables.filter_map(named).collect();
                 if !locals.is_empty() {
-                    shown["locals"] = locals.into();
+                    brief["locals"] = locals.into();
                 }
-                *frame = shown;
+                *frame = brief;
             }
         }
     }
     threads
 }
 
-/// The snapshot of one task as text for people.
-fn text(shot: &Value) -> String {
-    let row = Row::of(&typed_at(shot, "breakpoint"));
+/// Formats the snapshot of one task.
+fn text(snapshot: &Value) -> String {
+    let row = Row::of(&typed_at(snapshot, "breakpoint"));
     let waiting = span(row.waiting);
     let mut text = format!(
         "{} ({}) on {}, waiting {waiting}\n",
         row.task, row.id, row.node
     );
-    if let Some(error) = typed_at::<Option<&str>>(shot, "error") {
+    if let Some(error) = typed_at::<Option<&str>>(snapshot, "error") {
         return text + &format!("  ! {}\n\n", replaced(error));
     }
-    for thread in json::list(shot, "threads") {
+    for thread in json::list(snapshot, "threads") {
         text += &format!("  {}\n", word(thread.get("name")));
         frames(&mut text, json::list(thread, "frames"));
         if let Some(exception) = thread.get("exception").filter(|what| what.is_string()) {
@@ -236,7 +238,7 @@ fn frames(text: &mut String, frames: &[Value]) {
     for frame in frames {
         let (file, function) = (word(frame.get("file")), word(frame.get("function")));
         *text += &match typed_at(frame, "line") {
-            // It stands for those that are left out.
+            // Line 0 stands for frames that were left out.
             0 => format!("    {function} {file}\n"),
             line => format!("    {file}({line}){function}()\n"),
         };
@@ -273,8 +275,8 @@ mod tests {
             json!({"file": "a.py", "line": 2, "function": "f", "source": "breakpoint()", "locals": {"x": "1"}})
         );
         assert!(told[0]["frames"][1].get("locals").is_none());
-        let shot = json!({"breakpoint": {}, "threads": told});
-        let text = text(&shot);
+        let snapshot = json!({"breakpoint": {}, "threads": told});
+        let text = text(&snapshot);
         assert!(
             text.contains("    a.py(2)f()\n    -> breakpoint()\n       x = 1\n"),
             "{text}"

@@ -1,4 +1,4 @@
-//! `ray-relay snapshot --running`: where all of many tasks are, folded into one.
+//! `ray-relay snapshot --running`: stacks of many running tasks, folded into one tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use super::saved;
 use crate::cli::SnapshotArgs;
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::relay_client::RelayClient;
-use crate::cli::terminal::say;
+use crate::cli::terminal::print;
 use crate::cli::worker_session::WorkerSessionError as SessionError;
 use ray_relay_base::wire::human_time::{span, utc};
 use ray_relay_base::wire::json::{self, put, typed, typed_at, typed_list};
@@ -23,20 +23,20 @@ use ray_relay_view::listing::fold::waits;
 use ray_relay_view::listing::received::{RowAnswer, troubles};
 use ray_relay_view::listing::row::Row;
 
-/// Tasks at breakpoints that are named one by one.
-const NAMED: usize = 8;
+/// Maximum number of tasks at breakpoints to name.
+const MAX_NAMED: usize = 8;
 
 pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(), Failure> {
-    let mut wanted = json!({ "locals": !args.no_locals });
+    let mut payload = json!({ "locals": !args.no_locals });
     for (key, value) in [("name", &args.running), ("job", &args.job)] {
         if let Some(value) = value {
-            wanted[key] = (&**value).into();
+            payload[key] = (&**value).into();
         }
     }
     if args.objects {
-        wanted["objects"] = true.into();
+        payload["objects"] = true.into();
     }
-    let answer = client.looks(&wanted).await?;
+    let answer = client.looks(&payload).await?;
     if let Some(path) = &args.save {
         saved::write(path, &answer)?;
     }
@@ -44,22 +44,22 @@ pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(),
         return show(&answer, args);
     };
     let mut before = answer;
-    told(&before, args, "\n")?;
+    print_answer(&before, args, "\n")?;
     loop {
         sleep(apart).await;
-        let now = client.looks(&wanted).await?;
+        let now = client.looks(&payload).await?;
         if args.json {
-            told(&now, args, "\n")?;
+            print_answer(&now, args, "\n")?;
         } else {
-            say(&moved(&before, &now))?;
+            print(&progress(&before, &now))?;
         }
         before = now;
     }
 }
 
-/// Shows `answer` of the relay, or what was kept of one.
+/// Shows an `answer` of the relay, or a saved one.
 pub(super) fn show(answer: &Value, args: &SnapshotArgs) -> Result<(), Failure> {
-    told(answer, args, "")?;
+    print_answer(answer, args, "")?;
     let looks = looks(answer);
     let silent: Vec<&str> = looks
         .iter()
@@ -71,17 +71,17 @@ pub(super) fn show(answer: &Value, args: &SnapshotArgs) -> Result<(), Failure> {
             Err(SessionError::NotFound(none.to_owned()).into())
         }
         ([], _) => Ok(()),
-        // It has been said already.
-        _ => Err(Failure::told(Exit::Failed as u8)),
+        // Already printed.
+        _ => Err(Failure::reported(Exit::Failed as u8)),
     }
 }
 
-fn told(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(), Failure> {
+fn print_answer(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(), Failure> {
     let members = members(answer);
     if args.json {
         let mut answer = answer.clone();
         put(&mut answer, "places", places::json(&members));
-        say(&match args.watch {
+        print(&match args.watch {
             Some(_) => format!("{answer}\n"),
             None => format!("{answer:#}\n"),
         })?;
@@ -90,14 +90,14 @@ fn told(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(), Failure
     if members.is_empty() && args.watch.is_none() {
         return Ok(());
     }
-    let shown = TreeOptions {
+    let options = TreeOptions {
         all_threads: args.all_threads,
         locals: !args.no_locals,
     };
-    let (summary, tree) = (text::summary(&members), text::tree(&members, shown));
+    let (summary, tree) = (text::summary(&members), text::tree(&members, options));
     let idle = json::list(answer, "idle");
     let objects = idle::text(&members, idle) + &waits::text(&members, looks(answer));
-    say(&format!(
+    print(&format!(
         "{}\n{summary}{objects}\n{tree}{behind}",
         head(answer)
     ))?;
@@ -108,7 +108,7 @@ pub(in crate::cli) fn looks(answer: &Value) -> &[Value] {
     json::list(answer, "looks")
 }
 
-/// The first task of the process of `look`.
+/// The first task of the process in `look`.
 fn first_task(look: &Value) -> &Value {
     json::list(look, "tasks").first().unwrap_or(&Value::Null)
 }
@@ -120,7 +120,7 @@ fn members(answer: &Value) -> Vec<Member> {
     looks(answer).iter().map(read).collect()
 }
 
-/// How many were looked at, when, and what is in the way.
+/// Heading: number of processes, time, and troubles.
 fn head(answer: &Value) -> String {
     let looks = looks(answer);
     let is_seen = |look: &&Value| typed_at::<Option<&str>>(look, "error").is_none();
@@ -141,18 +141,18 @@ fn head(answer: &Value) -> String {
     }
 }
 
-/// Which of `looks` wait at a breakpoint, by the ids that other commands take.
+/// Names the tasks that wait at a breakpoint, by the ids for other commands.
 fn waiting(looks: &[Value]) -> String {
     let tasks = looks.iter().flat_map(|look| typed_list(look, "tasks"));
     let waiting = tasks.filter_map(|task: RowAnswer<'_>| Some((task.breakpoint?, task)));
     // Several tasks of one process wait at its one breakpoint.
     let waiting: BTreeMap<&str, RowAnswer<'_>> = waiting.collect();
-    let named = waiting.iter().take(NAMED).map(|(id, task)| {
+    let named = waiting.iter().take(MAX_NAMED).map(|(id, task)| {
         let row = Row::of(task);
         format!("  {} ({})\n", row.task, replaced(id))
     });
     let named: String = named.collect();
-    let more = match waiting.len().saturating_sub(NAMED) {
+    let more = match waiting.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!("  and {more} more: `ray-relay list` has their ids\n"),
     };
@@ -164,7 +164,7 @@ fn waiting(looks: &[Value]) -> String {
     }
 }
 
-/// Which task has failed, when and where.
+/// Heading for a failed task: name, time and location.
 fn failed_head(task: &RowAnswer<'_>, when: &str) -> String {
     let row = Row::of(task);
     let after = task.running_seconds;
@@ -182,20 +182,20 @@ fn moment(answer: &Value) -> Option<String> {
     Some(when.format("%Y-%m-%d %H:%M:%S UTC").to_string())
 }
 
-/// What tells the process of `look` from others.
+/// Key of the process in `look`.
 pub(in crate::cli) fn process(look: &Value) -> (Option<&str>, Option<&str>) {
     let task: RowAnswer<'_> = typed(first_task(look));
     (task.cluster, task.worker_id)
 }
 
-/// The processes of `answer`, by what tells them from others.
+/// The processes of `answer`, by their keys.
 fn keyed(answer: &Value) -> BTreeMap<(Option<&str>, Option<&str>), Member> {
     let keys = looks(answer).iter().map(process);
     keys.zip(members(answer)).collect()
 }
 
-/// What is another in `now` than it was `before`.
-fn moved(before: &Value, now: &Value) -> String {
+/// Describes the changes from `before` to `now`.
+fn progress(before: &Value, now: &Value) -> String {
     let (earlier, later) = (keyed(before), keyed(now));
     let gone = earlier
         .keys()
@@ -210,10 +210,10 @@ fn moved(before: &Value, now: &Value) -> String {
         .filter_map(|(key, member)| Some((member, earlier.get(key)?)));
     let moved = both.filter(|(member, before)| !member.is_where(before));
     let moved: Vec<Member> = moved.map(|(member, _)| member.clone()).collect();
-    let mut says = format!("{} of {} moved", moved.len(), later.len());
+    let mut summary = format!("{} of {} moved", moved.len(), later.len());
     for (count, word) in [(new, "new"), (gone, "gone")] {
         if count > 0 {
-            says += &format!(", {count} {word}");
+            summary += &format!(", {count} {word}");
         }
     }
     let when = moment(now).unwrap_or_default();
@@ -223,7 +223,7 @@ fn moved(before: &Value, now: &Value) -> String {
         0 => String::new(),
         count => format!(", {count} where they were"),
     };
-    format!("{when}: {says}{still}\n{}\n", text::summary(&all))
+    format!("{when}: {summary}{still}\n{}\n", text::summary(&all))
 }
 
 #[cfg(test)]
@@ -259,7 +259,7 @@ mod tests {
     fn what_moves_is_told_with_what_came_and_went() {
         let before = json!({"taken": 60.0, "looks": [entry(0, 1), entry(1, 1), entry(2, 1)]});
         let now = json!({"taken": 65.0, "looks": [entry(0, 1), entry(1, 2), entry(3, 1)]});
-        let text = moved(&before, &now);
+        let text = progress(&before, &now);
         assert!(
             text.starts_with(
                 "1970-01-01 00:01:05 UTC: 1 of 3 moved, 1 new, 1 gone, 1 where they were\n"

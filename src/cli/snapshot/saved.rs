@@ -1,4 +1,4 @@
-//! A black box: what was seen of running tasks, in a file.
+//! Saved snapshots of running and failed tasks in a file.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::cli::cert::write_new;
 use crate::cli::failure::{Exit, Fails};
 
-/// How such a file begins, with its version.
+/// First key of such a file, and its version.
 const KEY: &str = "ray_relay_snapshot";
 const VERSION: u64 = 1;
 
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// What is looked at to tell such a file from others, in bytes.
-const BEGINNING: usize = 64;
+/// Number of bytes read to recognize such a file.
+const MAX_KEY_OFFSET: usize = 64;
 
 /// What is wrong with a file. `Display` is a sentence.
 #[derive(Debug, thiserror::Error)]
@@ -48,13 +48,13 @@ impl Fails for SavedError {
     }
 }
 
-/// Keeps `answer` of the relay in a new file at `path`, which only this user can read.
+/// Saves `answer` of the relay to a new file at `path`, which only this user can read.
 pub(super) fn write(path: &Path, answer: &Value) -> Result<(), SavedError> {
-    let mut kept = json!({ KEY: VERSION });
+    let mut saved = json!({ KEY: VERSION });
     for key in ["taken", "looks", "left_out", "clusters"] {
-        kept[key] = answer[key].clone();
+        saved[key] = answer[key].clone();
     }
-    write_new(path, &format!("{kept}\n"), 0o600).map_err(|source| match source.kind() {
+    write_new(path, &format!("{saved}\n"), 0o600).map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists => SavedError::Exists(path.to_owned()),
         _ => SavedError::Write {
             path: path.to_owned(),
@@ -63,26 +63,29 @@ pub(super) fn write(path: &Path, answer: &Value) -> Result<(), SavedError> {
     })
 }
 
-/// Whether `name` is a file's.
+/// Whether `name` is a file.
 pub(super) fn is_file(name: &str) -> bool {
     Path::new(name).is_file()
 }
 
-/// What is kept in the file `name`; `None` where there is no such file, or it says by its beginning that it is another one.
+/// Reads the saved file `name`; `None` if there is none, or it is another kind of file.
 pub(super) fn find(name: &str) -> Option<Result<Value, SavedError>> {
     let path = Path::new(name);
     let mut file = File::open(path).ok()?;
-    // A pipe may have no beginning.
+    // Reading a pipe could block.
     file.metadata().ok().filter(std::fs::Metadata::is_file)?;
     let mut text = Vec::new();
-    let read = file.by_ref().take(BEGINNING as u64).read_to_end(&mut text);
+    let read = file
+        .by_ref()
+        .take(MAX_KEY_OFFSET as u64)
+        .read_to_end(&mut text);
     let beginning = format!("{{\"{KEY}\":");
     if read.is_err() || !text.starts_with(beginning.as_bytes()) {
         return None;
     }
     let rest = file.take(MAX_FILE_BYTES).read_to_end(&mut text);
     Some(match rest {
-        Ok(_) => read_kept(path, &text),
+        Ok(_) => parse_saved(path, &text),
         Err(source) => Err(SavedError::Read {
             path: path.to_owned(),
             source,
@@ -90,11 +93,11 @@ pub(super) fn find(name: &str) -> Option<Result<Value, SavedError>> {
     })
 }
 
-fn read_kept(path: &Path, text: &[u8]) -> Result<Value, SavedError> {
+fn parse_saved(path: &Path, text: &[u8]) -> Result<Value, SavedError> {
     let broken = || SavedError::Broken(path.to_owned());
-    let kept: Value = serde_json::from_slice(text).map_err(|_| broken())?;
-    match kept[KEY].as_u64() {
-        Some(VERSION) if kept["looks"].is_array() => Ok(kept),
+    let saved: Value = serde_json::from_slice(text).map_err(|_| broken())?;
+    match saved[KEY].as_u64() {
+        Some(VERSION) if saved["looks"].is_array() => Ok(saved),
         Some(found) if found > VERSION => Err(SavedError::Later {
             path: path.to_owned(),
             found,

@@ -1,4 +1,4 @@
-//! What the commands of `token` read, and why they fail. Never with anything of a token or key.
+//! Inputs and errors of the `token` commands. Errors never contain any part of a token or key.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
@@ -13,29 +13,29 @@ use ray_relay_access::identity::{
 };
 use ray_relay_base::wire::watched_file::read_bounded;
 
-/// Longest token that is read from standard input.
+/// Maximum size of a token from standard input.
 const MAX_TOKEN_BYTES: u64 = 64 * 1024;
 
 const MAX_KEY_BYTES: u64 = 64 * 1024;
 
-/// Why a command of `token` failed. Never with anything of a token or key.
+/// Why a `token` command failed. Never contains any part of a token or key.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TokenError {
     /// A file cannot be used.
     #[error("{}: {source}", path.display())]
     File {
-        /// The path of that file.
+        /// The path of the file.
         path: PathBuf,
-        /// The error of the system.
+        /// The system's error.
         source: io::Error,
     },
-    /// `keygen` finds its files there.
+    /// The files for `keygen` exist.
     #[error(
         "{} is there already, and a key is never overwritten: name another directory, or move it away",
         .0.display()
     )]
     Exists(PathBuf),
-    /// No key to sign with.
+    /// The signing key cannot be used.
     #[error("{}: {source}", path.display())]
     SigningKey {
         /// The path of the private key's file.
@@ -43,13 +43,13 @@ pub(super) enum TokenError {
         /// What is wrong with the key.
         source: SigningKeyError,
     },
-    /// No key to verify with.
+    /// The verification key cannot be used.
     #[error(transparent)]
     Key(#[from] KeyFileError),
     /// The token could not be signed.
     #[error("{0}: the system provides no random numbers")]
     Sign(#[from] CannotSign),
-    /// A token that would be of no use.
+    /// The minted token would be useless.
     #[error("not made, because a relay would refuse it: {0}")]
     Useless(CredentialRefusal),
     /// A token that a relay would refuse; the details were printed.
@@ -60,7 +60,7 @@ pub(super) enum TokenError {
         "there is no token on standard input: pipe it in (`ray-relay token inspect < FILE`), or paste it and press Enter"
     )]
     NoToken,
-    /// `--token` with a token after it.
+    /// `--token` was given the token itself.
     #[error(
         "give `--token -` and the token on standard input: other processes can see arguments, so consider this one known"
     )]
@@ -80,17 +80,17 @@ pub(super) enum TokenError {
 
 impl Fails for TokenError {}
 
-/// Takes anything: what clap says of a wrong value quotes it.
+/// Accepts anything, because clap's error for an invalid value would quote it.
 pub(super) fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
     Ok(Secret::new(text))
 }
 
-/// The first line of standard input.
+/// Reads the first line of standard input.
 pub(super) fn token_from_stdin() -> Result<Secret, TokenError> {
     let mut text = Zeroizing::new(String::with_capacity(8 * 1024));
     let stdin = io::stdin();
     if stdin.is_terminal() {
-        // There is no one to tell where standard error is gone.
+        // If standard error is gone, nothing can be shown.
         let _ = write!(io::stderr(), "Token: ");
         stdin.read_line(&mut text).map_err(TokenError::Stdin)?;
     } else {

@@ -1,4 +1,4 @@
-//! `ray-relay token inspect`: what a token says, and whether a relay would take it.
+//! `ray-relay token inspect`: shows a token's claims, and whether a relay would accept it.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub struct InspectArgs {
     pub json: bool,
 }
 
-/// `auth.leeway` unless it was changed.
+/// Default of `auth.leeway`.
 const LEEWAY: Duration = Duration::from_secs(30);
 
 /// Longer than any relay reads.
@@ -75,16 +75,20 @@ pub(super) fn run(args: InspectArgs) -> Result<(), Failure> {
     };
     let mut out = io::stdout().lock();
     if args.json {
-        let shown = json!({
+        let details = json!({
             "header": {"alg": jws.algorithm.name(), "kid": jws.kid},
             "claims": jws.claims::<Value>().unwrap_or(Value::Null),
             "id": id(&jws, claims.as_ref().ok()),
             "verified": signature.map(|verified| verified.is_ok()),
             "problem": problem.err().map(|refusal| refusal.to_string()),
         });
-        writeln!(out, "{shown:#}")?;
+        writeln!(out, "{details:#}")?;
     } else {
-        write!(out, "{}", shown(&jws, claims.as_ref().ok(), signature, now))?;
+        write!(
+            out,
+            "{}",
+            description(&jws, claims.as_ref().ok(), signature, now)
+        )?;
     }
     problem.map_err(TokenError::Refused)?;
     Ok(())
@@ -108,11 +112,11 @@ fn verify(keys: &KeyFiles, jws: &Jws<'_>) -> Result<(), CredentialRefusal> {
 }
 
 fn id(jws: &Jws<'_>, claims: Option<&Claims>) -> String {
-    let given = claims.and_then(|claims| claims.id.clone());
-    given.unwrap_or_else(|| jws.derived_id())
+    let explicit = claims.and_then(|claims| claims.id.clone());
+    explicit.unwrap_or_else(|| jws.derived_id())
 }
 
-fn shown(
+fn description(
     jws: &Jws<'_>,
     claims: Option<&Claims>,
     signature: Option<Result<(), CredentialRefusal>>,

@@ -1,4 +1,4 @@
-//! `ray-relay token keygen`: a key pair in two files.
+//! `ray-relay token keygen`: creates a key pair in two files.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
@@ -89,7 +89,7 @@ pub(super) fn run(args: &KeygenArgs) -> Result<(), Failure> {
         None => &private,
         Some(text) => {
             write_new(&public, text, 0o644).map_err(|source| {
-                // Half a pair is of no use, and would be in the way next time.
+                // Half a pair is useless, and would be in the way next time.
                 let _ = fs::remove_file(&private);
                 failed(&public)(source)
             })?;

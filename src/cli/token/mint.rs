@@ -1,4 +1,4 @@
-//! `ray-relay token mint`: a new token, signed with a key from a file.
+//! `ray-relay token mint`: creates a token, signed with a key from a file.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
@@ -117,7 +117,7 @@ pub(super) fn run(args: &MintArgs) -> Result<(), Failure> {
         None => "what the policy file of the relay allows".to_owned(),
     };
     let mut about = io::stderr().lock();
-    // The token ends in a line end of its own; on a terminal the two would run together.
+    // The token ends with a line feed of its own; on a terminal the two would run together.
     let gap = if io::stdout().is_terminal() { "\n" } else { "" };
     writeln!(
         about,
@@ -165,7 +165,7 @@ fn claims(args: &MintArgs, id: &str, issued: u64, expires: u64) -> Value {
     claims
 }
 
-/// What a relay with the same audience and issuer would read in it: a token that it would refuse is not given out.
+/// Reads the token like a relay with the same audience and issuer, so that no useless token is printed.
 fn as_a_relay(token: &Secret, args: &MintArgs, now: SystemTime) -> Result<Claims, TokenError> {
     let expected = Expectations {
         audience: args.audience.clone(),
@@ -185,7 +185,7 @@ fn random_id() -> Result<String, TokenError> {
     Ok(URL_SAFE_NO_PAD.encode(id))
 }
 
-/// A key that others can read makes tokens for them too.
+/// Warns if others can read the key: they could mint tokens too.
 fn warn_if_open(path: &Path) {
     let open = std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o077 != 0);
     if open {

@@ -1,8 +1,8 @@
-//! `ray-relay token`: the keys and tokens of a relay, without any server.
+//! `ray-relay token`: keys and tokens of a relay, without any server.
 //!
-//! `keygen` and `mint` need no relay and no network; `inspect` shows what a token says without showing it; `revoke`
-//! appends to the file that relays watch. Tokens come on standard input where that is possible: the arguments of a
-//! process are for everybody to see.
+//! `keygen` and `mint` need no relay and no network. `inspect` shows a token's claims without showing the token, and
+//! `revoke` appends to the file that relays watch. Tokens come from standard input if possible, because all users can
+//! see the arguments of a process.
 
 mod input;
 mod inspect;

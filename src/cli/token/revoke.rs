@@ -1,4 +1,4 @@
-//! `ray-relay token revoke`: a line in the file that relays watch.
+//! `ray-relay token revoke`: appends a line to the file that relays watch.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub struct RevokeArgs {
 /// Longer than any relay reads.
 const MAX_TOKEN_BYTES: usize = 64 * 1024;
 
-/// The most that `auth.leeway` may be: until then a relay could still take an expired token.
+/// Maximum of `auth.leeway`: until then a relay could still accept an expired token.
 const MAX_LEEWAY: Duration = Duration::from_secs(300);
 
 pub(super) const AFTER_HELP: &str = "\
@@ -68,7 +68,7 @@ pub(super) fn run(args: RevokeArgs) -> Result<(), Failure> {
     if !is_presentable(name) {
         return Err(TokenError::NoName.into());
     }
-    let said = match &what {
+    let sentence = match &what {
         Revoked::CredentialId(id) => format!("revoked: {}", replaced(id)),
         Revoked::Subject { subject, .. } => {
             format!(
@@ -79,14 +79,14 @@ pub(super) fn run(args: RevokeArgs) -> Result<(), Failure> {
     };
     let revocation = Revocation { what, until };
     append(&args.file, &[revocation]).map_err(TokenError::Revocations)?;
-    writeln!(io::stdout(), "{said}")?;
+    writeln!(io::stdout(), "{sentence}")?;
     Ok(())
 }
 
 fn of_token(now: SystemTime) -> Result<(Revoked, Option<SystemTime>), TokenError> {
     let token = token_from_stdin()?;
     let jws = Jws::parse(token.expose(), MAX_TOKEN_BYTES).map_err(TokenError::Refused)?;
-    // As a relay reads it: what it refuses anyway has no id for it.
+    // Parsed like a relay does: a token that it refuses anyway needs no revocation.
     let claims = Claims::of(&jws).map_err(TokenError::Refused)?;
     let until = claims.expires + MAX_LEEWAY;
     if until <= now {

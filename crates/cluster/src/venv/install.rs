@@ -1,4 +1,4 @@
-//! Runs `python -m venv` and pip, shows what they say, and reads their failures.
+//! Runs `python -m venv` and pip, shows their output, and interprets their failures.
 //!
 //! Called by [`super::prepare`]. Invariant: each command ends with the future that runs it.
 
@@ -14,14 +14,14 @@ use super::python::Python;
 use super::{Venv, VenvError};
 use ray_relay_access::telemetry::progress::{PreparationClock, ProgressStep};
 
-/// A download of some 100 MB over a slow line still fits.
-pub(super) const INSTALL_DEADLINE: Duration = Duration::from_secs(30 * 60);
+/// Fits a download of some 100 MB over a slow line.
+pub(crate) const INSTALL_DEADLINE: Duration = Duration::from_secs(30 * 60);
 /// `python -m venv` copies pip; it takes seconds.
 const CREATE_DEADLINE: Duration = Duration::from_secs(120);
-/// Lines of a failed command that are shown.
-const KEPT_LINES: usize = 8;
+/// Number of output lines shown of a failed command.
+const MAX_LAST_LINES: usize = 8;
 
-pub(super) async fn create(
+pub(crate) async fn create(
     venv: &Venv,
     python: &Python,
     progress: &PreparationClock,
@@ -38,26 +38,26 @@ pub(super) async fn create(
             step.done("made");
             Ok(())
         }
-        Err(said) => {
-            // A directory without pip would be mistaken for a person's own next time.
+        Err(output) => {
+            // A directory without pip would be mistaken for the user's own next time.
             let _ = fs::remove_dir_all(&venv.dir);
-            let lacking = said.contains("ensurepip") || said.contains("No module named venv");
+            let lacking = output.contains("ensurepip") || output.contains("No module named venv");
             Err(if lacking {
                 VenvError::NoVenvModule {
                     python: python.path.clone(),
-                    said,
+                    output,
                 }
             } else {
                 VenvError::Command {
                     command: format!("{} -m venv", python.path.display()),
-                    said,
+                    output,
                 }
             })
         }
     }
 }
 
-pub(super) async fn install(
+pub(crate) async fn install(
     venv: &Venv,
     python: &Python,
     ray: &str,
@@ -73,23 +73,22 @@ pub(super) async fn install(
         .args(["-m", "pip", "install", "--disable-pip-version-check"])
         .args(["--no-input", "--progress-bar", "off"])
         .args(requirements);
-    // Of some fifty packages, those whose download takes time.
+    // Of some fifty packages, only the large downloads are shown.
     let telling = |line: &str| line.ends_with(" MB)") || line.starts_with("Installing");
     match run(command, INSTALL_DEADLINE, &mut step, telling).await {
         Ok(()) => {
             step.done("installed");
             Ok(())
         }
-        Err(said) => {
+        Err(output) => {
             let _ = fs::remove_dir_all(&venv.dir);
-            Err(why_pip_failed(said, ray, python))
+            Err(why_pip_failed(output, ray, python))
         }
     }
 }
 
-fn why_pip_failed(said: String, ray: &str, python: &Python) -> VenvError {
-    // An index that cannot be reached also ends in "No matching distribution", so look for the
-    // network first.
+fn why_pip_failed(output: String, ray: &str, python: &Python) -> VenvError {
+    // An unreachable index also ends in "No matching distribution", so check for network errors first.
     let offline = [
         "Failed to establish a new connection",
         "Temporary failure in name resolution",
@@ -99,30 +98,30 @@ fn why_pip_failed(said: String, ray: &str, python: &Python) -> VenvError {
         "NewConnectionError",
         "NameResolutionError",
     ];
-    if offline.iter().any(|sign| said.contains(sign)) {
-        VenvError::NoNetwork { said }
-    } else if said.contains("No matching distribution found for ray") {
+    if offline.iter().any(|sign| output.contains(sign)) {
+        VenvError::NoNetwork { output }
+    } else if output.contains("No matching distribution found for ray") {
         VenvError::NoRelease {
             ray: ray.to_owned(),
             python: format!("{}.{}", python.version.0, python.version.1),
-            said,
+            output,
         }
     } else {
         VenvError::Command {
             command: "pip install".to_owned(),
-            said,
+            output,
         }
     }
 }
 
-/// Runs to the end, showing the lines that are `telling`. `Err` holds its last lines.
+/// Runs the command to its end, showing lines that are `telling`. `Err` holds its last lines.
 async fn run(
     mut command: Command,
     deadline: Duration,
     step: &mut ProgressStep<'_>,
     telling: impl Fn(&str) -> bool,
 ) -> Result<(), String> {
-    // A group of its own: Ctrl-C in the terminal is for this process, which then ends its children.
+    // In a group of its own: Ctrl-C in the terminal is for this process, which then ends its children.
     let mut child = command
         .env_remove("PYTHONHOME")
         .env_remove("PYTHONPATH")
@@ -135,7 +134,7 @@ async fn run(
         .map_err(|error| error.to_string())?;
     let mut out = lines(child.stdout.take());
     let mut err = lines(child.stderr.take());
-    let mut kept: VecDeque<String> = VecDeque::new();
+    let mut last_lines: VecDeque<String> = VecDeque::new();
     let end = tokio::time::Instant::now() + deadline;
     let (mut out_open, mut err_open) = (true, true);
     while out_open || err_open {
@@ -161,21 +160,21 @@ async fn run(
         if telling(line) {
             step.note(line.chars().take(100).collect::<String>());
         }
-        // pip repeats one warning for each attempt; the last tells as much as all.
+        // pip repeats a warning on each attempt; keep only the last.
         let again = |line: &str| line.starts_with("WARNING: Retrying");
-        if again(line) && kept.back().is_some_and(|last| again(last)) {
-            kept.pop_back();
+        if again(line) && last_lines.back().is_some_and(|last| again(last)) {
+            last_lines.pop_back();
         }
         if !line.is_empty() {
-            kept.push_back(line.chars().take(400).collect());
-            if kept.len() > KEPT_LINES {
-                kept.pop_front();
+            last_lines.push_back(line.chars().take(400).collect());
+            if last_lines.len() > MAX_LAST_LINES {
+                last_lines.pop_front();
             }
         }
     }
     match tokio::time::timeout_at(end, child.wait()).await {
         Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(format!("{status}\n{}", Vec::from(kept).join("\n"))),
+        Ok(Ok(status)) => Err(format!("{status}\n{}", Vec::from(last_lines).join("\n"))),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no end after {} s", deadline.as_secs())),
     }

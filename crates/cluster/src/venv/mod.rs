@@ -1,7 +1,7 @@
 //! A private virtual environment with Ray and debugpy, made once and reused.
 //!
-//! Called by the demo and by the tests. Invariant: a directory whose marker file holds exactly the
-//! requirements is finished; anything else is made anew, by one process at a time.
+//! Called by the demo and by the tests. Invariant: an environment is complete if its marker file contains exactly the
+//! requirements. Any other is recreated, by one process at a time.
 
 mod error;
 mod install;
@@ -21,15 +21,15 @@ use ray_relay_access::telemetry::progress::{PreparationClock, ProgressStep};
 
 /// Written last, with one requirement a line.
 const MARKER: &str = ".installed";
-/// A virtual environment that is complete.
+/// A complete virtual environment.
 #[derive(Debug, Clone)]
 pub struct Venv {
     dir: PathBuf,
 }
 
 impl Venv {
-    /// The environment in `dir` if it is there, however it was made: an interpreter, Ray, and the
-    /// marker of a finished installation. The marker's text is not compared.
+    /// Returns the environment in `dir` if it exists, however it was created: an interpreter, Ray, and the marker of a
+    /// finished installation. The marker's text is not compared.
     pub fn existing(dir: &Path) -> Option<Self> {
         let venv = Self {
             dir: dir.to_path_buf(),
@@ -47,15 +47,15 @@ impl Venv {
         self.dir.join("bin/python")
     }
 
-    /// Its `ray` command.
+    /// The path of its `ray` command.
     pub fn ray(&self) -> PathBuf {
         self.dir.join("bin/ray")
     }
 }
 
-/// The environment in `dir` with `requirements` installed, made if need be. `ray` is the version
-/// among them, for choosing the interpreter and for messages. Where another process is making it,
-/// waits for that one. Dropping the future ends the installation; it is begun anew next time.
+/// Returns the environment in `dir` with `requirements`, creating it if needed. `ray` is the version among them, for
+/// choosing the interpreter and for messages. If another process is creating it, waits for that one. Dropping the
+/// future aborts the installation, which restarts next time.
 ///
 /// # Errors
 /// [`VenvError`].
@@ -68,8 +68,8 @@ pub async fn prepare(
     let venv = Venv {
         dir: dir.to_path_buf(),
     };
-    let wanted = requirements.join("\n") + "\n";
-    if finished(&venv, &wanted) {
+    let marker_text = requirements.join("\n") + "\n";
+    if finished(&venv, &marker_text) {
         progress.say(format_args!("Ray {ray} is ready in {}", venv.dir.display()));
         return Ok(venv);
     }
@@ -77,7 +77,7 @@ pub async fn prepare(
         fs::create_dir_all(parent).map_err(failed("create", parent))?;
     }
     let _lock = lock(dir, progress).await?;
-    if finished(&venv, &wanted) {
+    if finished(&venv, &marker_text) {
         return Ok(venv);
     }
     let python = find_python(ray).await?;
@@ -91,14 +91,14 @@ pub async fn prepare(
     create(&venv, &python, progress).await?;
     install(&venv, &python, ray, requirements, progress).await?;
     let marker = dir.join(MARKER);
-    fs::write(&marker, wanted).map_err(failed("write", &marker))?;
+    fs::write(&marker, marker_text).map_err(failed("write", &marker))?;
     Ok(venv)
 }
 
-fn finished(venv: &Venv, wanted: &str) -> bool {
+fn finished(venv: &Venv, marker_text: &str) -> bool {
     venv.python().exists()
         && venv.ray().exists()
-        && fs::read_to_string(venv.dir.join(MARKER)).is_ok_and(|marker| marker == wanted)
+        && fs::read_to_string(venv.dir.join(MARKER)).is_ok_and(|marker| marker == marker_text)
 }
 
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VenvError {
@@ -106,7 +106,7 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VenvErro
     move |source| VenvError::Io { what, path, source }
 }
 
-/// Takes the lock on the directory, held until dropped; the system releases it when the process dies, however it dies.
+/// Locks the directory until dropped. The system releases the lock when the process dies.
 async fn lock(dir: &Path, progress: &PreparationClock) -> Result<File, VenvError> {
     let mut path = dir.as_os_str().to_owned();
     path.push(".lock");

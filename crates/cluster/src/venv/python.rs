@@ -1,7 +1,6 @@
-//! Which Python: the first interpreter on PATH that runs a given Ray.
+//! Finds the first Python interpreter on PATH that runs a given Ray.
 //!
-//! Called by [`super::prepare`]. Invariant: every interpreter is asked for its version; names and
-//! links say little.
+//! Called by [`super::prepare`]. Invariant: every interpreter is queried for its version; names and links say little.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -31,8 +30,8 @@ pub struct Python {
     pub version: (u32, u32),
 }
 
-/// Python versions that run Ray `ray`, from the classifiers of its wheels where that is known to
-/// matter; newer limits are left to pip, which knows them better.
+/// Python versions that run Ray `ray`, from the classifiers of its wheels. Newer limits are left to pip, which knows
+/// them better.
 pub fn supported_pythons(ray: &str) -> std::ops::RangeInclusive<(u32, u32)> {
     match major_minor(ray) {
         (2, minor) if minor <= 9 => (3, 8)..=(3, 11),
@@ -42,7 +41,7 @@ pub fn supported_pythons(ray: &str) -> std::ops::RangeInclusive<(u32, u32)> {
     }
 }
 
-/// `(2, 60)` of `2.60.0`; what cannot be read counts as newest.
+/// Parses `2.60.0` to `(2, 60)`; an invalid version counts as newest.
 pub fn major_minor(version: &str) -> (u32, u32) {
     let mut parts = version.split('.').map(str::parse);
     match (parts.next(), parts.next()) {
@@ -56,27 +55,27 @@ pub fn major_minor(version: &str) -> (u32, u32) {
 /// # Errors
 /// [`VenvError::NoPython`], [`VenvError::UnsupportedPython`].
 pub async fn find_python(ray: &str) -> Result<Python, VenvError> {
-    let wanted = supported_pythons(ray);
+    let suitable = supported_pythons(ray);
     let mut found = Vec::new();
     for name in PYTHONS {
         let Some(python) = probe_python(name).await else {
             continue;
         };
-        if wanted.contains(&python.version) {
+        if suitable.contains(&python.version) {
             return Ok(python);
         }
         found.push(format!("Python {}.{}", python.version.0, python.version.1));
     }
-    let ((_, low), (_, high)) = (wanted.start(), wanted.end());
-    let wanted = format!("Python 3.{low} to 3.{high}");
+    let ((_, low), (_, high)) = (suitable.start(), suitable.end());
+    let suitable = format!("Python 3.{low} to 3.{high}");
     if found.is_empty() {
-        return Err(VenvError::NoPython { wanted });
+        return Err(VenvError::NoPython { suitable });
     }
     found.dedup();
     Err(VenvError::UnsupportedPython {
         ray: ray.to_owned(),
         found: found.join(", "),
-        wanted,
+        suitable,
     })
 }
 

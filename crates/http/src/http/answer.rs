@@ -1,4 +1,4 @@
-//! Answers that the relay gives itself.
+//! Builders for the relay's own answers.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ use ray_relay_access::identity::{Principal, PrincipalEnded};
 use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_ray::ray::head::StreamedBodyError;
 
-/// The header of every answer that has the id of its request.
+/// The header of each answer that holds the id of its request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Body of every answer.
@@ -38,13 +38,13 @@ pub(super) fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body of these pieces, of which some may be shared with other answers.
+/// A body of these pieces, some of which may be shared with other answers.
 pub(super) fn pieces(pieces: impl Into<VecDeque<Bytes>>) -> Body {
     let pieces = Pieces(pieces.into());
     pieces.map_err(|never| match never {}).boxed_unsync()
 }
 
-/// See [`pieces`]. Those that are still to be sent.
+/// Body of [`pieces`]: the pieces that are still to be sent.
 struct Pieces(VecDeque<Bytes>);
 
 impl hyper::body::Body for Pieces {
@@ -67,35 +67,35 @@ impl hyper::body::Body for Pieces {
     }
 }
 
-/// `body`, which keeps `guard` until it has been sent or dropped.
+/// Wraps `body`, which keeps `guard` until it has been sent or dropped.
 pub(super) fn held<G>(
     body: Body,
     guard: G,
 ) -> impl hyper::body::Body<Data = Bytes, Error = StreamedBodyError> {
-    // The closure is what keeps it; there is nothing to say about errors.
+    // The closure owns the guard. Errors pass unchanged.
     body.map_err(move |error| {
         let _kept = &guard;
         error
     })
 }
 
-/// `body`, which breaks off when the time of `principal` is over.
-pub(super) fn until_over<B>(body: B, principal: &Principal) -> UntilOver<B> {
+/// Wraps `body`, which breaks off when `principal` expires or is revoked.
+pub(super) fn while_valid<B>(body: B, principal: &Principal) -> WhileValid<B> {
     let principal = principal.clone();
-    UntilOver {
+    WhileValid {
         body,
         over: Mutex::new(Box::pin(async move { principal.ended().await })),
     }
 }
 
-/// The body that [`until_over`] makes: it ends where the principal does.
-pub(super) struct UntilOver<B> {
+/// Body of [`while_valid`]: it ends when the principal does.
+pub(super) struct WhileValid<B> {
     body: B,
-    /// Behind a lock that is never waited for: request bodies have to be `Sync`.
+    /// Behind a mutex that is never contended: request bodies have to be `Sync`.
     over: Mutex<Pin<Box<dyn Future<Output = PrincipalEnded> + Send>>>,
 }
 
-impl<B> hyper::body::Body for UntilOver<B>
+impl<B> hyper::body::Body for WhileValid<B>
 where
     B: hyper::body::Body<Data = Bytes> + Unpin,
     B::Error: Into<StreamedBodyError>,
@@ -109,7 +109,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, StreamedBodyError>>> {
         let over = self.over.get_mut();
         if let Poll::Ready(ended) = over.as_mut().poll(cx) {
-            // Polled again it would panic, so the body must not be: it is at its end with an error.
+            // The future must not be polled again. This error ends the body, so hyper does not poll it again.
             return Poll::Ready(Some(Err(ended.into())));
         }
         let frame = Pin::new(&mut self.body).poll_frame(cx);
@@ -125,7 +125,7 @@ where
     }
 }
 
-/// Bytes of the relay's own, with what every one of its answers carries.
+/// Builds an answer with the headers that all of the relay's answers share.
 pub(super) fn own(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -136,7 +136,7 @@ pub(super) fn own(status: StatusCode, kind: &'static str, body: Body) -> Respons
     response
 }
 
-/// JSON on one line, ended as a terminal likes it.
+/// JSON on one line, with a line feed for terminals.
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     let mut text = serde_json::to_vec(value).unwrap_or_default();
     text.push(b'\n');
@@ -153,7 +153,7 @@ pub(super) fn error(status: StatusCode, sentence: impl std::fmt::Display) -> Res
     response
 }
 
-/// The sentence alone, as Ray's own errors are, because Ray's tools print the body.
+/// Plain text, as in Ray's own errors: Ray's tools print the body.
 pub(super) fn text(status: StatusCode, sentence: impl std::fmt::Display) -> Response<Body> {
     let sentence = sentence.to_string();
     let body = full(format!("{sentence}\n"));
@@ -164,15 +164,15 @@ pub(super) fn text(status: StatusCode, sentence: impl std::fmt::Display) -> Resp
     response
 }
 
-/// What an answer of the relay's own says of an error, and in which form.
+/// The error sentence of an answer, with its format.
 #[derive(Debug, Clone)]
 enum ErrorSentence {
     Json(String),
     Text(String),
 }
 
-/// `response` to the request `id` with that in its head, and in its body where that tells of an error: a person who reports the
-/// error has the id at hand.
+/// Adds the request `id` to the head of `response`, and to its body if that is an error: a user who reports the error
+/// has the id at hand.
 pub(super) fn marked(mut response: Response<Body>, id: RequestId) -> Response<Body> {
     let marked = match response.extensions_mut().remove::<ErrorSentence>() {
         Some(ErrorSentence::Json(sentence)) => {
@@ -191,7 +191,7 @@ pub(super) fn marked(mut response: Response<Body>, id: RequestId) -> Response<Bo
     response
 }
 
-/// 405 with what is allowed instead.
+/// 405 with `Allow: GET, HEAD`.
 pub(super) fn read_only() -> Response<Body> {
     let mut response = error(
         StatusCode::METHOD_NOT_ALLOWED,
@@ -203,7 +203,7 @@ pub(super) fn read_only() -> Response<Body> {
     response
 }
 
-/// The same where only POST is taken; `sentence` says with what.
+/// 405 with `Allow: POST`, and `sentence` as the error.
 pub(super) fn post_only(sentence: &str) -> Response<Body> {
     let mut response = error(StatusCode::METHOD_NOT_ALLOWED, sentence);
     response

@@ -1,7 +1,7 @@
-//! The relay's own read-only API: breakpoints, sessions, health and metrics.
+//! The relay's read-only API: breakpoints, sessions, health and metrics.
 //!
-//! Pure functions of a snapshot, called by [`super::routes`]. A node's address is shown for
-//! reading; the debugger's port never is.
+//! Pure functions of a snapshot, called by [`super::routes`]. A node's address is shown for information; the debugger's
+//! port never is.
 
 mod list;
 mod page;
@@ -31,12 +31,12 @@ use ray_relay_view::listing::json::seconds;
 struct OwnSession<'a> {
     #[serde(flatten)]
     row: &'a SessionRow,
-    /// This relay: others count theirs as well.
+    /// The relay with this session: several relays may number their sessions alike.
     replica: Replica,
 }
 
-/// `GET /relay/v1/sessions`: one's own, and those that one administers, by what `snapshot` knows of their breakpoints; of this
-/// relay, and of those that are linked with the same agents.
+/// `GET /relay/v1/sessions`: the principal's own sessions, and those it administers according to the breakpoints in
+/// `snapshot`. They are from this relay, and from relays linked to the same agents.
 pub fn sessions(
     rows: &[SessionRow],
     replica: Replica,
@@ -66,12 +66,14 @@ pub fn healthz() -> Response<Body> {
     answer::json(StatusCode::OK, &json!({ "status": "ok" }))
 }
 
-/// A list older than this is stale: as much as ten polls with the default interval.
+/// A list older than this is stale: ten polls at the default interval.
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
-/// `GET /relay/readyz`: this process serves. Heads that are away are no reason to send people elsewhere: here is what
-/// says so. `audit`: why the record cannot be written, which the operator has to mend. With `?cluster=NAME` whether that cluster's list is fresh, for a principal that may list something there; without
-/// such a `principal` nothing is told of any.
+/// `GET /relay/readyz`: whether this process serves. Heads that are down do not make it unready, since this relay is
+/// the one that reports them. `audit` is the reason why the audit log cannot be written, for the operator.
+///
+/// With `?cluster=NAME` it tells whether that cluster's list is fresh. The `principal` must have permission to list
+/// something there.
 pub fn readyz(
     snapshot: &Snapshot,
     poll_interval: Duration,
@@ -84,11 +86,11 @@ pub fn readyz(
         let body = json!({ "error": reason, "reasons": [reason] });
         answer::json(StatusCode::SERVICE_UNAVAILABLE, &body)
     };
-    let wanted = match query::pairs(query) {
+    let parameters = match query::pairs(query) {
         Ok(pairs) => pairs,
         Err(sentence) => return answer::error(StatusCode::BAD_REQUEST, sentence),
     };
-    let name = match wanted.as_slice() {
+    let name = match parameters.as_slice() {
         [] => None,
         [(key, name)] if key == "cluster" && !name.is_empty() => Some(name),
         _ => {
@@ -103,7 +105,7 @@ pub fn readyz(
         let mut body = json!({ "status": "ok" });
         let may_know = principal.is_some_and(|p| p.access().may_on_relay(RelayScope::Admin));
         if let Some(search) = &snapshot.search {
-            // A relay that looks at less serves what it sees: that is no reason to send people elsewhere.
+            // Narrowed discovery does not make the relay unready: it still serves what it finds.
             body["discovery"] = match &search.narrowed {
                 Some(why) if may_know => format!("{}: {why}", search.scope).into(),
                 _ if may_know => Value::from(&*search.scope),
@@ -111,7 +113,7 @@ pub fn readyz(
             };
         }
         if let Some(why) = audit {
-            // What it says names files of this machine.
+            // The reason names files of this machine.
             let why = if may_know {
                 why
             } else {
@@ -126,7 +128,7 @@ pub fn readyz(
         *cluster.name == **name && principal.is_some_and(may_know)
     });
     let Some(cluster) = known else {
-        // What one may not know of is told as what does not exist.
+        // A cluster that is hidden from the principal is answered like an unknown one.
         let sentence = "there is no cluster of that name here; /relay/v1/breakpoints lists those that you may see";
         return answer::error(StatusCode::NOT_FOUND, sentence);
     };
@@ -148,7 +150,7 @@ pub fn readyz(
     answer::json(StatusCode::OK, &body)
 }
 
-/// Answers `GET /relay/metrics`, in the text format of Prometheus.
+/// `GET /relay/metrics`, in the Prometheus text format.
 pub fn metrics(ctx: &Context, snapshot: &Snapshot) -> Response<Body> {
     for kind in MemoryUse::ALL {
         ctx.metrics.memory_taken(kind, ctx.memory.taken(kind));

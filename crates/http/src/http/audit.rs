@@ -1,7 +1,7 @@
-//! What goes on record of requests: denied ones, commands, and every change through the dashboard before it is made.
+//! Audit of requests: denials, commands, and every change through the dashboard before it is made.
 //!
-//! Refused credentials are put on record by [`ray_relay_session::session::authenticate`]. Not on record is a client that presents nothing at
-//! all: any client can do that as often as it likes.
+//! [`ray_relay_session::session::authenticate`] records refused credentials. A request without any credential is not
+//! recorded, because a client can repeat it without limit.
 
 use hyper::StatusCode;
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_session::context::Context;
 
-/// Refuses for want of a permission, with a record of it.
+/// Denies a request that lacks a permission, and records that.
 pub(super) async fn deny(
     exchange: &Exchange<'_>,
     principal: &Principal,
@@ -26,7 +26,7 @@ pub(super) async fn deny(
         .entry(EntryKind::Decision, principal, "denied")
         .with("scope", scope.word())
         .with("place", place.as_str());
-    if let Err(unavailable) = on_record(exchange.ctx, entry).await {
+    if let Err(unavailable) = write_entry(exchange.ctx, entry).await {
         warn!(%unavailable, "a denied request is not on record");
     }
     HttpRefusal::Denied {
@@ -37,7 +37,7 @@ pub(super) async fn deny(
     }
 }
 
-/// The same on the breakpoint `id`, or where there is none, as what was asked for is no id.
+/// The same for the breakpoint `id`, or for an unknown one if the request named no valid id.
 pub(super) async fn deny_on(
     exchange: &Exchange<'_>,
     principal: &Principal,
@@ -51,7 +51,7 @@ pub(super) async fn deny_on(
     deny(exchange, principal, (scope, place)).await
 }
 
-/// Puts on record what is about to be done; `details` says what else is known of it.
+/// Records a change that is about to be made, with further `details`.
 pub(super) async fn record(
     exchange: &Exchange<'_>,
     principal: &Principal,
@@ -63,10 +63,10 @@ pub(super) async fn record(
         .with("scope", scope.word())
         .with("place", place);
     entry.details.extend(details);
-    Ok(on_record(exchange.ctx, entry).await?)
+    Ok(write_entry(exchange.ctx, entry).await?)
 }
 
-/// Puts on record what came of what was done. Where the client is gone before the head has answered there is no such line.
+/// Records the head's answer to a change. There is no such entry if the client disconnects before the head answers.
 pub(super) async fn answered(
     exchange: &Exchange<'_>,
     principal: &Principal,
@@ -79,18 +79,18 @@ pub(super) async fn answered(
     if let Some(id) = submission_id {
         entry = entry.with("submission_id", id);
     }
-    if let Err(unavailable) = on_record(exchange.ctx, entry).await {
+    if let Err(unavailable) = write_entry(exchange.ctx, entry).await {
         warn!(%unavailable, "the answer to a change is not on record");
     }
 }
 
-/// That the relay is told to do `command`, to be put on record before it is done.
+/// Creates the entry for `command`. It must be recorded before the command is executed.
 pub(super) fn command(exchange: &Exchange<'_>, principal: &Principal, command: &str) -> Entry {
     let entry = exchange.entry(EntryKind::Administration, principal, "allowed");
     entry.with("command", command)
 }
 
 /// Writes `entry` to the audit log.
-pub(super) async fn on_record(ctx: &Context, entry: Entry) -> Result<(), Unavailable> {
+pub(super) async fn write_entry(ctx: &Context, entry: Entry) -> Result<(), Unavailable> {
     ctx.audit.write(entry).await
 }

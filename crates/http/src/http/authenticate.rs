@@ -1,6 +1,7 @@
-//! Who asks: before a byte of a request's body is read or anything goes to a head.
+//! Authenticates requests, before a byte of the body is read or anything goes to a head.
 //!
-//! Called with each request that passed the guard. A user who signs in at the dashboard's page gets a cookie of the relay's.
+//! Called with each request that passed the guard. A user who signs in on the dashboard's page gets a cookie of the
+//! relay.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,21 +20,21 @@ use ray_relay_session::session::authenticate::{
     Authenticated, Authentication, PresentedCredential, Purpose,
 };
 
-/// The deadline from the first byte of a request to the end of its headers, and of an idle kept-alive connection. An issuer may
-/// take as long for an answer about a token.
+/// Time limit from the first byte of a request to the end of its headers, and for an idle keep-alive connection. An
+/// issuer has as long to answer about a token.
 pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Ray's own cookie lives for 30 days; the relay's ends with the token if that is sooner.
-const COOKIE_LIFE: Duration = Duration::from_secs(30 * 86_400);
+/// Ray's own cookie lives for 30 days. The relay's ends earlier if the token does.
+const COOKIE_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 
 fn authentication<'a>(exchange: &'a Exchange<'_>) -> Authentication<'a> {
-    let Exchange { ctx, asked, .. } = exchange;
+    let Exchange { ctx, request, .. } = exchange;
     let deadline = Instant::now() + HEADER_TIMEOUT;
     let info = &exchange.connection.info;
-    ctx.authentication(info, Purpose::Request(asked), deadline)
+    ctx.authentication(info, Purpose::Request(request), deadline)
 }
 
-/// Who sent `parts`.
+/// Authenticates the sender of `parts`.
 pub(super) async fn authenticate(
     exchange: &Exchange<'_>,
     parts: &Parts,
@@ -41,13 +42,13 @@ pub(super) async fn authenticate(
     let info = &exchange.connection.info;
     let presented = match exchange.ctx.auth.is_on() {
         true => credential::presented(&parts.headers, &parts.uri, info)?,
-        // What is not looked at need not be clear.
+        // With authentication off, ambiguous credentials are no error.
         false => PresentedCredential::Nothing,
     };
     by(exchange, presented).await
 }
 
-/// Who sent `parts` to the dashboard whose own origin has this `label`.
+/// Authenticates the sender of `parts` to the dashboard whose own origin has this `label`.
 pub(super) async fn on_dashboard(
     exchange: &Exchange<'_>,
     parts: &Parts,
@@ -61,13 +62,13 @@ pub(super) async fn on_dashboard(
     by(exchange, presented).await
 }
 
-/// Whose credential is `presented`.
+/// Authenticates by the credential `presented`.
 pub(super) async fn by(
     exchange: &Exchange<'_>,
     presented: PresentedCredential,
 ) -> Result<Authenticated, HttpRefusal> {
     let caller = authentication(exchange).authenticate(presented).await?;
-    // Of those who need no credential it is counted as of every stranger.
+    // Anonymous clients are charged like unauthenticated ones.
     if !caller.principal.is_anonymous() {
         let account = exchange.ctx.account(&caller.principal);
         exchange.in_progress.belongs_to(&account).await?;
@@ -81,16 +82,16 @@ pub(super) fn presents_nothing(connection: &Connection, parts: &Parts) -> bool {
     connection.info.certificate.is_none() && matches!(presented, Ok(PresentedCredential::Nothing))
 }
 
-/// `POST /api/authenticate`, with which the dashboard's page turns the token that a person typed in into a cookie, as
-/// Ray's own answer to it does.
+/// `POST /api/authenticate`, by which the dashboard's page exchanges a typed token for a cookie. The answer is like
+/// Ray's own.
 pub(super) async fn sign_in(exchange: &Exchange<'_>, parts: &Parts) -> Response<Body> {
     let authentication = authentication(exchange);
-    // The cookie that is there is what is being replaced.
+    // Ignores an existing cookie, since this request replaces it.
     let signed_in = match credential::bearer(&parts.headers) {
         Some(token) => {
             let presented = PresentedCredential::Token(token.clone());
-            let who = authentication.authenticate(presented).await;
-            who.map(|who| (token, who.principal))
+            let authenticated = authentication.authenticate(presented).await;
+            authenticated.map(|authenticated| (token, authenticated.principal))
         }
         None => Err(authentication.refuse(AuthError::Missing).await),
     };
@@ -100,17 +101,18 @@ pub(super) async fn sign_in(exchange: &Exchange<'_>, parts: &Parts) -> Response<
     };
     let name = hop::cookie_name(credential::port(&parts.headers, &parts.uri));
     let encrypted = exchange.connection.info.encrypted;
-    let Some(cookie) = cookie(&name, &token, &principal, COOKIE_LIFE, encrypted) else {
+    let Some(cookie) = cookie(&name, &token, &principal, COOKIE_LIFETIME, encrypted) else {
         let sentence = "the token has characters that no cookie can hold: send it as Authorization: Bearer with each request";
         return answer::text(StatusCode::BAD_REQUEST, sentence);
     };
-    let told = json!({ "status": "authenticated", "message": "Token is valid" });
-    let mut response = answer::json(StatusCode::OK, &told);
+    let body = json!({ "status": "authenticated", "message": "Token is valid" });
+    let mut response = answer::json(StatusCode::OK, &body);
     response.headers_mut().insert(SET_COOKIE, cookie);
     response
 }
 
-/// The cookie with `token`, for as long as `principal` is known and `longest` at most. `None`: no cookie can hold it.
+/// Creates the cookie with `token`, which expires with `principal` or after `longest`. `None`: no cookie can hold the
+/// token.
 pub(super) fn cookie(
     name: &str,
     token: &Secret,
@@ -123,28 +125,30 @@ pub(super) fn cookie(
     if !token.bytes().all(fits) {
         return None;
     }
-    let left = principal
+    let remaining = principal
         .expires()
         .map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
-    let life = left.map_or(longest, |left| left.min(longest)).as_secs();
+    let lifetime = remaining
+        .map_or(longest, |remaining| remaining.min(longest))
+        .as_secs();
     let secure = if encrypted { "; Secure" } else { "" };
     let cookie =
-        format!("{name}={token}; Max-Age={life}; Path=/; HttpOnly; SameSite=Strict{secure}");
+        format!("{name}={token}; Max-Age={lifetime}; Path=/; HttpOnly; SameSite=Strict{secure}");
     let mut cookie = HeaderValue::try_from(cookie).ok()?;
     cookie.set_sensitive(true);
     Some(cookie)
 }
 
-/// `GET /api/authentication_mode`: Ray's tools and its page are to ask for a token.
+/// `GET /api/authentication_mode`: makes Ray's tools and its page ask for a token.
 pub(super) fn mode(connection: &Connection) -> Response<Body> {
-    // A client that comes through a person's link is that person.
+    // A connection through a user's link is already authenticated.
     match connection.info.linked {
         true => no_mode(),
         false => answer::json(StatusCode::OK, &json!({ "authentication_mode": "token" })),
     }
 }
 
-/// The same for a principal that is known already.
+/// The same for a principal that is already known.
 pub(super) fn no_mode() -> Response<Body> {
     answer::json(
         StatusCode::OK,
@@ -152,7 +156,7 @@ pub(super) fn no_mode() -> Response<Body> {
     )
 }
 
-/// What depends on who asks must not be kept for another person.
+/// Keeps caches from serving an answer for one principal to another.
 pub(super) fn keep_private(headers: &mut HeaderMap) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }

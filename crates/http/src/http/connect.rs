@@ -1,8 +1,8 @@
-//! What `ray-relay connect` asks for: a link for each connection that a client makes to it, and that link again when its network was
-//! gone.
+//! Server side of `ray-relay connect`: a link for each connection that a client makes to that command, and the same
+//! link again after its network was down.
 //!
-//! Both are WebSockets that end at the relay, for everybody who is recognised: what may be done with a connection is decided as
-//! for every other one. The links are counted by [`ray_relay_session::connect`], and not by admission control.
+//! Both are WebSockets that end at the relay, for any authenticated client: permissions are checked as on every other
+//! connection. [`ray_relay_session::connect`] counts the links, and admission control does not.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
@@ -21,7 +21,7 @@ use ray_relay_base::wire::tunnel::stream_config;
 use ray_relay_session::connect::{LinkRefusal, Links};
 use ray_relay_session::session::shares::QuotaExceeded;
 
-/// A link, or one more transport of it.
+/// Opens a link, or another transport of an existing one.
 pub(super) async fn open(
     exchange: &Exchange<'_>,
     principal: Principal,
@@ -33,8 +33,8 @@ pub(super) async fn open(
     })?;
     let opener = parts.headers.get(OPENER_HEADER);
     let opener = opener.and_then(|value| Opener::parse(value.to_str().ok()?));
-    let who = "this is asked for as a WebSocket over HTTP/1.1: `ray-relay connect` does";
-    let handshake = Handshake::new(parts, CONNECT_PROTOCOL, who)?;
+    let hint = "this is asked for as a WebSocket over HTTP/1.1: `ray-relay connect` does";
+    let handshake = Handshake::new(parts, CONNECT_PROTOCOL, hint)?;
     let transport = match exchange.words {
         [Some(id), _] => match links.resume(id, handshake.secret(), &principal, received) {
             Some(transport) => transport,
@@ -42,7 +42,7 @@ pub(super) async fn open(
         },
         [None, _] => match links.begin(&principal, &info.summary, opener) {
             Ok(transport) => transport,
-            Err(why) => return Ok(not_opened(why)),
+            Err(why) => return Ok(refusal(why)),
         },
     };
     let carry = async move |socket| transport.carry(socket).await;
@@ -51,7 +51,7 @@ pub(super) async fn open(
     Ok(answer)
 }
 
-/// How far the command has received, 0 where it does not say; `None`: what it says is no number.
+/// Number of bytes that the command has received, 0 if it does not say. `None`: the header is not a number.
 fn received(headers: &HeaderMap) -> Option<u64> {
     let mut values = headers.get_all(RECEIVED_HEADER).iter();
     let (value, more) = (values.next(), values.next());
@@ -70,7 +70,7 @@ fn unknown(links: &Links) -> Response<Body> {
     response
 }
 
-fn not_opened(why: LinkRefusal) -> Response<Body> {
+fn refusal(why: LinkRefusal) -> Response<Body> {
     let (status, sentence) = match why {
         LinkRefusal::Crowded(QuotaExceeded::All(most)) => (
             StatusCode::SERVICE_UNAVAILABLE,

@@ -26,7 +26,7 @@ use super::exchange::{Connection, Exchange, RecordedRequest};
 use super::in_progress::{InProgress, REQUEST_WEIGHT};
 use super::moving::Moving;
 use super::refusal::chain;
-use super::route::{Destination, Which};
+use super::route::{Destination, RequestedCluster};
 use super::routes::Route;
 use super::{entrance, guard, page};
 use ray_relay_access::connection::admission::ConnectionPermit;
@@ -36,30 +36,30 @@ use ray_relay_access::telemetry::metrics::{self, RefusalKind};
 use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_session::context::Context;
 
-/// Largest head of a request, and most that is held of an answer that is not read. With every chunk of the head's answer
-/// that is under way this bounds what one connection costs, for each client.
-const MAX_HEAD: usize = 32 * 1024;
+/// Maximum size of a request's head, and of buffered output that a client does not read. Together with one chunk per
+/// pending answer from the head, this bounds the memory per connection.
+const MAX_HEAD_BYTES: usize = 32 * 1024;
 
-/// What an HTTP connection takes between requests, in bytes: the head of the next one, in a buffer that grows by doubling.
+/// Memory of an HTTP connection between requests, in bytes: the head of the next one, in a buffer that grows by
+/// doubling.
 pub const IDLE_WEIGHT: usize = 40 * 1024;
 
-/// What an HTTP/2 client may send before it is read, for one request and in all.
-const WINDOW: u32 = 64 * 1024;
+/// Bytes that an HTTP/2 client may send ahead, per request and in all.
+const WINDOW_BYTES: u32 = 64 * 1024;
 
-/// Requests at a time on one HTTP/2 connection. A dashboard page opens some dozens.
+/// Concurrent requests on one HTTP/2 connection. A dashboard page opens some dozens.
 const MAX_STREAMS: u32 = 128;
 
-/// How long a connection that was idle for too long may take to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(5);
+/// Time limit for the graceful shutdown of an idle connection.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Probe of an HTTP/2 connection on which something is going on, so that a client that is gone
-/// does not hold a log stream open for ever.
-const PROBE: Duration = Duration::from_secs(30);
+/// Ping interval of an active HTTP/2 connection, so that a client that is gone does not hold a log stream open for
+/// ever.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Serves HTTP/1.1 or HTTP/2 on `stream` until the client leaves, or falls silent between requests
-/// for [`HEADER_TIMEOUT`], or `shutdown` fires and what is in progress is done or
-/// `listen.drain_timeout` has passed. WebSockets on this connection end before this returns, or
-/// when it is dropped.
+/// Serves HTTP/1.1 or HTTP/2 on `stream`. It ends when the client disconnects or is idle between requests for
+/// [`HEADER_TIMEOUT`]. On `shutdown` it ends once the requests in progress are done, or after `listen.drain_timeout`.
+/// WebSockets on this connection end before this returns, or when it is dropped.
 pub async fn serve_connection<S>(
     stream: S,
     info: ConnectionInfo,
@@ -89,7 +89,7 @@ pub async fn serve_connection<S>(
     let service = service_fn(|request| {
         let (busy, in_progress) = BusyConnection::new(&ctx, &activity, &connection.info);
         let (ctx, connection) = (Arc::clone(&ctx), Arc::clone(&connection));
-        // In a box from the start: the connection has room for what is in here all the time.
+        // Boxed at once: otherwise each connection would reserve memory for this future all the time.
         let handled = Box::pin(handle(ctx, connection, request, in_progress.clone()));
         async move {
             let response = handled.await;
@@ -99,13 +99,14 @@ pub async fn serve_connection<S>(
     let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let ending = pin!(async {
         tokio::select! {
-            // A client that comes while the relay drains is answered once: before the first request there is nothing to finish.
+            // A client that connects while the relay drains gets one answer: before its first request there is nothing
+            // to finish.
             () = async { shutdown.cancelled().await; activity.begun.cancelled().await; } => drain_timeout,
-            () = activity.idle_for(HEADER_TIMEOUT) => GOODBYE,
+            () = activity.idle_for(HEADER_TIMEOUT) => CLOSE_TIMEOUT,
         }
     });
-    let beside = WakeForwarder::default();
-    let mut ending = pin!(beside.run(ending));
+    let forwarder = WakeForwarder::default();
+    let mut ending = pin!(forwarder.run(ending));
     let mut deadline: Option<Instant> = None;
     loop {
         let expired = async {
@@ -118,14 +119,14 @@ pub async fn serve_connection<S>(
             biased;
             ended = served.as_mut() => {
                 if let Err(error) = ended {
-                    // Clients that vanish or talk nonsense are everyday life.
+                    // Clients that vanish or violate the protocol are normal.
                     debug!(error = %chain(&*error), "http connection ended");
                 }
                 break;
             }
-            patience = ending.as_mut(), if deadline.is_none() => {
+            time_limit = ending.as_mut(), if deadline.is_none() => {
                 served.as_mut().graceful_shutdown();
-                deadline = Some(Instant::now() + patience);
+                deadline = Some(Instant::now() + time_limit);
             }
             () = expired => break,
         }
@@ -140,31 +141,31 @@ fn builder() -> auto::Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(MAX_HEAD);
+        .max_buf_size(MAX_HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEAD as u32)
-        .max_send_buf_size(MAX_HEAD)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .keep_alive_interval(PROBE)
-        .keep_alive_timeout(PROBE);
+        .max_header_list_size(MAX_HEAD_BYTES as u32)
+        .max_send_buf_size(MAX_HEAD_BYTES)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_INTERVAL);
     builder
 }
 
-/// What goes on on one connection. No task is woken for a request that comes or goes.
+/// Tracks the requests of one connection. No task is woken when a request begins or ends.
 #[derive(Debug, Default)]
 struct Activity {
     requests: Mutex<Requests>,
-    /// There was a request.
+    /// Cancelled on the first request.
     begun: CancellationToken,
 }
 
 #[derive(Debug)]
 struct Requests {
-    /// How many are in progress.
+    /// Number of requests in progress.
     open: usize,
     /// When that last changed.
     since: Instant,
@@ -178,7 +179,7 @@ impl Default for Requests {
 }
 
 impl Activity {
-    /// One more, or one less: how many there are.
+    /// Applies `change` to the number of requests, and returns the new number.
     fn count(&self, change: impl Fn(usize) -> usize) -> usize {
         let mut requests = self.requests.lock();
         requests.open = change(requests.open);
@@ -186,29 +187,29 @@ impl Activity {
         requests.open
     }
 
-    /// Resolves once no request has been in progress for `quiet`, from the start on.
+    /// Resolves once no request has been in progress for `quiet`, counted from the start.
     async fn idle_for(&self, quiet: Duration) {
-        let mut look = Instant::now() + quiet;
+        let mut idle_at = Instant::now() + quiet;
         loop {
-            sleep_until(look).await;
+            sleep_until(idle_at).await;
             let requests = self.requests.lock();
-            look = match requests.open {
+            idle_at = match requests.open {
                 0 => requests.since,
-                // At its end it begins anew.
+                // A request is in progress: wait anew.
                 _ => Instant::now(),
             } + quiet;
-            if look <= Instant::now() {
+            if idle_at <= Instant::now() {
                 return;
             }
         }
     }
 }
 
-/// A request in progress, until the last byte of its answer is gone.
+/// A request in progress, until the last byte of its answer is sent.
 struct BusyConnection {
     _draining_waits: TaskTrackerToken,
     activity: Arc<Activity>,
-    place: ConnectionPermit,
+    permit: ConnectionPermit,
     /// Weight of the connection without requests.
     weight: usize,
 }
@@ -218,7 +219,7 @@ impl BusyConnection {
         let busy = Self {
             _draining_waits: ctx.requests.token(),
             activity: Arc::clone(activity),
-            place: info.place.clone(),
+            permit: info.place.clone(),
             weight: IDLE_WEIGHT + info.tls_weight(),
         };
         let in_progress = InProgress::new(busy.count(|count| count + 1));
@@ -230,7 +231,7 @@ impl BusyConnection {
 
     fn count(&self, change: impl Fn(usize) -> usize) -> usize {
         let requests = self.activity.count(change);
-        self.place.weigh(self.weight + requests * REQUEST_WEIGHT);
+        self.permit.weigh(self.weight + requests * REQUEST_WEIGHT);
         requests
     }
 }
@@ -259,7 +260,7 @@ async fn handle(
     ctx.metrics.http_request(route, status);
     summary.answered(id, route, status);
     let mut response = answer::marked(response, id);
-    // A stranger who was refused gives the place back: others want to show theirs.
+    // An unauthenticated client that was refused frees its slot for others.
     let is_refused = response.status().is_client_error();
     if is_http1 && is_refused && connection.info.place.owes_a_credential() {
         let close = HeaderValue::from_static("close");
@@ -294,7 +295,7 @@ async fn answer(
         ctx,
         connection,
         arrived: &arrived,
-        asked: RecordedRequest::of(&parts, id),
+        request: RecordedRequest::of(&parts, id),
         in_progress,
         words: [None; 2],
     };
@@ -309,11 +310,11 @@ async fn answer(
             let entered = entrance::enter(&exchange, &parts, body, label);
             (metrics::Route::Page, Box::pin(entered).await)
         }
-        Destination::NotHere => (metrics::Route::Unknown, Ok(page::not_here())),
+        Destination::NotHere => (metrics::Route::Unknown, Ok(page::misdirected())),
         Destination::Dashboard(which) => {
             let label = match which {
-                Which::Default => metrics::Route::Dashboard,
-                Which::Named(..) | Which::Own(_) => metrics::Route::Cluster,
+                RequestedCluster::Default => metrics::Route::Dashboard,
+                RequestedCluster::Named(..) | RequestedCluster::Own(_) => metrics::Route::Cluster,
             };
             let exchange = &exchange;
             let proxied = ProxiedRequest { exchange, which }.serve(parts, body);
@@ -324,7 +325,7 @@ async fn answer(
     (label, answered)
 }
 
-/// The answer to HEAD: the length that GET would have, and no body (HTTP/2 needs that done here).
+/// Turns `response` into the answer to HEAD: the length that GET would have, and no body. HTTP/2 needs that done here.
 fn without_body(mut response: Response<Body>) -> Response<Body> {
     let length = hyper::body::Body::size_hint(response.body()).exact();
     if let Some(length) = length.filter(|length| *length > 0) {

@@ -1,10 +1,11 @@
-//! The credential of a request, wherever a client can put it. Pure.
+//! Extracts the credential of a request, wherever a client can put it. Pure.
 //!
-//! `Authorization: Bearer`, `X-Ray-Authorization: Bearer`, the relay's cookie `ray-authentication-token-PORT` or Ray's
-//! `ray-authentication-token`: where Ray's own clients and its dashboard page put Ray's token. A token in a header counts before
-//! the client certificate of the connection, or the user whose link it came through, and a cookie does not. On a dashboard's own origin the only cookie that counts is the ticket with which a browser
-//! was let in there. A request that
-//! presents different ones at a time is refused: whose it is would depend on who reads it.
+//! Ray's own clients and its dashboard page put Ray's token into `Authorization: Bearer`, `X-Ray-Authorization: Bearer`
+//! or the cookie `ray-authentication-token`. The relay's own cookie is `ray-authentication-token-PORT`. A token in a
+//! header takes precedence over the connection's client certificate or link owner, and a cookie does not. On a
+//! dashboard's own origin, the only accepted cookie is the ticket issued to the browser.
+//!
+//! A request with different credentials is refused: its principal would depend on the reader.
 
 use hyper::Uri;
 use hyper::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderName};
@@ -15,13 +16,13 @@ use ray_relay_access::connection::ConnectionInfo;
 use ray_relay_access::identity::{Opens, Secret};
 use ray_relay_session::session::authenticate::PresentedCredential;
 
-/// Ray's second header, for proxies that need the first for themselves.
+/// Ray's second header, for proxies that use the first for themselves.
 const RAY_AUTHORIZATION: HeaderName = HeaderName::from_static("x-ray-authorization");
 
 /// Two credentials, or one in a URL. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AmbiguousCredential {
-    /// Several credentials that are not the same.
+    /// Several different credentials.
     #[error(
         "the request presents several credentials that are not the same: keep one of Authorization, X-Ray-Authorization and the cookie ray-authentication-token (`POST /api/authenticate` replaces the cookie)"
     )]
@@ -33,14 +34,15 @@ pub(super) enum AmbiguousCredential {
     InUrl,
 }
 
-/// The one credential of a request with `headers` that came as `info`. `Nothing` where the certificate of its connection,
-/// if any, is the only one.
+/// Returns the one credential of a request with `headers` on the connection `info`. `Nothing` if the connection's
+/// certificate, if any, is the only one.
 pub(super) fn presented(
     headers: &HeaderMap,
     uri: &Uri,
     info: &ConnectionInfo,
 ) -> Result<PresentedCredential, AmbiguousCredential> {
-    // Browsers send cookies of other servers of the same host along, where the connection itself has a user.
+    // Browsers also send cookies set by other servers on the same host. Ignore them if the connection itself is
+    // authenticated.
     let cookies = match info.certificate.is_some() {
         true => Vec::new(),
         false => cookies(headers, port(headers, uri)),
@@ -48,8 +50,8 @@ pub(super) fn presented(
     one(headers, uri, cookies)
 }
 
-/// The one credential of a request on the dashboard's own origin with this `label`: a cookie counts where nothing else says
-/// who it is.
+/// Returns the one credential of a request on a dashboard's own origin with this `label`. A cookie counts only without
+/// any other credential.
 pub(super) fn on_dashboard(
     headers: &HeaderMap,
     uri: &Uri,
@@ -91,7 +93,7 @@ fn one(
         [token] => {
             let in_url = uri.path_and_query().is_some_and(|target| {
                 let target = target.as_str();
-                // As it is, and as it reads when it is decoded.
+                // As it is, and percent-decoded.
                 target.contains(token)
                     || memchr::memmem::find(&unescaped(target), token.as_bytes()).is_some()
             });
@@ -113,7 +115,7 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<Secret> {
     }
 }
 
-/// The tokens after `Bearer`. Another scheme is for another server, such as a proxy on the way.
+/// The tokens after `Bearer`. Other schemes are for other servers, such as a proxy on the way.
 fn bearers<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     headers
         .get_all(name)
@@ -125,7 +127,7 @@ fn bearers<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item 
         .filter(|token| !token.is_empty())
 }
 
-/// The relay's own cookie for `port`; without one, Ray's. Those of other ports are for other servers.
+/// The relay's own cookie for `port`, or else Ray's. Cookies of other ports are for other servers.
 fn cookies(headers: &HeaderMap, port: Option<u16>) -> Vec<&str> {
     let own = called(headers, &hop::cookie_name(port));
     match own.is_empty() {
@@ -134,7 +136,7 @@ fn cookies(headers: &HeaderMap, port: Option<u16>) -> Vec<&str> {
     }
 }
 
-/// The values of the cookies of that name that have one.
+/// The non-empty values of the cookies called `name`.
 fn called<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {
     headers
         .get_all(COOKIE)
@@ -148,7 +150,7 @@ fn called<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The port at which the client reached the relay, where it says so.
+/// The port at which the client reached the relay, if the request tells.
 pub(super) fn port(headers: &HeaderMap, uri: &Uri) -> Option<u16> {
     uri.port_u16().or_else(|| {
         let host = headers.get(HOST)?.to_str().ok()?;
@@ -156,7 +158,7 @@ pub(super) fn port(headers: &HeaderMap, uri: &Uri) -> Option<u16> {
     })
 }
 
-/// Removes every header that holds `token` anywhere, such as a WebSocket's list of protocols, and of cookies those that do.
+/// Removes each header that contains `token`, such as a WebSocket's list of protocols, and each cookie that does.
 pub(super) fn strip(headers: &mut HeaderMap, token: &Secret) {
     let token = token.expose().as_bytes();
     let holds = |value: &[u8]| memchr::memmem::find(value, token).is_some();

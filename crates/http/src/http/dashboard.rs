@@ -1,10 +1,10 @@
-//! The Ray dashboard behind the relay: requests and answers are streamed both ways, and never
-//! held, except those of which rows are left out.
+//! The Ray dashboard behind the relay. Requests and answers are streamed both ways; only answers with filtered rows are
+//! buffered.
 //!
-//! Called by [`super::connection`] with requests that passed the guard; who sends them and whether that is allowed is
-//! decided here, before the head hears of it. There is no deadline on a
-//! whole exchange: following a log may take days. The client bounds the wait for the answer's
-//! head, TCP keepalive finds peers that are gone, and a client that leaves drops all of it.
+//! [`super::connection`] calls it with requests that passed the guard. It authenticates and authorizes the sender
+//! before the head receives anything. A whole exchange has no deadline: following a log may take days. The head client
+//! bounds the wait for the answer's head, TCP keepalive detects dead peers, and a client that disconnects ends both
+//! sides.
 
 mod buffered;
 mod change;
@@ -35,19 +35,19 @@ use super::answer::{self, Body};
 use super::exchange::Exchange;
 use super::refusal::{Answer, HttpRefusal};
 use super::required_access::{self, RequiredAccess, RowAccess};
-use super::route::{CLUSTERS, Missing, Which};
+use super::route::{CLUSTERS, Missing, RequestedCluster};
 use super::{audit, authenticate, credential, entrance, hop, websocket};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 
-/// One request to a dashboard, before its sender is known.
+/// A request to a dashboard, before its sender is authenticated.
 pub(super) struct ProxiedRequest<'a> {
     pub exchange: &'a Exchange<'a>,
-    pub which: Which<'a>,
+    pub which: RequestedCluster<'a>,
 }
 
 impl ProxiedRequest<'_> {
-    /// Decides, and only then passes `parts` and `body` on.
+    /// Authorizes the request, and only then forwards `parts` and `body`.
     pub(super) async fn serve(self, parts: Parts, body: Incoming) -> Response<Body> {
         match self.admit(parts, body).await {
             Ok(response) => response,
@@ -58,24 +58,26 @@ impl ProxiedRequest<'_> {
     async fn admit(&self, mut parts: Parts, mut body: Incoming) -> Answer {
         let (ctx, exchange) = (self.exchange.ctx, self.exchange);
         let path = match self.which {
-            Which::Named(_, rest) => rest,
-            Which::Default | Which::Own(_) => parts.uri.path(),
+            RequestedCluster::Named(_, rest) => rest,
+            RequestedCluster::Default | RequestedCluster::Own(_) => parts.uri.path(),
         };
-        let websocket = websocket::is_asked_for(&parts.method, &parts.headers);
+        let websocket = websocket::is_handshake(&parts.method, &parts.headers);
         let need = required_access::of(&parts.method, path, websocket);
         let described = required_access::described(&parts.method, path);
-        if let Some(answer) = self.answer_to_anybody(&parts, &body, need).await {
+        if let Some(answer) = self.public_answer(&parts, &body, need).await {
             return answer;
         }
         let caller = match self.which {
-            Which::Own(label) => authenticate::on_dashboard(exchange, &parts, label).await?,
-            Which::Default | Which::Named(..) => {
+            RequestedCluster::Own(label) => {
+                authenticate::on_dashboard(exchange, &parts, label).await?
+            }
+            RequestedCluster::Default | RequestedCluster::Named(..) => {
                 authenticate::authenticate(exchange, &parts).await?
             }
         };
         let principal = &caller.principal;
         let cluster = cluster(ctx, principal, self.which)?;
-        if let Which::Named(name, "") = self.which {
+        if let RequestedCluster::Named(name, "") = self.which {
             return Ok(into_folder(name, &parts));
         }
         if self.which.is_own() && need == RequiredAccess::Mode && ctx.auth.is_on() {
@@ -102,14 +104,15 @@ impl ProxiedRequest<'_> {
             credential::strip(request.headers_mut(), token);
         }
         let read = change.as_mut().and_then(|change| change.read.take());
-        // Pinned here: within the select it would be there twice.
+        // Pinned here: the select would hold it twice.
         let mut passed = pin!(self.pass(&upstream, principal, view, request, read));
         let mut response = tokio::select! {
             biased;
             ended = principal.ended() => return Err(HttpRefusal::Ended(ended)),
             response = passed.as_mut() => response,
         };
-        // The same end cuts an upload, and that the head was not reached may be known first.
+        // The principal's end also aborts an upload, and the resulting failure of the head's request may be noticed
+        // first.
         if response.status() == StatusCode::BAD_GATEWAY
             && let Some(ended) = principal.is_over()
         {
@@ -124,8 +127,9 @@ impl ProxiedRequest<'_> {
         Ok(response)
     }
 
-    /// What is answered before it is known who asks: the way to another host, and whatever leads to signing in.
-    async fn answer_to_anybody(
+    /// Returns the answer to requests that need no authentication: the redirect to another host, and whatever leads to
+    /// signing in.
+    async fn public_answer(
         &self,
         parts: &Parts,
         body: &Incoming,
@@ -133,7 +137,7 @@ impl ProxiedRequest<'_> {
     ) -> Option<Answer> {
         let exchange = self.exchange;
         if !self.which.is_own()
-            && let Some(sent) = entrance::sent_on(exchange, parts, self.which)
+            && let Some(sent) = entrance::redirect_browser(exchange, parts, self.which)
         {
             return Some(sent);
         }
@@ -146,9 +150,10 @@ impl ProxiedRequest<'_> {
             (RequiredAccess::SignIn, false) => {
                 Ok(Box::pin(authenticate::sign_in(exchange, parts)).await)
             }
-            // Other clusters' names are not for everybody; a person who signs in at the first page is signed in there too.
+            // Only for the default cluster, since other clusters' names are not public. Signing in there applies to all
+            // of them.
             (RequiredAccess::Page, false)
-                if matches!(self.which, Which::Default) && body.is_end_stream() =>
+                if matches!(self.which, RequestedCluster::Default) && body.is_end_stream() =>
             {
                 Box::pin(self.page(parts)).await
             }
@@ -156,11 +161,11 @@ impl ProxiedRequest<'_> {
         })
     }
 
-    /// What the path has before that at the head.
+    /// The part of the path in front of the head's.
     fn prefix(&self) -> String {
         match self.which {
-            Which::Named(name, _) => format!("{CLUSTERS}{name}"),
-            Which::Default | Which::Own(_) => String::new(),
+            RequestedCluster::Named(name, _) => format!("{CLUSTERS}{name}"),
+            RequestedCluster::Default | RequestedCluster::Own(_) => String::new(),
         }
     }
 
@@ -175,17 +180,18 @@ impl ProxiedRequest<'_> {
         })
     }
 
-    /// The page that asks for a token, for each visitor: of the request only the path goes on, and what a cache needs.
-    async fn page(&self, asked: &Parts) -> Answer {
+    /// Forwards the page that asks for a token, for every visitor. Only the path and cache headers of the request go
+    /// on.
+    async fn page(&self, parts: &Parts) -> Answer {
         let cluster = self.exchange.ctx.registry.default_cluster();
         let upstream = self.upstream(cluster.ok_or(HttpRefusal::NoDashboard)?, String::new())?;
         let mut request = Request::new(Empty::new().map_err(|never| match never {}).boxed());
-        *request.method_mut() = asked.method.clone();
-        if let Ok(uri) = Uri::builder().path_and_query(asked.uri.path()).build() {
+        *request.method_mut() = parts.method.clone();
+        if let Ok(uri) = Uri::builder().path_and_query(parts.uri.path()).build() {
             *request.uri_mut() = uri;
         }
         for name in [ACCEPT, ACCEPT_ENCODING, IF_NONE_MATCH, IF_MODIFIED_SINCE] {
-            if let Some(value) = asked.headers.get(&name) {
+            if let Some(value) = parts.headers.get(&name) {
                 request.headers_mut().insert(name, value.clone());
             }
         }
@@ -210,12 +216,12 @@ impl ProxiedRequest<'_> {
         let workers = required_access::lists_workers(uri.path());
         *request.uri_mut() = uri;
         *request.version_mut() = Version::HTTP_11;
-        if websocket::is_asked_for(request.method(), request.headers()) {
+        if websocket::is_handshake(request.method(), request.headers()) {
             let opened = websocket::open(self.exchange, upstream, principal, request);
             return Box::pin(opened).await;
         }
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
-            // What TRACE gives back holds Ray's own token.
+            // TRACE would echo Ray's own token.
             let sentence = "this is no forward proxy: CONNECT and TRACE are not served";
             return answer::error(StatusCode::METHOD_NOT_ALLOWED, sentence);
         }
@@ -228,7 +234,7 @@ impl ProxiedRequest<'_> {
         let request = request.map(|body| match (read, principal.is_anonymous()) {
             (Some(read), _) => Full::new(read).map_err(|never| match never {}).boxed(),
             (None, true) => body.map_err(Into::into).boxed(),
-            (None, false) => answer::until_over(body, principal).boxed(),
+            (None, false) => answer::while_valid(body, principal).boxed(),
         });
         let response = match upstream.send(self.exchange.ctx, request).await {
             Ok(response) => response,
@@ -248,7 +254,7 @@ impl ProxiedRequest<'_> {
         }
         if head_only {
             let mut response = upstream.stream(response, Some(principal));
-            // The length would be that before rewriting.
+            // The head's length is that before rewriting.
             hop::forget_body(response.headers_mut());
             return response;
         }
@@ -263,8 +269,8 @@ impl ProxiedRequest<'_> {
     }
 }
 
-/// Whether `principal` may, and how much of the answer is to be seen; of a change, what is needed for it and where, which
-/// is to be on record before it is made. `Err`: the scope that it lacks, and where.
+/// Authorizes the request. Returns how much of the answer is visible, and for a change the required scope and place,
+/// which are audited before it is made. `Err`: the missing scope, and where.
 fn authorise(
     principal: &Principal,
     cluster: &str,
@@ -308,7 +314,7 @@ fn authorise(
     Ok((View::Whole, place))
 }
 
-/// The page's own links are relative to its folder.
+/// Redirects to the folder, because the page's own links are relative to it.
 fn into_folder(name: &str, parts: &Parts) -> Response<Body> {
     let prefix = format!("{CLUSTERS}{name}");
     let query = parts
@@ -334,7 +340,7 @@ fn head_uri(uri: &Uri, prefix: &str) -> Option<Uri> {
     if let (Some(whole), true) = (whole, prefix.is_empty()) {
         return Some(whole.clone().into());
     }
-    // Not `Uri::from_str`: it takes a path that begins with two slashes for an authority.
+    // Not `Uri::from_str`: it parses a leading `//` as an authority.
     Uri::builder().path_and_query(path).build().ok()
 }
 

@@ -1,6 +1,6 @@
-//! `GET /relay/v1/doctor`: what the relay itself finds of the chain behind it, for administrators.
+//! `GET /relay/v1/doctor`: the relay's own findings about the chain behind it, for administrators.
 //!
-//! The same sentences as `ray-relay doctor` makes of the lists, and those that take asking the heads more than polls do.
+//! The same sentences that `ray-relay doctor` derives from the lists, and those that need more requests to the heads.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use ray_relay_session::session::within;
 use ray_relay_view::doctor::{ChainLink, Fault, Finding, head, lists};
 use ray_relay_view::listing::json as rows;
 
-/// How long one examination may take, those before it included.
+/// Time limit of one examination, including earlier ones in the queue.
 const EXAMINATION_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The findings, in the order of the chain; of breakpoints and nodes those that `principal` may list.
+/// The findings, in the order of the chain. Those about breakpoints and nodes cover what `principal` may list.
 pub(super) async fn findings(
     exchange: &Exchange<'_>,
     _: &Parts,
@@ -53,7 +53,7 @@ pub(super) async fn findings(
     answer::json(StatusCode::OK, &json!({ "findings": all }))
 }
 
-/// Of clusters whose heads could not be asked, for want of one: what the list says of them.
+/// Findings from the list about clusters without a known head.
 fn without_head(ctx: &Context, heads: &[Examined]) -> Vec<Finding> {
     let mut list = rows::list(&ctx.registry.snapshot());
     if let Some(clusters) = list_mut(&mut list, "clusters") {
@@ -66,7 +66,7 @@ fn without_head(ctx: &Context, heads: &[Examined]) -> Vec<Finding> {
     lists::heads(&list)
 }
 
-/// How the relay itself is.
+/// The finding about the relay itself.
 fn of_relay(ctx: &Context, draining: bool) -> Finding {
     match (ctx.audit.failing(), draining) {
         (Some(why), _) => {

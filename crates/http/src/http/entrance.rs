@@ -1,11 +1,15 @@
-//! Dashboards in a browser: how it comes from the relay's origin to that of a dashboard, and is known there.
+//! Dashboards in a browser: how it gets from the relay's origin to a dashboard's, and authenticates there.
 //!
-//! A browser that is about to show a dashboard at the relay's own address is sent to the dashboard's ([`sent_on`]). Where
-//! people are authenticated by tokens it goes by the relay's page, which has the token: `POST /relay/v1/dashboard` gives the
-//! address and a ticket that is good for half a minute ([`open`]), which the page posts there as a form, and that becomes a
-//! cookie of the dashboard's origin alone ([`enter`]). Browsers say which page a form is of, and [`super::guard`] takes none of
-//! another: the holder of a ticket could have others act under their name. The cookie opens that dashboard and nothing else, no script can read it, and the head never hears of it. So
-//! no token is ever typed into a page that a head has made.
+//! A browser that navigates to a dashboard at the relay's own address is redirected to the dashboard's
+//! ([`redirect_browser`]).
+//! With token authentication, it goes through the relay's page, which has the token:
+//! 1. The page calls `POST /relay/v1/dashboard`, which returns the address and a ticket valid for half a minute
+//!    ([`open`]).
+//! 2. The page posts the ticket there as a form, and it becomes a cookie of the dashboard's origin alone ([`enter`]).
+//!
+//! Browsers tell which page a form comes from, and [`super::guard`] refuses forms of other pages. Otherwise the holder
+//! of a ticket could make other users act under their name. The cookie opens that dashboard and nothing else, no script
+//! can read it, and the head never receives it. So no user ever types a token into a page that a head has made.
 
 use hyper::body::Incoming;
 use hyper::header::{
@@ -21,7 +25,7 @@ use super::dashboard::upstream::cluster;
 use super::exchange::{Exchange, Post};
 use super::guard::RequestInitiator;
 use super::refusal::HttpRefusal;
-use super::route::{ENTER, Which};
+use super::route::{ENTER, RequestedCluster};
 use super::{audit, authenticate, body, credential, hop, origin, query};
 use ray_relay_access::identity::{Opens, STAY, Secret};
 use ray_relay_access::policy::Scope;
@@ -30,36 +34,37 @@ use ray_relay_session::session::authenticate::PresentedCredential;
 
 const MAX_BODY_BYTES: usize = 16 * 1024;
 
-/// What is wrong with one.
-const WANTED: &str = "the body has to be {\"cluster\": \"NAME\", \"path\": \"/\"}, both optional";
+/// Error for an invalid body.
+const INVALID_BODY: &str =
+    "the body has to be {\"cluster\": \"NAME\", \"path\": \"/\"}, both optional";
 
-/// Largest cookie that browsers keep, with its name and attributes, in bytes.
+/// Maximum size of a cookie in browsers, with its name and attributes, in bytes.
 const MAX_COOKIE_BYTES: usize = 4096;
 
 const REFRESH: HeaderName = HeaderName::from_static("refresh");
 
-/// To which dashboard, and where in it.
+/// The dashboard to open, and the path in it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EntranceRequest {
-    /// Absent: the default one.
+    /// Absent: the default cluster.
     #[serde(default)]
     cluster: Option<String>,
     #[serde(default)]
     path: String,
 }
 
-/// A dashboard is asked for on the relay's own origin: `None`, by another client than a browser. Browsers are sent on to where it has
-/// an origin of its own, and no page gets anything of it here.
-pub(super) fn sent_on(
+/// Redirects a browser that requests a dashboard on the relay's origin to the dashboard's own. Pages get nothing of a
+/// dashboard here. `None`: the client is no browser.
+pub(super) fn redirect_browser(
     exchange: &Exchange<'_>,
     parts: &Parts,
-    which: Which<'_>,
+    which: RequestedCluster<'_>,
 ) -> Option<Result<Response<Body>, HttpRefusal>> {
     match RequestInitiator::of(&parts.headers) {
         RequestInitiator::Client => None,
         RequestInitiator::Navigation if parts.method == Method::GET => {
-            Some(way(exchange, parts, which))
+            Some(redirect_to_dashboard(exchange, parts, which))
         }
         RequestInitiator::Navigation | RequestInitiator::Page => {
             Some(Err(HttpRefusal::PageElsewhere))
@@ -67,19 +72,19 @@ pub(super) fn sent_on(
     }
 }
 
-fn way(
+fn redirect_to_dashboard(
     exchange: &Exchange<'_>,
     parts: &Parts,
-    which: Which<'_>,
+    which: RequestedCluster<'_>,
 ) -> Result<Response<Body>, HttpRefusal> {
     let (name, path) = match which {
-        Which::Named(name, rest) => (name, rest),
-        Which::Default | Which::Own(_) => ("", parts.uri.path()),
+        RequestedCluster::Named(name, rest) => (name, rest),
+        RequestedCluster::Default | RequestedCluster::Own(_) => ("", parts.uri.path()),
     };
     let query = parts.uri.query().map(|query| format!("?{query}"));
     let at = within(&format!("{path}{}", query.unwrap_or_default()));
     if needs_ticket(exchange) {
-        // Behind an ingress there may be more in front of the path.
+        // Behind an ingress the path may have a prefix.
         let up = "../".repeat(parts.uri.path().matches('/').count().saturating_sub(1));
         let at = percent_encoded(&at);
         let name = percent_encoded(name);
@@ -94,12 +99,12 @@ fn way(
     Ok(redirect(&format!("{host}{at}")))
 }
 
-/// Whether a browser is known on another origin only by what it is given on this one.
+/// Whether a browser needs a ticket to authenticate on another origin.
 fn needs_ticket(exchange: &Exchange<'_>) -> bool {
     exchange.ctx.auth.is_on() && exchange.connection.info.certificate.is_none()
 }
 
-/// `//HOST[:PORT]` of a dashboard: the scheme stays what the browser knows, whatever ends TLS on the way.
+/// `//HOST[:PORT]` of a dashboard. The browser keeps its scheme, whichever proxy terminates TLS.
 fn host(exchange: &Exchange<'_>, parts: &Parts, cluster: &str) -> Result<String, HttpRefusal> {
     let reached = &exchange.arrived.reached;
     let host = origin::host(cluster, reached, &exchange.ctx.config);
@@ -120,7 +125,7 @@ fn redirect(to: &str) -> Response<Body> {
     response
 }
 
-/// `path` where it can only be one of this host, as it is: no browser reads another host, or markup, out of it.
+/// Returns `path` if it is a plain path on this host, else `/`. No browser can read another host or markup into it.
 fn within(path: &str) -> String {
     let plain =
         |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'<' | b'>' | b'\\' | b'`');
@@ -131,14 +136,16 @@ fn within(path: &str) -> String {
     }
 }
 
-/// `POST /relay/v1/dashboard` with `{"cluster": NAME, "path": "/"}`: `{"url": "//HOST:PORT/…"}`, the way to a dashboard for
-/// the browser that asks; where there is a `"ticket"`, that and `"at"` are to be posted there.
+/// `POST /relay/v1/dashboard` with `{"cluster": NAME, "path": "/"}` answers `{"url": "//HOST:PORT/…"}`, the address of
+/// the dashboard. If there is a `"ticket"`, the browser has to post that and `"at"` there.
 pub(super) async fn open(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
-    let wanted: Option<EntranceRequest> = body::json(post.body, MAX_BODY_BYTES).await;
-    let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
-    let which = wanted.cluster.as_deref();
-    let which = which.map_or(Which::Default, |name| Which::Named(name, ""));
+    let request: Option<EntranceRequest> = body::json(post.body, MAX_BODY_BYTES).await;
+    let request = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
+    let which = request.cluster.as_deref();
+    let which = which.map_or(RequestedCluster::Default, |name| {
+        RequestedCluster::Named(name, "")
+    });
     let cluster = cluster(exchange.ctx, principal, which)?;
     let access = principal.access();
     if !access.may_on_cluster(Scope::DashboardRead, &cluster) {
@@ -146,7 +153,7 @@ pub(super) async fn open(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> 
         return Err(audit::deny(exchange, principal, missing).await);
     }
     let host = host(exchange, post.parts, &cluster)?;
-    let path = within(&wanted.path);
+    let path = within(&request.path);
     let label = origin::label(&cluster).into_owned();
     let way = match needs_ticket(exchange) {
         true => {
@@ -160,14 +167,17 @@ pub(super) async fn open(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> 
     Ok(answer::json(StatusCode::OK, &way))
 }
 
-/// Where a browser comes in with its ticket, on the origin of the dashboard with this `label`: a form of the relay's page.
+/// Exchanges a browser's ticket for a cookie, on the origin of the dashboard with this `label`. The request is a form
+/// of the relay's page.
 pub(super) async fn enter(
     exchange: &Exchange<'_>,
     parts: &Parts,
     body: Incoming,
     label: &str,
 ) -> Result<Response<Body>, HttpRefusal> {
-    let form = body::whole(body, MAX_BODY_BYTES).await.unwrap_or_default();
+    let form = body::read_all(body, MAX_BODY_BYTES)
+        .await
+        .unwrap_or_default();
     let form = std::str::from_utf8(&form).ok();
     let pairs = query::pairs(form).unwrap_or_default();
     let value = |name: &str| pairs.iter().find(|(of, _)| of == name);
@@ -180,10 +190,11 @@ pub(super) async fn enter(
     };
     let caller = authenticate::by(exchange, presented).await?;
     let at = within(value("at").map_or("/", |(_, at)| at));
-    // Not a redirect: what follows that is asked for by the page that linked here, and a strict cookie is not sent along.
-    let shown = format!("You are signed in here: see {at}\n");
+    // Not a redirect: the browser would attribute it to the page that linked here, and not send the strict cookie
+    // along.
+    let text = format!("You are signed in here: see {at}\n");
     let kind = "text/plain; charset=utf-8";
-    let mut response = answer::own(StatusCode::OK, kind, answer::full(shown));
+    let mut response = answer::own(StatusCode::OK, kind, answer::full(text));
     let headers = response.headers_mut();
     if let Ok(to) = HeaderValue::try_from(format!("0; url={at}")) {
         headers.insert(REFRESH, to);
@@ -192,7 +203,7 @@ pub(super) async fn enter(
     headers.insert(CONTENT_SECURITY_POLICY, policy);
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     let stay = Opens::Dashboard(label.to_owned());
-    // Authentication is off, or the connection itself has it.
+    // Authentication is off, or the connection itself is authenticated.
     let Some(ticket) = exchange.ctx.auth.issue(&caller.principal, &stay) else {
         return Ok(response);
     };

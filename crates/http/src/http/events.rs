@@ -1,14 +1,15 @@
 //! `GET /relay/v1/events`: server-sent events.
 //!
-//! First an event `snapshot` with the whole list, then `appeared`, `named`, `attached`, `releasing` (in a
-//! while, by the policy), `released` and `died`, each with `id: seq` and the breakpoint as its data. A client that reads too slowly
-//! loses events and gets a fresh `snapshot` instead: nothing waits for it but where it stands. Texts are shared by all
-//! streams ([`SharedRows`]), and those that have piled up go out together. A comment every 15 s keeps the connection
-//! alive. The number of streams is bounded, of all and of one principal; each ends when the relay drains, and with the principal: then its last
-//! event is `ended` with the reason.
+//! First comes an event `snapshot` with the whole list. Then follow `appeared`, `named`, `attached`, `releasing` (soon,
+//! by the policy), `released` and `died`, each with `id: seq` and the breakpoint as its data. A client that reads too
+//! slowly loses events and gets a fresh `snapshot` instead, so no other stream waits for it. Texts are shared by all
+//! streams ([`SharedRows`]), and queued ones are sent together. A comment every 15 s keeps the connection alive.
 //!
-//! What the principal may not list is in none of them. A breakpoint that it may list only since more is known of it has
-//! `appeared` for it then; one that it may no longer list is left out of a fresh `snapshot`.
+//! The number of streams is bounded, in total and for each principal. A stream ends when the relay drains, and with the
+//! principal: then its last event is `ended` with the reason.
+//!
+//! The stream contains nothing that the principal may not list. A breakpoint that becomes visible once more is known of
+//! it has `appeared` then. One that is no longer visible is missing from a fresh `snapshot`.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -37,13 +38,13 @@ use ray_relay_session::session::{may_list, within};
 use ray_relay_view::listing::json::Rest;
 use ray_relay_view::listing::shared::SharedRows;
 
-/// How often an otherwise silent stream says that it is alive.
+/// Interval of keepalive comments on a silent stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Bytes of events from which on no more are put together into one piece.
-const AT_A_TIME: usize = 32 * 1024;
+/// Batch size in bytes: larger batches of events get no further event.
+const MAX_CHUNK_BYTES: usize = 32 * 1024;
 
-/// Answers with a new stream, or 503 where there are too many.
+/// Answers with a new stream, or 503 if there are too many.
 pub(super) async fn subscribe(
     exchange: &Exchange<'_>,
     parts: &Parts,
@@ -58,13 +59,13 @@ pub(super) async fn subscribe(
         Ok(share) => share,
         Err(shortage) => {
             ctx.metrics.refused(RefusalKind::Limited);
-            let (status, sentence) = crowded(shortage);
+            let (status, sentence) = too_many_streams(shortage);
             return answer::error(status, sentence);
         }
     };
     let feed = Feed {
         shared: Arc::clone(&ctx.shown.rows),
-        // Subscribed before the first snapshot is read: nothing in between is lost.
+        // Subscribed before the first snapshot is read, so that no event is lost in between.
         events: ctx.registry.events(),
         snapshots: ctx.registry.watch(),
         closing: exchange.connection.closing.clone(),
@@ -78,7 +79,7 @@ pub(super) async fn subscribe(
     answer::own(StatusCode::OK, KIND, feed.into_body())
 }
 
-fn crowded(shortage: QuotaExceeded) -> (StatusCode, String) {
+fn too_many_streams(shortage: QuotaExceeded) -> (StatusCode, String) {
     match shortage {
         QuotaExceeded::All(most) => (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -101,12 +102,12 @@ struct Feed {
     snapshots: watch::Receiver<Arc<Snapshot>>,
     closing: CancellationToken,
     principal: Principal,
-    /// Wakes when it may see more.
+    /// Notifies when the principal may see more.
     gains: Option<watch::Receiver<Arc<Granted>>>,
-    /// The live ones that were shown.
+    /// Live breakpoints that were sent.
     known: HashSet<BreakpointId>,
     stage: Stage,
-    /// The rest of a snapshot that has begun.
+    /// Remaining pieces of a snapshot.
     rest: VecDeque<Bytes>,
     _share: QuotaPermit,
 }
@@ -118,11 +119,11 @@ enum Stage {
     Ended,
 }
 
-/// What a principal is told of an event.
+/// Update for a principal, derived from an event.
 enum EventUpdate {
     Nothing,
     Event(Bytes),
-    /// A snapshot, in which something that it knew is missing.
+    /// A fresh snapshot, without a breakpoint that was sent before.
     Snapshot,
 }
 
@@ -135,8 +136,8 @@ impl Feed {
         StreamBody::new(frames).boxed_unsync()
     }
 
-    /// The next piece of text; `None` at the end. Only called once the client took the last one,
-    /// so a slow client holds one piece and lags in the broadcast.
+    /// Returns the next piece of text; `None` at the end. Called only once the client took the last piece, so a slow
+    /// client holds one piece and lags in the broadcast.
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(piece) = self.rest.pop_front() {
             return Some(piece);
@@ -149,7 +150,7 @@ impl Feed {
             Stage::Runs => {}
             Stage::Ended => return None,
         }
-        // Events that are for others do not put it off.
+        // Events for others do not delay the keepalive.
         let alive = Instant::now() + KEEP_ALIVE;
         loop {
             tokio::select! {
@@ -157,30 +158,30 @@ impl Feed {
                             () = self.closing.cancelled() => return None,
                             ended = self.principal.ended() => {
             self.stage = Stage::Ended;
-                                return Some(farewell(ended).into());
+                                return Some(end_event(ended).into());
                             }
                             event = self.events.recv() => {
                                 let text = match event {
-                                    Ok(event) => self.tell(event),
-                                    Err(RecvError::Lagged(_)) => Some(self.begin_again()),
+                                    Ok(event) => self.batch(event),
+                                    Err(RecvError::Lagged(_)) => Some(self.resend_list()),
                                     Err(RecvError::Closed) => return None,
                                 };
                                 if text.is_some() {
                                     return text;
                                 }
                             }
-                            () = gained(&mut self.gains) => return Some(self.begin_again()),
+                            () = gained(&mut self.gains) => return Some(self.resend_list()),
                             () = sleep_until(alive) => return Some(Bytes::from_static(b": alive\n\n")),
                         }
         }
     }
 
-    /// What the principal is told of `first` and of what has happened since, as far as that is not too much at a time.
-    fn tell(&mut self, first: Event) -> Option<Bytes> {
+    /// Returns the text of `first` and of queued events, up to the batch size.
+    fn batch(&mut self, first: Event) -> Option<Bytes> {
         let (mut texts, mut length) = (Vec::new(), 0);
         let mut event = first;
         loop {
-            match self.told(&event) {
+            match self.update(&event) {
                 EventUpdate::Nothing => {}
                 EventUpdate::Event(text) => {
                     length += text.len();
@@ -192,25 +193,25 @@ impl Feed {
                     break;
                 }
             }
-            if length >= AT_A_TIME {
+            if length >= MAX_CHUNK_BYTES {
                 break;
             }
             event = match self.events.try_recv() {
                 Ok(event) => event,
-                Err(TryRecvError::Lagged(_)) => return Some(self.begin_again()),
+                Err(TryRecvError::Lagged(_)) => return Some(self.resend_list()),
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             };
         }
         match texts.len() {
             0 => self.rest.pop_front(),
-            // As everybody gets it.
+            // A single event is shared with other streams.
             1 => texts.pop(),
             _ => Some(texts.concat().into()),
         }
     }
 
-    /// What the principal is told of `event`.
-    fn told(&mut self, event: &Event) -> EventUpdate {
+    /// Returns the update for this principal about `event`.
+    fn update(&mut self, event: &Event) -> EventUpdate {
         let id = event.breakpoint.id;
         let was_known = self.known.contains(&id);
         if !may_list(&self.principal, &event.breakpoint) {
@@ -228,7 +229,7 @@ impl Feed {
                 | Change::Releasing,
                 false,
             ) => Change::Appeared,
-            // It began and ended unseen.
+            // It appeared and ended before it was visible.
             (Change::Released | Change::Died, false) => return EventUpdate::Nothing,
             (change, _) => change,
         };
@@ -244,14 +245,14 @@ impl Feed {
         EventUpdate::Event(self.shared.event(event, change))
     }
 
-    /// A snapshot in place of the events that were missed.
-    fn begin_again(&mut self) -> Bytes {
-        // What is still in the queue is older than the snapshot.
+    /// Sends a snapshot in place of missed events.
+    fn resend_list(&mut self) -> Bytes {
+        // Queued events are older than the snapshot.
         self.events = self.events.resubscribe();
         self.snapshot()
     }
 
-    /// A snapshot, or its first piece, whose other pieces are next: a long list is shared with everybody.
+    /// Returns a snapshot, or its first piece and queues the others: a long list is shared with other streams.
     fn snapshot(&mut self) -> Bytes {
         let snapshot = self.snapshots.borrow_and_update().clone();
         let listed = within(&self.principal, Scope::List, &snapshot);
@@ -267,7 +268,7 @@ impl Feed {
         let rows: Vec<_> = listed.live.iter().collect();
         let [list, end] = self.shared.list(&rows).ended_with(end);
         let beginning = Bytes::from_static(b"event: snapshot\ndata: ");
-        if list.len() <= AT_A_TIME {
+        if list.len() <= MAX_CHUNK_BYTES {
             return [beginning, list, end].concat().into();
         }
         self.rest = [list, end].into();
@@ -286,7 +287,7 @@ async fn gained(gains: &mut Option<watch::Receiver<Arc<Granted>>>) {
     std::future::pending().await
 }
 
-fn farewell(ended: PrincipalEnded) -> String {
+fn end_event(ended: PrincipalEnded) -> String {
     let reason = match ended {
         PrincipalEnded::Expired => "expired",
         PrincipalEnded::Revoked | PrincipalEnded::Withdrawn(_) => "revoked",

@@ -1,4 +1,4 @@
-//! One request, as its handler knows it: the connection that it came on, where it has arrived, and what the record says of it.
+//! One request, as its handler knows it: its connection, its origin, and its audit details.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use ray_relay_base::wire::text::one_line;
 use ray_relay_session::context::Context;
 use ray_relay_session::session::authenticate::RequestDetails;
 
-/// What a query says about what is meant. The rest of it stays out of the record: it is Ray's and may hold anything.
-const MEANT: [&str; 14] = [
+/// Query keys that are audited. The rest of a query is Ray's and may contain anything, so it is left out.
+const AUDITED_KEYS: [&str; 14] = [
     "actor_id",
     "force_kill",
     "no_restart",
@@ -40,17 +40,17 @@ const MEANT: [&str; 14] = [
     "format",
 ];
 
-/// What the handlers know of the connection that a request came on.
+/// The connection of a request, as handlers know it.
 pub(super) struct Connection {
     /// The client's address.
     pub peer: SocketAddr,
-    /// How it came in.
+    /// How the connection reached the relay.
     pub info: ConnectionInfo,
-    /// Owns what outlives a request: upgraded connections.
+    /// Owns tasks that outlive a request: upgraded connections.
     pub tasks: TaskTracker,
-    /// Fires when the relay drains, and when the connection is given up.
+    /// Cancelled when the relay drains, and when the connection is given up.
     pub closing: CancellationToken,
-    /// The span of every request, where authentication is off.
+    /// The span of every request, if authentication is off.
     pub(super) span: Option<Span>,
 }
 
@@ -59,26 +59,26 @@ pub(super) struct Exchange<'a> {
     pub ctx: &'a Arc<Context>,
     pub connection: &'a Connection,
     pub arrived: &'a RequestOrigin,
-    pub asked: RecordedRequest,
-    /// What it may make the relay hold.
+    pub request: RecordedRequest,
+    /// The request's memory reservation.
     pub(super) in_progress: InProgress,
-    /// What its path has in place of the words in capitals of its route's, in their order.
+    /// Path segments at the placeholders of the route, in order.
     pub words: [Option<&'a str>; 2],
 }
 
 impl Exchange<'_> {
-    /// A line of the record about what `principal` asks for.
+    /// Creates an audit entry about a request of `principal`.
     pub(super) fn entry(&self, action: EntryKind, principal: &Principal, outcome: &str) -> Entry {
         let mut entry = Entry::new(action);
-        entry.details = self.asked.details();
+        entry.details = self.request.details();
         entry.peer = Some(self.connection.peer);
-        entry.request = Some(self.asked.id);
+        entry.request = Some(self.request.id);
         entry.principal = Some(principal.clone());
         entry.with("outcome", outcome)
     }
 }
 
-/// What a permitted principal posts. Of the body not a byte is read yet.
+/// A POST of an authorized principal. Its body is unread.
 pub(super) struct Post<'a> {
     pub exchange: &'a Exchange<'a>,
     pub principal: &'a Principal,
@@ -86,7 +86,7 @@ pub(super) struct Post<'a> {
     pub body: Incoming,
 }
 
-/// What the record says of a request.
+/// Audit details of a request.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedRequest {
     id: RequestId,
@@ -95,7 +95,7 @@ pub(super) struct RecordedRequest {
 }
 
 impl RecordedRequest {
-    /// What `parts` ask for, as the client sent them, in the request `id`.
+    /// Copies the details from `parts` of the request `id`, as the client sent them.
     pub(super) fn of(parts: &Parts, id: RequestId) -> Self {
         Self {
             id,
@@ -110,37 +110,37 @@ impl RequestDetails for RecordedRequest {
         self.id
     }
 
-    /// Protocol, method, path, and what the query means.
+    /// Protocol, method, path, and the audited keys of the query.
     fn details(&self) -> Map<String, Value> {
         let mut details = Map::new();
         details.insert("protocol".to_owned(), "http".into());
         details.insert("method".to_owned(), one_line(self.method.as_str()).into());
         details.insert("path".to_owned(), one_line(self.uri.path()).into());
-        details.extend(meant(self.uri.query()));
+        details.extend(audited_query(self.uri.query()));
         details
     }
 }
 
-/// The members of the query that go on record; where one is given several times all of them, since it is the head's to
-/// choose.
-fn meant(query: Option<&str>) -> Map<String, Value> {
-    let mut meant: Map<String, Value> = Map::new();
+/// Returns the audited keys of the query. Of a repeated key it keeps all values, because the head decides which one
+/// counts.
+fn audited_query(query: Option<&str>) -> Map<String, Value> {
+    let mut pairs: Map<String, Value> = Map::new();
     for part in query.unwrap_or_default().split('&') {
-        // What cannot be read as the relay reads queries may mean something to the head.
+        // A pair that the relay cannot decode may still mean something to the head.
         let pair = query::pairs(Some(part)).unwrap_or_else(|_| {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             vec![(name.to_owned(), value.to_owned())]
         });
         for (name, value) in pair {
-            if !MEANT.contains(&name.as_str()) {
+            if !AUDITED_KEYS.contains(&name.as_str()) {
                 continue;
             }
-            match meant.get_mut(&name) {
+            match pairs.get_mut(&name) {
                 Some(Value::Array(all)) => all.push(value.into()),
                 Some(first) => *first = json!([first.take(), value]),
-                None => _ = meant.insert(name, value.into()),
+                None => _ = pairs.insert(name, value.into()),
             }
         }
     }
-    meant
+    pairs
 }

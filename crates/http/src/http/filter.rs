@@ -1,9 +1,8 @@
-//! Lists of Ray's State API without the rows that are not for the one who asks.
+//! Filters lists of Ray's State API by row, for principals that may not see all.
 //!
-//! Pure, called by [`super::dashboard`] with each piece of the text as it comes, for those who may not see all of a list. A row is
-//! held until it is whole and judged; what is left out is gone then. What leaves is built from the rows that are kept, and
-//! counts nothing else: neither totals nor warnings tell of the others. An answer in another shape is refused, never let
-//! through, so nothing may be given out before the end.
+//! Pure. [`super::dashboard`] feeds it with each piece of the text. A row is buffered until it is complete and judged;
+//! a rejected row is dropped then. The output is built from the kept rows alone: neither totals nor warnings reveal the
+//! others. An answer of another shape is refused and never passed through, so nothing may be sent before the end.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +11,7 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
-/// How many objects and arrays are around a row: `{"data": {"result": {"result": [ROW`.
+/// Nesting depth of a row: `{"data": {"result": {"result": [ROW`.
 const ROW_DEPTH: usize = 4;
 
 /// The answer is not a list of the State API.
@@ -22,7 +21,7 @@ const ROW_DEPTH: usize = 4;
 )]
 pub(super) struct NotAList;
 
-/// What of a row decides for whom it is. One that says any of it twice is none.
+/// Fields of a row that decide who may see it. A row that repeats one of them is invalid.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct FilteredRow<'r> {
@@ -40,10 +39,10 @@ pub(super) struct FilteredRow<'r> {
     num_paused_threads: Field<'r>,
 }
 
-/// A value, as far as it matters.
+/// A field's value, as far as it matters.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Field<'r> {
-    /// `null`, or no field at all.
+    /// `null`, or no such field.
     #[default]
     Nothing,
     Text(Cow<'r, str>),
@@ -52,34 +51,34 @@ enum Field<'r> {
 }
 
 impl FilteredRow<'_> {
-    /// `worker_id`, where it is a text.
+    /// `worker_id`, if it is a string.
     pub(super) fn worker_id(&self) -> Option<&str> {
         self.worker_id.text()
     }
 
-    /// The same of `task_id`.
+    /// `task_id`, if it is a string.
     pub(super) fn task_id(&self) -> Option<&str> {
         self.task_id.text()
     }
 
-    /// The same of `job_id`.
+    /// `job_id`, if it is a string.
     pub(super) fn job_id(&self) -> Option<&str> {
         self.job_id.text()
     }
 
-    /// The same of `submission_id`.
+    /// `submission_id`, if it is a string.
     pub(super) fn submission_id(&self) -> Option<&str> {
         self.submission_id.text()
     }
 
-    /// Whether the row of a worker says anything of a debugger.
+    /// Whether a worker's row mentions a debugger.
     pub(super) fn has_debugger(&self) -> bool {
-        let says = |field: &Field<'_>| match field {
+        let is_set = |field: &Field<'_>| match field {
             Field::Nothing | Field::Zero => false,
             Field::Text(text) => !matches!(&**text, "" | "0"),
             Field::Something => true,
         };
-        says(&self.debugger_port) || says(&self.num_paused_threads)
+        is_set(&self.debugger_port) || is_set(&self.num_paused_threads)
     }
 }
 
@@ -98,7 +97,7 @@ impl<'de: 'r, 'r> Deserialize<'de> for Field<'r> {
     }
 }
 
-/// Reads a [`Field`], and holds nothing of what does not matter.
+/// Deserializes a [`Field`], and skips values that do not matter.
 struct Any;
 
 impl<'de> Visitor<'de> for Any {
@@ -150,17 +149,17 @@ impl<'de> Visitor<'de> for Any {
     }
 }
 
-/// A list on its way through. `judge` looks at a row and its text, and puts what is to be seen of it behind what is kept; `false`:
-/// nothing is.
+/// Streaming filter of a list. `judge` gets a row and its text, and appends the visible part to the kept text; `false`
+/// drops the row.
 pub(super) struct RowFilter<J> {
     judge: J,
-    /// The list without its rows: in the place of each stands its number among those that are kept, from 1, or 0.
+    /// The list without its rows: each is replaced by its number among the kept rows, from 1, or by 0.
     outside: Vec<u8>,
-    /// The row that has begun.
+    /// Text of an incomplete row.
     row: Vec<u8>,
-    kept: Vec<u8>,
+    output: Vec<u8>,
     count: u64,
-    /// Objects and arrays that have begun.
+    /// Number of open objects and arrays.
     depth: usize,
     in_row: bool,
     in_text: bool,
@@ -177,7 +176,7 @@ where
             judge,
             outside: Vec::new(),
             row: Vec::new(),
-            kept: Vec::new(),
+            output: Vec::new(),
             count: 0,
             depth: 0,
             in_row: false,
@@ -186,14 +185,14 @@ where
         }
     }
 
-    /// How much it holds, in bytes.
+    /// Buffered bytes.
     pub(super) fn held(&self) -> usize {
-        self.outside.capacity() + self.row.capacity() + self.kept.capacity()
+        self.outside.capacity() + self.row.capacity() + self.output.capacity()
     }
 
-    /// Takes the next piece of the text.
+    /// Processes the next piece of the text.
     pub(super) fn feed(&mut self, piece: &[u8]) -> Result<(), E> {
-        // Where what is not copied yet begins.
+        // Start of the bytes that are not copied yet.
         let mut from = 0;
         let mut at = 0;
         while at < piece.len() {
@@ -230,7 +229,7 @@ where
         Ok(())
     }
 
-    /// Goes on from `at` within a text, to its end or that of `piece`.
+    /// Continues from `at` within a string, to its end or that of `piece`.
     fn text(&mut self, piece: &[u8], mut at: usize) -> usize {
         if std::mem::take(&mut self.escaped) {
             at += 1;
@@ -250,26 +249,26 @@ where
         piece.len()
     }
 
-    /// Judges the row, which has come to its end.
+    /// Judges the row, which is complete.
     fn whole(&mut self) -> Result<(), E> {
         let row: FilteredRow<'_> = serde_json::from_slice(&self.row).map_err(|_| NotAList)?;
-        let before = self.kept.len();
+        let before = self.output.len();
         if self.count > 0 {
-            self.kept.push(b',');
+            self.output.push(b',');
         }
-        if (self.judge)(&row, &self.row, &mut self.kept)? {
+        if (self.judge)(&row, &self.row, &mut self.output)? {
             self.count += 1;
             self.outside
                 .extend_from_slice(self.count.to_string().as_bytes());
         } else {
-            self.kept.truncate(before);
+            self.output.truncate(before);
             self.outside.push(b'0');
         }
         self.row.clear();
         Ok(())
     }
 
-    /// The list of what is kept, in two pieces that come before and behind the rows, and the rows.
+    /// Returns the list of the kept rows in three pieces: before the rows, the rows, and after them.
     pub(super) fn finish(self) -> Result<[Vec<u8>; 3], E> {
         let list: FilteredList = match self.in_row {
             true => return Err(NotAList.into()),
@@ -289,11 +288,11 @@ where
         .to_string();
         let before = br#"{"result":true,"msg":"","data":{"result":{"result":["#;
         let after = format!("],{}}}}}", &counts[1..]);
-        Ok([before.to_vec(), self.kept, after.into_bytes()])
+        Ok([before.to_vec(), self.output, after.into_bytes()])
     }
 }
 
-/// A list, with numbers in the places of its rows.
+/// A list with numbers in place of its rows.
 #[derive(Debug, Deserialize)]
 struct FilteredList {
     data: FilteredData,
@@ -309,14 +308,14 @@ struct ListAnswer {
     result: RowRun,
 }
 
-/// How many rows were kept, which stand there one after the other: one that was anywhere else is missing.
+/// Number of kept rows, which must be numbered in order: a row outside the list leaves a gap.
 #[derive(Debug)]
 struct RowRun(u64);
 
 impl<'de> Deserialize<'de> for RowRun {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-        impl<'de> Visitor<'de> for InOrder {
+        struct RowRunVisitor;
+        impl<'de> Visitor<'de> for RowRunVisitor {
             type Value = u64;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -335,7 +334,7 @@ impl<'de> Deserialize<'de> for RowRun {
                 Ok(last)
             }
         }
-        deserializer.deserialize_seq(InOrder).map(RowRun)
+        deserializer.deserialize_seq(RowRunVisitor).map(RowRun)
     }
 }
 

@@ -1,20 +1,22 @@
-//! The guard against requests that another page has a browser send (CSRF and DNS rebinding), with and without
+//! The guard against requests that a foreign web page makes a browser send (CSRF and DNS rebinding), with and without
 //! authentication.
 //!
-//! A web page can send requests to `127.0.0.1`, and with DNS rebinding under a name of its own it
-//! can read the answers. All of that leaves marks: a `Host` that is not this relay's, an `Origin`
-//! that is not the `Host`, or `Sec-Fetch-Site`, with which a browser says whose page is asking.
-//! Reading is no safer than writing: Ray kills actors and starts profilers on GET.
+//! A web page can send requests to `127.0.0.1`. With DNS rebinding under a name of its own, it can read the answers.
+//! All of that leaves traces: a `Host` that is not this relay's, an `Origin` that differs from the `Host`, or
+//! `Sec-Fetch-Site`, in which a browser names the relation of the requesting page. Reading is no safer than writing:
+//! Ray kills actors and starts profilers on GET.
 //!
-//! Over plain HTTP browsers send `Sec-Fetch-Site` to loopback addresses and `localhost` alone, and no `Origin` with a GET of
-//! another page's. So a browser's request that [`acts`] has to prove that a page here sent it. Called for every
-//! request before anything else looks at it; it yields whose [`Origin`] the request is on, and the [`ExternalAddress`] address that
-//! the rewriting needs. A dashboard's origin is another one than the relay's, so that what runs there is kept from the
-//! relay's page and API by the same marks as any other site. One request crosses, and from the relay's page alone: that by
-//! which a browser becomes known on a dashboard's origin, lest others have it known there as themselves.
+//! Over plain HTTP, browsers send `Sec-Fetch-Site` only to loopback addresses and `localhost`, and no `Origin` with a
+//! cross-origin GET. So a browser's request that [`acts`] has to prove that a page of this relay sent it. The guard
+//! checks every request first. It returns the [`Origin`] that the request is on, and the [`ExternalAddress`] that
+//! rewriting needs.
 //!
-//! Nothing switches it off, above all not `listen.insecure_no_auth`: a relay whose port a container
-//! publishes on its host's loopback needs that flag, and is as reachable for web pages as any.
+//! A dashboard has a different origin than the relay. So the same checks keep its scripts from the relay's page and
+//! API. One request may cross, and only from the relay's page: the one that signs a browser in on a dashboard's origin.
+//! Otherwise another page could sign it in as itself.
+//!
+//! Nothing switches it off, above all not `listen.insecure_no_auth`. A container that publishes its port on the host's
+//! loopback needs that flag, and web pages can reach it like any other.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -27,11 +29,11 @@ use hyper::{Method, StatusCode};
 
 use super::origin::{self, Origin};
 use super::required_access::{self, RequiredAccess};
-use super::route::{Destination, Which};
+use super::route::{Destination, RequestedCluster};
 use ray_relay_base::config::Config;
 use ray_relay_view::advertise::{AdvertisedAddresses, ExternalAddress};
 
-/// Why a request is not looked at. `Display` is a sentence for the client.
+/// Why a request is refused unread. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum GuardRefusal {
     /// No `Host`, several, or one that differs from the request's own authority.
@@ -48,7 +50,7 @@ pub(super) enum GuardRefusal {
         /// The name in `Host`.
         host: String,
     },
-    /// An address that browsers take to this machine without saying whose page is asking.
+    /// An address that browsers route to this machine without naming the requesting page.
     #[error(
         "{host} is not an address of this relay's: write 127.0.0.1, localhost, or the relay's own IPv4 address"
     )]
@@ -56,34 +58,34 @@ pub(super) enum GuardRefusal {
         /// The address in `Host`.
         host: String,
     },
-    /// A page of another origin asks for more than to be left for a page here.
+    /// A page of another origin requests more than navigation to a page here.
     #[error(
         "a web page of another origin may only link to the relay's page and the dashboard's first page: type the address into the browser, or open the page through this relay, at the address in its Host header"
     )]
     CrossOrigin,
-    /// A browser's request that acts, and does not tell which page sent it.
+    /// A browser's request that acts, without telling which page sent it.
     #[error(
         "this request changes something, and the browser does not tell which page sent it: open the page at localhost or over https. A program must not send Origin, Referer, Accept-Language, or a User-Agent that begins with Mozilla"
     )]
     UnknownPage,
-    /// Another page than the relay's wants a browser to be known on the origin of a dashboard: as itself, perhaps.
+    /// A page other than the relay's tries to sign a browser in on a dashboard's origin, perhaps as itself.
     #[error(
         "only the relay's own page signs a browser in at a dashboard's address: open /relay/ at the relay's own address, which is localhost or a name in `http.allowed_hosts`"
     )]
     NotFromRelay,
-    /// A page wants a program to stay behind in the browser, which answers in the place of whatever is here later.
+    /// A page tries to install a service worker, which would later answer in place of the relay.
     #[error(
         "the relay serves no service workers: what a dashboard leaves in a browser would outlive it"
     )]
     ServiceWorker,
 }
 
-/// Where a request has arrived.
+/// Origin and address of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestOrigin {
-    /// Whose origin that is.
+    /// The origin that the request is on.
     pub origin: Origin,
-    /// The address with which the client reached the relay.
+    /// The address at which the client reached the relay.
     pub reached: ExternalAddress,
 }
 
@@ -100,7 +102,7 @@ impl GuardRefusal {
     }
 }
 
-/// Where `request` has arrived.
+/// Checks `request`, and returns the origin that it is on.
 ///
 /// # Errors
 /// [`GuardRefusal`] for requests that must not be answered.
@@ -125,12 +127,12 @@ pub(super) fn check(
             return Err(GuardRefusal::NotFromRelay);
         }
     } else if !same_origin(&request.headers, &authority)
-        || (asked_by_another_site(&request.headers) && !opens_a_page(&origin, request))
+        || (is_cross_site(&request.headers) && !opens_a_page(&origin, request))
     {
         return Err(GuardRefusal::CrossOrigin);
     } else if acts(&origin, request)
         && is_browsers(&request.headers)
-        && !tells_own_page(&request.headers, &authority)
+        && !is_own_page(&request.headers, &authority)
     {
         return Err(GuardRefusal::UnknownPage);
     }
@@ -140,7 +142,7 @@ pub(super) fn check(
     Ok(RequestOrigin { origin, reached })
 }
 
-/// `:authority` of HTTP/2, or the `Host` of HTTP/1; where a request has both they must agree.
+/// `:authority` of HTTP/2, or the `Host` of HTTP/1. If a request has both, they must agree.
 fn authority(request: &Parts) -> Result<String, GuardRefusal> {
     let mut hosts = request.headers.get_all(HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
@@ -160,7 +162,7 @@ fn authority(request: &Parts) -> Result<String, GuardRefusal> {
     }
 }
 
-/// Whether systems take `ip` to the IPv4 address inside it, or to this machine because it is no address at all.
+/// Whether systems route `ip` to the IPv4 address embedded in it, or to this machine because it is unspecified.
 fn is_embedded(ip: IpAddr) -> bool {
     let is_here = |high: u16, low: u16| {
         let inner = Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
@@ -172,7 +174,7 @@ fn is_embedded(ip: IpAddr) -> bool {
             [0, 0, 0, 0, 0, 0, 0, 1] => false,
             // Mapped, translated, compatible, and `::`.
             [0, 0, 0, 0, 0 | 0xffff, 0 | 0xffff, ..] => true,
-            // NAT64 and 6to4, by which other machines are reached.
+            // NAT64 and 6to4, which otherwise lead to other machines.
             [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => is_here(high, low),
             _ => false,
         },
@@ -189,13 +191,13 @@ fn acts(origin: &Origin, request: &Parts) -> bool {
     };
     !matches!(*method, Method::GET | Method::HEAD)
         || match Destination::of(origin, path) {
-            Destination::Dashboard(Which::Named(_, rest)) => writes(rest),
+            Destination::Dashboard(RequestedCluster::Named(_, rest)) => writes(rest),
             Destination::Dashboard(_) => writes(path),
             Destination::Relay | Destination::Enter(_) | Destination::NotHere => socket,
         }
 }
 
-/// Whether a browser made `headers`, which no page can prevent. Programs send `Accept-Language: *` by Node's `fetch`.
+/// Whether a browser sent `headers`; no page can suppress these marks. Node's `fetch` sends `Accept-Language: *`.
 fn is_browsers(headers: &HeaderMap) -> bool {
     let mut languages = headers.get_all(ACCEPT_LANGUAGE).iter();
     headers.contains_key(ORIGIN)
@@ -209,17 +211,17 @@ fn names_browser(headers: &HeaderMap) -> bool {
     name.is_some_and(|name| name.as_bytes().starts_with(b"Mozilla/"))
 }
 
-/// Whether `headers` have it from the browser that a page of the origin they are sent to made the request. That an `Origin`
-/// is the same is known already.
-fn tells_own_page(headers: &HeaderMap, authority: &str) -> bool {
+/// Whether the browser confirms in `headers` that a page of the target's own origin sent the request. The `Origin`, if
+/// any, was already compared.
+fn is_own_page(headers: &HeaderMap, authority: &str) -> bool {
     let referer = headers.get(REFERER).and_then(|url| url.to_str().ok());
     let is_own = |url: &str| {
         let end = url.find("://").map_or(0, |at| at + 3);
         let path = url[end..].find('/').map_or(url.len(), |at| end + at);
-        both(&url[..path], authority).is_some_and(|(from, at)| from == at)
+        parse_both(&url[..path], authority).is_some_and(|(from, at)| from == at)
     };
     headers.contains_key(ORIGIN)
-        || says(headers, SEC_FETCH_SITE, "same-origin")
+        || has_value(headers, SEC_FETCH_SITE, "same-origin")
         || referer.is_some_and(is_own)
 }
 
@@ -227,52 +229,53 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// A browser says so, of a page on another site or on another port of this one. Another client
-/// sends no such header; an address that was typed in, or a bookmark, says `none`.
-fn asked_by_another_site(headers: &HeaderMap) -> bool {
+/// Whether a browser attributes the request to a page of another site, or of another port on this host. Other clients
+/// send no such header. For a typed address or a bookmark it is `none`.
+fn is_cross_site(headers: &HeaderMap) -> bool {
     headers
         .get_all(SEC_FETCH_SITE)
         .iter()
         .any(|site| site != "same-origin" && site != "none")
 }
 
-/// A followed link, in a window of its own, to a page that does nothing but show itself. All else
-/// that it shows it asks for itself, as the same origin.
+/// Whether this is a followed link, in a window of its own, to a page that only displays itself. All its further
+/// requests are same-origin.
 fn opens_a_page(origin: &Origin, request: &Parts) -> bool {
     let path = request.uri.path();
     let page = match Destination::of(origin, path) {
-        Destination::Dashboard(Which::Named(_, rest)) => matches!(rest, "" | "/"),
+        Destination::Dashboard(RequestedCluster::Named(_, rest)) => matches!(rest, "" | "/"),
         Destination::Dashboard(_) => path == "/",
         Destination::Relay => path == "/relay/",
         Destination::Enter(_) | Destination::NotHere => false,
     };
     page && request.method == Method::GET
-        && says(&request.headers, SEC_FETCH_MODE, "navigate")
+        && has_value(&request.headers, SEC_FETCH_MODE, "navigate")
         // Not within a frame, where its buttons could be clicked unseen.
-        && says(&request.headers, SEC_FETCH_DEST, "document")
+        && has_value(&request.headers, SEC_FETCH_DEST, "document")
 }
 
-fn says(headers: &HeaderMap, name: HeaderName, value: &str) -> bool {
-    let said = headers.get(name);
-    said.is_some_and(|said| said.as_bytes() == value.as_bytes())
+fn has_value(headers: &HeaderMap, name: HeaderName, value: &str) -> bool {
+    let actual = headers.get(name);
+    actual.is_some_and(|actual| actual.as_bytes() == value.as_bytes())
 }
 
-/// What asks, as far as its request tells.
+/// The kind of client, as far as the request tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestInitiator {
-    /// No browser: a tool, a library, an extension of an editor.
+    /// Not a browser: a tool, a library, an extension of an editor.
     Client,
-    /// A browser that is about to show what it gets.
+    /// A browser that navigates to the answer.
     Navigation,
-    /// A page that a browser shows.
+    /// A page in a browser.
     Page,
 }
 
 impl RequestInitiator {
-    /// What has sent `headers`. What no page has asked for is a client's, also where an editor is made of a browser.
+    /// Determines the kind of client from `headers`. A request that no page caused is a client's, even if the editor is
+    /// built on a browser.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let header = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-        if says(headers, SEC_FETCH_MODE, "navigate") {
+        if has_value(headers, SEC_FETCH_MODE, "navigate") {
             return Self::Navigation;
         }
         if let Some(site) = header(SEC_FETCH_SITE) {
@@ -281,7 +284,7 @@ impl RequestInitiator {
                 _ => Self::Page,
             };
         }
-        // Over plain HTTP to another machine browsers say no more than that, and Safari before 16.4 nowhere.
+        // Over plain HTTP to another machine browsers send only these, and Safari before 16.4 anywhere.
         match names_browser(headers)
             && header(ACCEPT).is_some_and(|kinds| kinds.contains("text/html"))
         {
@@ -291,27 +294,27 @@ impl RequestInitiator {
     }
 }
 
-/// The client asks for another protocol on this connection.
+/// Whether the client requests another protocol on this connection.
 pub(super) fn wants_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(UPGRADE)
         && super::hop::listed(headers, &CONNECTION).any(|name| name.eq_ignore_ascii_case("upgrade"))
 }
 
-/// No `Origin` at all (not a browser), or the one that the request was sent to. A port that one of
-/// the two leaves out is the default of the origin's scheme.
+/// Whether there is no `Origin` (not a browser), or only the one that the request was sent to. A missing port is the
+/// default of the origin's scheme.
 fn same_origin(headers: &HeaderMap, authority: &str) -> bool {
     let same = |origin: &HeaderValue| {
         let both = origin
             .to_str()
             .ok()
-            .and_then(|origin| both(origin, authority));
+            .and_then(|origin| parse_both(origin, authority));
         both.is_some_and(|(from, at)| from == at)
     };
     headers.get_all(ORIGIN).iter().all(same)
 }
 
-/// One `Origin`, which browsers send with every POST and no page can choose, that is `known` seen from where the request was
-/// sent to.
+/// Whether there is exactly one `Origin`, and it is `known` from the target's point of view. Browsers send it with
+/// every POST, and no page can choose it.
 fn sent_from(
     headers: &HeaderMap,
     authority: &str,
@@ -321,12 +324,12 @@ fn sent_from(
     let (origin, more) = (origins.next(), origins.next());
     origin
         .filter(|_| more.is_none())
-        .and_then(|origin| both(origin.to_str().ok()?, authority))
+        .and_then(|origin| parse_both(origin.to_str().ok()?, authority))
         .is_some_and(|(from, at)| known(&from, &at))
 }
 
-/// The host of an `Origin`, and that of `authority` seen from there.
-fn both(origin: &str, authority: &str) -> Option<(ExternalAddress, ExternalAddress)> {
+/// The host of an `Origin`, and `authority` with the default port of that origin's scheme.
+fn parse_both(origin: &str, authority: &str) -> Option<(ExternalAddress, ExternalAddress)> {
     let (default, host) = match origin.split_once("://")? {
         ("http", host) => (80, host),
         ("https", host) => (443, host),

@@ -1,4 +1,4 @@
-//! Headers that end at the relay: the hop-by-hop ones, and credentials.
+//! Headers that end at the relay: hop-by-hop headers and credentials.
 
 use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, COOKIE, ETAG, HOST,
@@ -6,11 +6,13 @@ use hyper::header::{
     RANGE, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
 };
 
-/// The cookie that holds a token: Ray's own (set by its `POST /api/authenticate`, Ray 2.52 and later), or the relay's.
+/// Name of the cookie with a token: Ray's own (set by its `POST /api/authenticate`, Ray 2.52 and later), or the
+/// relay's.
 pub(super) const RAY_COOKIE: &str = "ray-authentication-token";
 
-/// The name of the relay's own, where the client reached it at `port`. Browsers do not tell ports apart: without it, two
-/// relays on one host would sign each other out, and Ray's dashboard beside them would take the token for its own.
+/// Name of the relay's own cookie, if the client reached it at `port`. Browsers do not separate cookies by port:
+/// without it, two relays on one host would sign each other out, and a Ray dashboard there would take the token for its
+/// own.
 pub(super) fn cookie_name(port: Option<u16>) -> String {
     port.map_or_else(
         || RAY_COOKIE.to_owned(),
@@ -18,18 +20,18 @@ pub(super) fn cookie_name(port: Option<u16>) -> String {
     )
 }
 
-/// The name of the cookie with a browser's ticket, on the origin of a dashboard that it reached at `port`. With this prefix
-/// browsers take it from that very host alone, and not from a script of one beside it; they know it where there is TLS.
+/// Name of the cookie with a browser's ticket, on a dashboard's origin reached at `port`. Because of its prefix,
+/// browsers accept it only from that very host, and from no sibling's script. They support the prefix only over TLS.
 pub(super) fn ticket_cookie(port: Option<u16>, encrypted: bool) -> String {
     let prefix = if encrypted { HOST_ONLY } else { "" };
     format!("{prefix}{}", cookie_name(port) + "-ticket")
 }
 
-/// What begins the name of a cookie that no other host can set.
+/// Prefix of the name of a cookie that no other host can set.
 const HOST_ONLY: &str = "__Host-";
 
-/// What a head has no say in: what browsers do with the origin as a whole, or with the relay's host beyond this answer.
-const OF_THE_ORIGIN: [&str; 14] = [
+/// Headers that a head must not set: they affect an origin as a whole, or the relay's host beyond this answer.
+const ORIGIN_HEADERS: [&str; 14] = [
     "accept-ch",
     "access-control-allow-credentials",
     "access-control-allow-headers",
@@ -46,7 +48,7 @@ const OF_THE_ORIGIN: [&str; 14] = [
     "strict-transport-security",
 ];
 
-/// Hop-by-hop headers (RFC 9110, 7.6.1), besides those that `Connection` names.
+/// Hop-by-hop headers (RFC 9110, 7.6.1), in addition to those that `Connection` names.
 const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
@@ -59,10 +61,10 @@ const HOP_BY_HOP: [&str; 9] = [
     "http2-settings",
 ];
 
-/// What of a request is the relay's own, or for it.
-const OF_THE_REQUEST: [&str; 4] = ["host", "authorization", "expect", "x-ray-authorization"];
+/// Request headers that are meant for the relay itself.
+const REQUEST_HEADERS: [&str; 4] = ["host", "authorization", "expect", "x-ray-authorization"];
 
-/// The members of all `name` headers, which are lists separated by commas.
+/// The members of all `name` headers, which are comma-separated lists.
 pub(super) fn listed<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
@@ -76,11 +78,12 @@ pub(super) fn listed<'a>(
         .filter(|member| !member.is_empty())
 }
 
-/// Removes the hop-by-hop headers and those of these `names`. A look at each that is there: they are few, and the names many.
+/// Removes the hop-by-hop headers and those in `names`. It iterates the headers, because they are few and the names
+/// many.
 fn strip(headers: &mut HeaderMap, names: &[&str]) {
     let named: Vec<HeaderName> = listed(headers, &CONNECTION)
         .filter_map(|name| name.parse().ok())
-        // What frames or addresses the message is not the sender's to drop on the way.
+        // `Connection` must not remove headers that frame or address the message.
         .filter(|name| *name != HOST && *name != CONTENT_LENGTH)
         .collect();
     let ends = |name: &&HeaderName| {
@@ -92,35 +95,39 @@ fn strip(headers: &mut HeaderMap, names: &[&str]) {
     }
 }
 
-/// Makes a client's headers fit for the head: no credential, nothing of the client's connection.
+/// Prepares a client's headers for the head: removes credentials and connection headers.
 pub(super) fn strip_request(headers: &mut HeaderMap) {
-    strip(headers, &OF_THE_REQUEST);
+    strip(headers, &REQUEST_HEADERS);
     keep_cookies(headers, |pair| !is_ray_cookie(pair));
 }
 
-/// Drops the cookies whose `name=value` is not to be kept.
+/// Keeps only cookies whose `name=value` passes `keep`.
 pub(super) fn keep_cookies(headers: &mut HeaderMap, keep: impl Fn(&[u8]) -> bool) {
     if !headers.contains_key(COOKIE) {
         return;
     }
-    let kept = |value: &HeaderValue| {
+    let retained = |value: &HeaderValue| {
         let pairs = value.as_bytes().split(|b| *b == b';');
         let pairs = pairs.map(<[u8]>::trim_ascii);
-        let kept: Vec<&[u8]> = pairs
+        let pairs: Vec<&[u8]> = pairs
             .filter(|pair| !pair.is_empty() && keep(pair))
             .collect();
-        HeaderValue::from_bytes(&kept.join(&b"; "[..]))
+        HeaderValue::from_bytes(&pairs.join(&b"; "[..]))
             .ok()
             .filter(|value| !value.is_empty())
     };
-    let cookies: Vec<HeaderValue> = headers.get_all(COOKIE).iter().filter_map(kept).collect();
+    let cookies: Vec<HeaderValue> = headers
+        .get_all(COOKIE)
+        .iter()
+        .filter_map(retained)
+        .collect();
     headers.remove(COOKIE);
     for cookie in cookies {
         headers.append(COOKIE, cookie);
     }
 }
 
-/// So that the answer comes whole and as plain text.
+/// Removes headers that would make the answer partial, compressed or conditional.
 pub(super) fn ask_for_plain(headers: &mut HeaderMap) {
     for name in [
         ACCEPT_ENCODING,
@@ -134,10 +141,10 @@ pub(super) fn ask_for_plain(headers: &mut HeaderMap) {
     }
 }
 
-/// Makes the head's headers fit for a client: no credential, nothing of the head's connection, nothing that holds beyond
-/// the answer. Cookies are kept on an origin that is the head's `own`, as far as they are for that host alone.
+/// Prepares the head's headers for a client: removes credentials, connection headers, and those with an effect beyond
+/// the answer. On an origin that is the head's `own`, host-only cookies are kept.
 pub(super) fn strip_answer(headers: &mut HeaderMap, own: bool) {
-    strip(headers, &OF_THE_ORIGIN);
+    strip(headers, &ORIGIN_HEADERS);
     let cookies: Vec<HeaderValue> = headers
         .get_all(SET_COOKIE)
         .iter()
@@ -149,9 +156,9 @@ pub(super) fn strip_answer(headers: &mut HeaderMap, own: bool) {
         headers.append(SET_COOKIE, cookie);
     }
     let policy = match own {
-        // Not within another site's page.
+        // No framing by other sites.
         true => "frame-ancestors 'self'",
-        // A browser that was not recognised as one shows it, and runs nothing of it.
+        // If an unrecognized browser displays it, it runs none of it.
         false => "sandbox; default-src 'none'",
     };
     headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
@@ -160,7 +167,7 @@ pub(super) fn strip_answer(headers: &mut HeaderMap, own: bool) {
     }
 }
 
-/// The cookie is for no further host.
+/// Whether the cookie has no `Domain` attribute.
 fn is_host_only(cookie: &[u8]) -> bool {
     let mut attributes = cookie.split(|b| *b == b';').skip(1);
     let name = |attribute: &[u8]| {
@@ -170,7 +177,7 @@ fn is_host_only(cookie: &[u8]) -> bool {
     attributes.all(|attribute| name(attribute) != b"domain")
 }
 
-/// What no longer holds once the body has been changed, or might have been.
+/// Removes headers that are invalid once the body may have changed.
 pub(super) fn forget_body(headers: &mut HeaderMap) {
     for name in [CONTENT_LENGTH, ETAG] {
         headers.remove(name);
@@ -186,7 +193,7 @@ pub(super) fn forget_body(headers: &mut HeaderMap) {
     }
 }
 
-/// The pair `name=value`, perhaps with attributes, is of the cookie that holds a token.
+/// Whether the pair `name=value`, perhaps with attributes, is the cookie with a token.
 pub(super) fn is_ray_cookie(pair: &[u8]) -> bool {
     let name = pair
         .split(|b| matches!(b, b'=' | b';'))
@@ -197,7 +204,7 @@ pub(super) fn is_ray_cookie(pair: &[u8]) -> bool {
         Some((prefix, name)) if prefix.eq_ignore_ascii_case(HOST_ONLY.as_bytes()) => name,
         _ => name,
     };
-    // Cookie names are case-sensitive, but no other server's cookie is called like that either.
+    // Cookie names are case-sensitive, but no other server's cookie has this name in another case either.
     name.split_at_checked(RAY_COOKIE.len())
         .is_some_and(|(name, port)| {
             name.eq_ignore_ascii_case(RAY_COOKIE.as_bytes())
@@ -281,7 +288,7 @@ mod tests {
             let policies: Vec<_> = policies.map(|policy| policy.to_str().unwrap()).collect();
             assert_eq!(policies[0], "default-src 'self'");
             assert_eq!(policies[1].starts_with("sandbox"), !own, "{policies:?}");
-            for name in OF_THE_ORIGIN {
+            for name in ORIGIN_HEADERS {
                 assert!(!map.contains_key(name), "{name}");
             }
             assert_eq!(map["content-type"], "text/html");

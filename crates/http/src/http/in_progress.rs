@@ -1,4 +1,4 @@
-//! What a request in progress may make the relay hold, from when it is known whose it is until the last byte of its answer is gone.
+//! Memory reservation of a request in progress, from its authentication until the last byte of its answer is sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,43 +7,46 @@ use parking_lot::Mutex;
 
 use ray_relay_base::memory::{Account, MemoryUse, Reservation, Short};
 
-/// What each request in progress adds to a connection, in bytes: a head, an answer under way, and the connection to the Ray head.
+/// Memory that each request in progress adds to a connection, in bytes: a head, a pending answer, and the connection to
+/// the Ray head.
 pub(super) const REQUEST_WEIGHT: usize = 112 * 1024;
 
 /// How long a request waits for memory.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Requests at a time on one connection that wait: those beyond are told at once.
-const WAIT: usize = 2;
+/// Requests per connection that may wait for memory; further ones are refused at once.
+const MAX_WAITING: usize = 2;
 
-/// The memory of one request, for who finds out whose it is. It goes with the request, and is given back at its end.
+/// Memory reservation of one request, made once its principal is known. It is released when the request ends.
 #[derive(Debug, Clone)]
 pub(super) struct InProgress {
-    taken: Arc<Mutex<Option<Reservation>>>,
+    reservation: Arc<Mutex<Option<Reservation>>>,
     waits: bool,
 }
 
 impl InProgress {
-    /// One of `requests` on its connection.
+    /// Creates the reservation for one of `requests` on its connection.
     pub(super) fn new(requests: usize) -> Self {
         Self {
-            taken: Arc::default(),
-            waits: requests <= WAIT,
+            reservation: Arc::default(),
+            waits: requests <= MAX_WAITING,
         }
     }
 
-    /// Takes what it needs from `account`. Cancel safe.
+    /// Reserves memory from `account`. Cancel safe.
     ///
     /// # Errors
     /// [`Short`].
     pub(super) async fn belongs_to(&self, account: &Account) -> Result<(), Short> {
-        let mut taken = account.nothing(MemoryUse::Requests);
-        let patience = match self.waits {
+        let mut reservation = account.nothing(MemoryUse::Requests);
+        let time_limit = match self.waits {
             true => MEMORY_TIMEOUT,
             false => Duration::ZERO,
         };
-        taken.resize_within(REQUEST_WEIGHT, patience).await?;
-        *self.taken.lock() = Some(taken);
+        reservation
+            .resize_within(REQUEST_WEIGHT, time_limit)
+            .await?;
+        *self.reservation.lock() = Some(reservation);
         Ok(())
     }
 }

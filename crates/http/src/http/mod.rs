@@ -1,14 +1,20 @@
 //! HTTP on the relay's port: its own page and API below `/relay/`, the Ray dashboard everywhere else.
 //!
-//! Called by the listener with each connection that speaks HTTP/1.1 or HTTP/2 (prior knowledge).
-//! A request meets, in this order: [`guard`] (is it for this relay, on whose [`origin`], and not from another web
-//! page?), `route` (where does it go?), `authenticate` (who is it, by which `credential`?), its row in `routes` or
-//! `required_access` (is it allowed?), `audit`, and then its handler, or `dashboard`, which leaves out rows (`filter`), rewrites (`rewrite`, [`ray_relay_view::advertise`])
-//! or becomes a WebSocket (`websocket`). Browsers come to a dashboard by its `entrance`. The files of `page` take no credential.
+//! The listener calls it with each connection that speaks HTTP/1.1 or HTTP/2 (prior knowledge). A request passes, in
+//! this order:
+//! - [`guard`]: is it for this relay, on whose [`origin`], and not from another web page?
+//! - `route`: where does it go?
+//! - `authenticate`: which principal sent it, by which `credential`?
+//! - its row in `routes` or `required_access`: is it allowed?
+//! - `audit`
+//! - its handler, or `dashboard`, which removes rows (`filter`), rewrites (`rewrite`, [`ray_relay_view::advertise`]) or
+//!   becomes a WebSocket (`websocket`).
 //!
-//! Invariants: nothing of a request reaches a head before it is allowed, but for the dashboard's empty page; no client's
-//! credential goes upstream and none of Ray's comes back; no address of a debugger leaves; nothing but the answers that are
-//! rewritten is ever held as a whole; what streams ends with its principal.
+//! Browsers reach a dashboard through its `entrance`. The files of `page` need no credential.
+//!
+//! Invariants: no request reaches a head before it is allowed, except for the dashboard's empty page. No client's
+//! credential goes upstream, and none of Ray's comes back. No address of a debugger leaves. Only answers that are
+//! rewritten are buffered as a whole. A stream ends with its principal.
 
 mod answer;
 pub mod api;

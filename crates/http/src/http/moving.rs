@@ -1,4 +1,4 @@
-//! A client's stream that tells when something moved on it, and that does not wait for ever for a stranger to read.
+//! A client's stream that reports activity, and that times out unauthenticated clients that do not read.
 
 use std::io;
 use std::pin::Pin;
@@ -11,28 +11,28 @@ use tokio::time::{Sleep, sleep};
 use ray_relay_access::connection::admission::ConnectionPermit;
 use ray_relay_base::wire::write_through;
 
-/// How long a client without a credential may leave an answer unread. Others may: a person can well leave
-/// `curl | less` alone for longer.
-const UNREAD: Duration = Duration::from_secs(30);
+/// How long an unauthenticated client may leave an answer unread. Others may do so longer: a user can well leave `curl
+/// | less` alone.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A client's stream that tells its place when something moved on it.
+/// A client's stream that reports activity to its connection permit.
 pub(super) struct Moving<S> {
     inner: S,
-    place: ConnectionPermit,
-    /// Runs while a stranger does not read.
+    permit: ConnectionPermit,
+    /// Runs while an unauthenticated client does not read.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Moving<S> {
-    pub(super) fn new(inner: S, place: ConnectionPermit) -> Self {
+    pub(super) fn new(inner: S, permit: ConnectionPermit) -> Self {
         Self {
             inner,
-            place,
+            permit,
             stalled: None,
         }
     }
 
-    /// What became of an attempt to write.
+    /// Handles the result of an attempt to write.
     fn written(
         &mut self,
         cx: &mut Context<'_>,
@@ -40,11 +40,11 @@ impl<S> Moving<S> {
     ) -> Poll<io::Result<usize>> {
         if attempt.is_ready() {
             self.stalled = None;
-            self.place.moved();
+            self.permit.moved();
             return attempt;
         }
-        if self.stalled.is_none() && self.place.owes_a_credential() {
-            self.stalled = Some(Box::pin(sleep(UNREAD)));
+        if self.stalled.is_none() && self.permit.owes_a_credential() {
+            self.stalled = Some(Box::pin(sleep(UNREAD_TIMEOUT)));
         }
         let stalled = self.stalled.as_mut();
         match stalled.map(|stalled| stalled.as_mut().poll(cx)) {
@@ -62,7 +62,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Moving<S> {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.inner).poll_read(cx, buf);
         if read.is_ready() {
-            self.place.moved();
+            self.permit.moved();
         }
         read
     }
@@ -88,6 +88,6 @@ mod tests {
         let began = Instant::now();
         let error = stream.write_all(&[0; 100]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(began.elapsed(), UNREAD);
+        assert_eq!(began.elapsed(), UNREAD_TIMEOUT);
     }
 }

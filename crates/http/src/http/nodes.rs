@@ -1,7 +1,7 @@
-//! What agents of nodes ask for: their links, and the streams that they were asked for; and the list of nodes.
+//! WebSockets of node agents: their links and the streams requested from them. Also the list of nodes.
 //!
-//! Both are WebSockets that end at the relay. Who asks for one is recognised as for every request, needs the scope `node`, and
-//! is judged by [`ray_relay_session::agents`] before anything is said. Their connections are counted there, and not by admission control.
+//! Both end at the relay. The agent is authenticated like any client, needs the scope `node`, and is checked by
+//! [`ray_relay_session::agents`] before data flows. Their connections are counted there, and not by admission control.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::tunnel::{LINK_PROTOCOL, STREAM_PROTOCOL, link_config, stream_config};
 use ray_relay_session::context::Context;
 
-/// How long the heads are asked for their nodes, for a list.
-const LISTED: Duration = Duration::from_secs(2);
+/// Time limit for querying the heads for their nodes, for a list.
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// `GET /relay/v1/nodes`.
 pub(super) async fn list(
@@ -31,23 +31,23 @@ pub(super) async fn list(
     answer::json(StatusCode::OK, &listed(exchange.ctx, principal).await)
 }
 
-/// What it answers.
+/// The body of that answer.
 pub(super) async fn listed(ctx: &Context, principal: &Principal) -> Value {
-    // Without agents no task keeps them.
+    // Without agents, no background task keeps the nodes fresh.
     let live = ctx.registry.watch_nodes();
     if ctx.peers.agents.is_empty() {
-        let _ = timeout(LISTED, ctx.registry.nodes_refreshed()).await;
+        let _ = timeout(LIST_TIMEOUT, ctx.registry.nodes_refreshed()).await;
     }
     let live = Arc::clone(&live.borrow());
     let rows = ctx.peers.agents.rows(&live, principal);
     let agents = &ctx.peers.agents;
     let (replica, others) = (agents.replica(), agents.other_relays());
     let version = env!("CARGO_PKG_VERSION");
-    let keeps = ctx.config.post_mortem.enabled;
-    json!({ "nodes": rows, "post_mortem": keeps, "version": version, "replica": replica, "other_relays": others })
+    let post_mortem = ctx.config.post_mortem.enabled;
+    json!({ "nodes": rows, "post_mortem": post_mortem, "version": version, "replica": replica, "other_relays": others })
 }
 
-/// The link of an agent, or a stream.
+/// Opens the link of an agent, or a stream.
 pub(super) async fn open(
     exchange: &Exchange<'_>,
     principal: Principal,
@@ -59,8 +59,9 @@ pub(super) async fn open(
         Some(_) => STREAM_PROTOCOL,
         None => LINK_PROTOCOL,
     };
-    let who = "agents of nodes ask for this, as a WebSocket over HTTP/1.1: `ray-relay node` is one";
-    let handshake = Handshake::new(parts, protocol, who)?;
+    let hint =
+        "agents of nodes ask for this, as a WebSocket over HTTP/1.1: `ray-relay node` is one";
+    let handshake = Handshake::new(parts, protocol, hint)?;
     let agents = Arc::clone(&exchange.ctx.peers.agents);
     let owner = principal.clone();
     let answer = match stream {

@@ -1,9 +1,8 @@
-//! Web origins: whose pages a browser shows under the host of a request. Pure.
+//! Web origins: which pages a browser shows under the host of a request. Pure.
 //!
-//! The relay's page and API are on the relay's own origin. What a head serves is a program that runs in the browser of
-//! the person who opens it, so the dashboard of each cluster has an origin of its own, on which there is nothing else: what runs
-//! there reaches that head and no more. [`super::guard`] decides once which it is, and [`super::route`] takes no path
-//! without it.
+//! The relay's page and API are on the relay's own origin. A head serves code that runs in the browser of whoever opens
+//! it. So the dashboard of each cluster has an origin of its own without anything else: its code can reach that head
+//! and no more. [`super::guard`] decides on the origin once, and [`super::route`] handles no path without it.
 
 use std::borrow::Cow;
 
@@ -13,26 +12,26 @@ use ray_relay_base::config::{Config, is_host_label, is_loopback_host};
 use ray_relay_base::wire::text::hex;
 use ray_relay_view::advertise::{AdvertisedAddresses, ExternalAddress};
 
-/// Below it every name is this machine (RFC 6761), for browsers without DNS.
+/// Every name below it is this machine (RFC 6761), for browsers without DNS.
 const LOCAL: &str = ".localhost";
 
-/// The place of the label in `http.dashboard_hosts`.
-const PLACE: &str = "{cluster}";
+/// Placeholder of the label in `http.dashboard_hosts`.
+const CLUSTER_PLACEHOLDER: &str = "{cluster}";
 
-/// How much of a name that is no label stands before its hash.
-const READABLE: usize = 24;
+/// Length of the readable part before the hash, in a label for an unsuitable name.
+const MAX_READABLE_CHARS: usize = 24;
 
-/// Whose pages are at a host.
+/// The pages at a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// The relay's own: its page and its API, and dashboards for other clients than browsers.
+    /// The relay's own origin: its page and API, and dashboards for clients other than browsers.
     Relay,
-    /// The dashboard's of the cluster with this [`label`], if there is one.
+    /// The origin of a cluster's dashboard, by its [`label`]. The cluster may not exist.
     Dashboard(String),
 }
 
 impl Origin {
-    /// Whose pages are at the host of `reached`; `None`: it is no name of this relay's.
+    /// Returns the origin at the host of `reached`; `None`: the host is no name of this relay.
     pub fn of(
         reached: &ExternalAddress,
         config: &Config,
@@ -66,8 +65,8 @@ pub fn all(config: &Config) -> String {
     sources.join(" ")
 }
 
-/// Whether a page at `from` can be no other than the relay's own, seen from a dashboard at `at`. An address is no cluster's name: on
-/// loopback the port is this relay's, and another one has to be among `http.allowed_hosts`.
+/// Whether a page at `from` can only be the relay's own, seen from a dashboard at `at`. A cluster's name cannot be an
+/// IP address: on loopback the port is this relay's, and any other address has to be in `http.allowed_hosts`.
 pub(crate) fn is_relays(
     from: &ExternalAddress,
     at: &ExternalAddress,
@@ -87,13 +86,13 @@ pub(crate) fn is_relays(
     is_named && Origin::of(from, config, advertised) == Some(Origin::Relay)
 }
 
-/// What follows the label in `http.dashboard_hosts`, from the dot on.
+/// The part of `http.dashboard_hosts` after the label, starting with the dot.
 fn domain(config: &Config) -> Option<&str> {
     let template = config.http.dashboard_hosts.as_deref()?;
-    template.strip_prefix(PLACE)
+    template.strip_prefix(CLUSTER_PLACEHOLDER)
 }
 
-/// `host` is below the domain that an allowed `.domain` stands for.
+/// Whether `host` is below `domain`, an allowed `.domain`.
 fn is_below(host: &str, domain: &str) -> bool {
     let end = host.len().checked_sub(domain.len());
     let end = end.and_then(|end| host.split_at_checked(end));
@@ -102,8 +101,8 @@ fn is_below(host: &str, domain: &str) -> bool {
     })
 }
 
-/// The host of the dashboard of `cluster` for a browser that has `reached` the relay's own origin; `None`: there is none
-/// that would lead there.
+/// The host of the dashboard of `cluster` for a browser that has `reached` the relay's own origin; `None`: no name
+/// leads there.
 pub fn host(cluster: &str, reached: &ExternalAddress, config: &Config) -> Option<String> {
     let domain = match is_loopback_host(&reached.host) {
         true => LOCAL,
@@ -112,14 +111,16 @@ pub fn host(cluster: &str, reached: &ExternalAddress, config: &Config) -> Option
     Some(format!("{}{domain}", label(cluster)))
 }
 
-/// The name of `cluster` as one label of a host, such that no two have the same: the name itself; of `NAMESPACE.NAME`,
-/// `NAMESPACE--NAME`; of one that this could be of two, or that no host can be called, a part of it, `---` and its hash.
+/// Maps `cluster` to one label of a host, without collisions. A plain name is the label itself, and `NAMESPACE.NAME`
+/// becomes `NAMESPACE--NAME`. A name that would be ambiguous or no valid host gets its readable part, `---` and its
+/// hash.
 pub fn label(cluster: &str) -> Cow<'_, str> {
-    // No part ends or begins with `-`, so neither form has three of them, and the second has two at the dots alone.
+    // No part begins or ends with `-` or contains `--`. So neither form contains `---`, and `--` occurs only at the
+    // dots.
     let parts = |part: &str| is_host_label(part) && !part.contains("--");
     let is_plain = cluster.split('.').all(parts);
     let label = cluster.replace('.', "--");
-    // What browsers take for a name in another alphabet.
+    // Browsers read `xn--` as a name in another alphabet.
     if is_plain && label.len() <= 63 && !label.starts_with("xn--") {
         return match cluster.contains('.') {
             true => Cow::Owned(label),
@@ -129,7 +130,7 @@ pub fn label(cluster: &str) -> Cow<'_, str> {
     let readable: String = cluster
         .chars()
         .filter(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
-        .take(READABLE)
+        .take(MAX_READABLE_CHARS)
         .collect();
     let hash = digest(&SHA256, cluster.as_bytes());
     Cow::Owned(format!("c{readable}---{}", hex(&hash.as_ref()[..16])))

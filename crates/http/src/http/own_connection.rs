@@ -1,4 +1,5 @@
-//! A connection of the process's own to its listener, for what is done by a session like every other: `park` and `snapshot`.
+//! An in-process connection to the relay's own listener, for requests that run as ordinary sessions: `park` and
+//! `snapshot`.
 
 use hyper::StatusCode;
 use tokio::io::DuplexStream;
@@ -7,13 +8,13 @@ use super::exchange::Exchange;
 use ray_relay_access::identity::Principal;
 use ray_relay_debugger::pdb::PromptError;
 
-/// A connection of `principal`, as if it came from where that of `exchange` does. `None`: the relay is ending.
+/// Opens a connection as `principal`, with the peer address of `exchange`. `None`: the relay is shutting down.
 pub(super) async fn dial(exchange: &Exchange<'_>, principal: &Principal) -> Option<DuplexStream> {
     let links = &exchange.ctx.peers.links;
     links.dial(principal, exchange.connection.peer).await
 }
 
-/// What such a connection has come to, as an answer.
+/// HTTP status for the failure of such a session.
 pub(super) fn status(why: &PromptError) -> StatusCode {
     match why {
         PromptError::NotFound(_) | PromptError::TaskEnded => StatusCode::NOT_FOUND,

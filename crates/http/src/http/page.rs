@@ -1,8 +1,8 @@
-//! The page at `/relay/`: the paused tasks, and what may be done about them, for a browser.
+//! The web page at `/relay/`: the paused tasks, and the actions on them.
 //!
-//! Its files are the same for every client and hold nothing of this relay, so they are served without a credential; what the page
-//! shows it asks the API for, as its user. Nothing of it is from elsewhere, and its policy lets nothing else in: no script or
-//! style within the document, no frame around it.
+//! Its files are the same for every client and contain nothing of this relay, so they need no credential. The page gets
+//! its data from the API, as its user. It loads nothing from other hosts, and its policy permits nothing else: no
+//! inline script or style, and no frame around it.
 
 use std::sync::LazyLock;
 
@@ -20,14 +20,15 @@ use super::{hop, origin};
 use ray_relay_base::config::Config;
 use ray_relay_view::manual;
 
-/// What the document may load, and what may be done with it. Forms go to dashboards, too, with the ticket of the person who goes there.
+/// Policy of the document. Forms may also go to dashboards, with the ticket of the user who goes there.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 
-/// What a page of the documentation may load: nothing but its styles and picture. It is the same for everybody, and holds nothing of this relay.
+/// Policy of a documentation page: only its styles and picture. The pages are the same for every client, and contain
+/// nothing of this relay.
 const MANUAL: &str = "default-src 'none'; style-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/// Elsewhere no site is told more than that a page of the relay's leads there: with nothing at all a browser does not say so to a
-/// dashboard's origin either.
+/// Other sites learn only the relay's origin. With no referrer at all, a browser would not tell it to a dashboard's
+/// origin either.
 const REFERRER: HeaderValue = HeaderValue::from_static("strict-origin");
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -39,13 +40,13 @@ const SVG: &str = "image/svg+xml";
 /// One file of the page.
 #[derive(Debug)]
 struct PageFile {
-    /// Its place below `/relay/page/`; the document's is empty, and it is at `/relay/`.
+    /// Its path below `/relay/page/`. The document's is empty, and it is at `/relay/`.
     name: &'static str,
     kind: &'static str,
     text: &'static str,
 }
 
-/// A configuration of VS Code's debugger, with places to be filled in.
+/// A VS Code debugger configuration with placeholders.
 pub const VSCODE_CONFIGURATION: &str = include_str!("page/vscode.json");
 
 macro_rules! file {
@@ -92,7 +93,7 @@ const FILES: &[PageFile] = &[
     file!("run.js", SCRIPT),
     file!("notify.js", SCRIPT),
     file!("text.js", SCRIPT),
-    // What `ray-relay launch-config vscode` prints, to be filled in.
+    // Template for the output of `ray-relay launch-config vscode`.
     PageFile {
         name: "vscode.json",
         kind: TEXT,
@@ -100,7 +101,7 @@ const FILES: &[PageFile] = &[
     },
 ];
 
-/// The entity tag of each file of [`FILES`], in their order.
+/// The entity tags of [`FILES`], in their order.
 static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let tag = |file: &PageFile| {
         let digest = digest(&SHA256, file.text.as_bytes());
@@ -109,7 +110,7 @@ static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     FILES.iter().map(tag).collect()
 });
 
-/// The answer with the file called `name`; `None`: there is none.
+/// Answers with the file called `name`; `None`: there is none.
 pub fn answer(name: &str, headers: &HeaderMap, config: &Config) -> Option<Response<Body>> {
     let (file, tag) = FILES
         .iter()
@@ -130,7 +131,7 @@ pub fn answer(name: &str, headers: &HeaderMap, config: &Config) -> Option<Respon
     if let Ok(tag) = HeaderValue::from_str(tag) {
         headers.insert(ETAG, tag);
     }
-    // Kept, and asked for anew each time, so that the files of two versions never meet.
+    // Cached, and revalidated each time, so that files of two versions never mix.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     let dashboards = origin::all(config);
     if let Ok(policy) = HeaderValue::try_from(format!("{POLICY} {dashboards}")) {
@@ -143,7 +144,8 @@ pub fn answer(name: &str, headers: &HeaderMap, config: &Config) -> Option<Respon
     Some(response)
 }
 
-/// The documentation's page `topic`, and their list where that is empty; with `.md` behind, as it was written.
+/// Answers with the documentation page `topic`, or the table of contents if that is empty. With `.md`, answers with the
+/// source.
 pub fn manual(topic: &str) -> Option<Response<Body>> {
     let (picture, drawn) = manual::PICTURE;
     let (kind, text) = match topic.strip_suffix(".md") {
@@ -159,8 +161,8 @@ pub fn manual(topic: &str) -> Option<Response<Body>> {
     Some(response)
 }
 
-/// From `/relay` to the document, wherever that is for who asks: behind an ingress its path begins with more.
-pub fn moved() -> Response<Body> {
+/// Redirects `/relay` to the document. The location is relative, because an ingress may add a prefix.
+pub fn redirect_to_page() -> Response<Body> {
     let sentence = "the page is at /relay/";
     let mut response = answer::error(StatusCode::PERMANENT_REDIRECT, sentence);
     let headers = response.headers_mut();
@@ -168,8 +170,8 @@ pub fn moved() -> Response<Body> {
     response
 }
 
-/// There is nothing of the page, nor of the API, on a dashboard's origin.
-pub(crate) fn not_here() -> Response<Body> {
+/// 404 on a dashboard's origin, which serves neither the page nor the API.
+pub(crate) fn misdirected() -> Response<Body> {
     let sentence = "this address is a dashboard's alone: the relay's page and API are at the relay's own address";
     answer::error(StatusCode::NOT_FOUND, sentence)
 }

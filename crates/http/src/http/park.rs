@@ -1,10 +1,11 @@
-//! `POST /relay/v1/park`: `{"id": "3kfz0q8m", "for": "12h"}` leaves a paused task where it is, kept for the caller, as long
-//! as the policy and `[park] max` allow; without `for`, for as long as a lost session is kept. Their own park is kept anew.
+//! `POST /relay/v1/park`: `{"id": "3kfz0q8m", "for": "12h"}` keeps a paused task for the caller, as long as the policy
+//! and `[park] max` allow. Without `for`, it is kept as long as a lost session. A park of the caller's own is renewed.
 //!
-//! The answer is `{"id", "parked_until", "seconds"}`, with `credential_expires` where that is before, and `warning` where something else
-//! may end it. It is a session like
-//! every other: this is its client, on a connection of the process's own, which attaches, waits for the stop, and leaves it
-//! suspended. A client that goes while that is under way has lost a session, which parks as well.
+//! The answer is `{"id", "parked_until", "seconds"}`, with `credential_expires` if that is earlier, and `warning` if
+//! something else may end it.
+//!
+//! The handler is the client of an ordinary session, on an in-process connection: it attaches, waits for the stop, and
+//! leaves the task suspended. If the HTTP client disconnects meanwhile, that session is lost, which parks as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,11 +32,11 @@ use ray_relay_session::upstream::park::usual;
 use ray_relay_view::listing::json::seconds;
 
 const MAX_BODY_BYTES: usize = 1024;
-/// What is wrong with a body.
-const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"for\": \"12h\"";
-/// What the client of such a session calls itself.
+/// Error for an invalid body.
+const INVALID_BODY: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"for\": \"12h\"";
+/// Client name of such a session.
 const CLIENT: &str = "ray-relay park";
-/// How long the list may take to show the park.
+/// Time limit for the list to show the park.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Deserialize)]
@@ -83,9 +84,9 @@ impl NotParked {
 /// Parks the task that the body names.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
-    let wanted: Option<ParkRequest> = body::json(post.body, MAX_BODY_BYTES).await;
-    let wanted = wanted.filter(|wanted| wanted.r#for.as_deref().is_none_or(is_a_time));
-    let ParkRequest { id, r#for } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let request: Option<ParkRequest> = body::json(post.body, MAX_BODY_BYTES).await;
+    let request = request.filter(|request| request.r#for.as_deref().is_none_or(is_a_time));
+    let ParkRequest { id, r#for } = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let share = exchange.ctx.snapshots.take(principal);
     let _share = share.map_err(HttpRefusal::Busy)?;
     let id: Option<BreakpointId> = id.parse().ok();
@@ -108,7 +109,7 @@ fn is_a_time(text: &str) -> bool {
     parse_duration(text).is_ok_and(|time| !time.is_zero())
 }
 
-/// What may be attached to: the rest is judged where that is done.
+/// Checks that the principal may attach. The session checks the rest.
 fn authorised(
     ctx: &Context,
     principal: &Principal,
@@ -123,7 +124,7 @@ fn authorised(
     }
 }
 
-/// One session for no other purpose, up to its park.
+/// Runs one session that only parks the task.
 async fn park(
     exchange: &Exchange<'_>,
     authorized: &Authorized,
@@ -135,18 +136,18 @@ async fn park(
         Some(term) => term,
         None => {
             let usual = usual(ctx, authorized.rights());
-            // Who asks for nothing loses nothing of what there is.
+            // A request without `for` must not shorten the existing park.
             let held = breakpoint.holder().and_then(|holder| holder.parked_until);
             let held = held.filter(|_| parks::is_own(principal, breakpoint));
             if held.is_some_and(|until| until > Timestamp::now().after(usual)) {
-                return Ok(told(principal, breakpoint, held));
+                return Ok(parked_answer(principal, breakpoint, held));
             }
-            // Where it is none, the code that judges it says that.
+            // The session reports a policy that allows no parking.
             format_duration(usual.max(Duration::from_secs(1)))
         }
     };
     let dialled = own_connection::dial(exchange, principal).await;
-    let near = dialled.ok_or(NotParked::Ending)?;
+    let stream = dialled.ok_or(NotParked::Ending)?;
     let options = Options {
         client: CLIENT.to_owned(),
         relay: json!({"breakpoint": breakpoint.id.to_string(), "parkFor": term, "visit": true}),
@@ -155,8 +156,8 @@ async fn park(
         ..Options::default()
     };
     let (sender, mut pieces) = mpsc::channel(16);
-    let mut opening = Box::pin(Prompt::open(near, &options, sender));
-    // What is printed on arrival is dropped.
+    let mut opening = Box::pin(Prompt::open(stream, &options, sender));
+    // The output on arrival is discarded.
     let opened = loop {
         tokio::select! {
             biased;
@@ -169,45 +170,49 @@ async fn park(
     if matches!(after, After::Ended(_)) {
         return Err(NotParked::NoStop);
     }
-    // Read no longer, so that nothing waits for it.
+    // Dropped, so that the sender does not wait for a reader.
     drop(pieces);
     let stays = prompt.stay().await;
-    // A client that is lost without a goodbye is kept where that can be, whatever it was told.
+    // Dropping the client without a disconnect parks the session if possible, whatever `stay` returned.
     drop(prompt);
     let why = || "its session has ended".to_owned();
     match (ending(ctx, breakpoint.id).await, stays) {
-        (Ending::Parked(until), _) => Ok(told(principal, breakpoint, Some(until))),
+        (Ending::Parked(until), _) => Ok(parked_answer(principal, breakpoint, Some(until))),
         (Ending::Over, stays) => Err(NotParked::RunsOn(stays.err().unwrap_or_else(why))),
-        (Ending::Late, Ok(())) => Ok(told(principal, breakpoint, None)),
+        (Ending::Late, Ok(())) => Ok(parked_answer(principal, breakpoint, None)),
         (Ending::Late, Err(why)) => Err(NotParked::Unknown(why)),
     }
 }
 
 /// The answer: until when `breakpoint` stays parked.
-fn told(principal: &Principal, breakpoint: &Breakpoint, until: Option<Timestamp>) -> Value {
-    let left = until.map(|until| seconds(Timestamp::now().until(until)));
-    let mut told = json!({"id": breakpoint.id, "parked_until": until, "seconds": left});
+fn parked_answer(
+    principal: &Principal,
+    breakpoint: &Breakpoint,
+    until: Option<Timestamp>,
+) -> Value {
+    let remaining = until.map(|until| seconds(Timestamp::now().until(until)));
+    let mut parked = json!({"id": breakpoint.id, "parked_until": until, "seconds": remaining});
     if breakpoint.names.is_replica() {
-        told["warning"] = SERVE_NOTE.into();
+        parked["warning"] = SERVE_NOTE.into();
     }
     let expires = principal.expires().map(Timestamp::announced);
     if let Some(expires) = expires.filter(|at| until.is_some_and(|until| *at < until)) {
-        told["credential_expires"] = json!(expires);
+        parked["credential_expires"] = json!(expires);
     }
-    told
+    parked
 }
 
-/// What has become of the session whose client has left.
+/// State of the session after its client disconnected.
 enum Ending {
-    /// It is kept until then.
+    /// It is parked until then.
     Parked(Timestamp),
-    /// No session has the task any more.
+    /// No session holds the task any more.
     Over,
-    /// The list does not say so yet.
+    /// The list does not show it yet.
     Late,
 }
 
-/// The same of that with the breakpoint `id`, once the list says so.
+/// Waits until the list shows the state of the session with the breakpoint `id`.
 async fn ending(ctx: &Context, id: BreakpointId) -> Ending {
     let mut lists = ctx.registry.watch();
     let until = |list: &Snapshot| {

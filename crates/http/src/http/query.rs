@@ -1,13 +1,13 @@
-//! The query of a URL of the relay's own. Pure.
+//! Parses URL queries of the relay's own API. Pure.
 
 use ray_relay_view::listing::select::{BadChoice, Filter};
 
-/// Filters of one request at most: each is a look at every row.
+/// Maximum number of filters per request: each checks every row.
 const MAX_FILTERS: usize = 4;
 
 const MAX_FILTER_BYTES: usize = 256;
 
-/// Takes `text` as one more filter of a request among `filters`; an error is a sentence for who sent it.
+/// Parses `text` and adds it to the `filters` of a request. An error is a sentence for the client.
 pub(super) fn take_filter(filters: &mut Vec<Filter>, text: &str) -> Result<(), String> {
     if filters.len() == MAX_FILTERS || text.len() > MAX_FILTER_BYTES {
         return Err(format!(
@@ -18,7 +18,7 @@ pub(super) fn take_filter(filters: &mut Vec<Filter>, text: &str) -> Result<(), S
     Ok(())
 }
 
-/// Names and values of `query`, decoded; an error is a sentence on what cannot be read.
+/// Names and values of `query`, decoded. An error is a sentence about the part that cannot be decoded.
 pub(super) fn pairs(query: Option<&str>) -> Result<Vec<(String, String)>, String> {
     let parts = query.unwrap_or_default().split('&');
     parts
@@ -36,7 +36,7 @@ pub(super) fn pairs(query: Option<&str>) -> Result<Vec<(String, String)>, String
         .collect()
 }
 
-/// `text` decoded as `application/x-www-form-urlencoded`: `%XX` is a byte, `+` a blank.
+/// Decodes `text` as `application/x-www-form-urlencoded`: `%XX` is a byte, `+` a blank.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

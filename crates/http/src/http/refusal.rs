@@ -1,5 +1,4 @@
-//! Why a request is not answered, and the answer that says so: JSON below `/relay/`, a plain sentence for Ray's tools,
-//! which print it.
+//! Why a request is refused, and the answer: JSON below `/relay/`, a plain sentence for Ray's tools, which print it.
 
 use std::borrow::Cow;
 
@@ -18,22 +17,22 @@ use ray_relay_session::context::Context;
 use ray_relay_session::session::authenticate::NotAuthenticated;
 use ray_relay_session::session::shares::QuotaExceeded;
 
-/// When who was told that there is no memory may ask again, in seconds.
-pub(super) const ASK_AGAIN: u64 = 5;
+/// `Retry-After` when memory is short, in seconds.
+pub(super) const RETRY_AFTER_SECONDS: u64 = 5;
 
-/// What a request is answered.
+/// Answer to a request.
 pub(super) type Answer = Result<Response<Body>, HttpRefusal>;
 
-/// Why a request is not answered. `Display` is a sentence for the client.
+/// Why a request is refused. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HttpRefusal {
-    /// The client is not authenticated, or there is no room for its principal. The metrics have it already.
+    /// The client is not authenticated, or its principal's quota is used up. The metrics already count it.
     #[error(transparent)]
     Authentication(#[from] NotAuthenticated),
-    /// Which credential counts is not clear.
+    /// It is ambiguous which credential counts.
     #[error(transparent)]
     Ambiguous(#[from] AmbiguousCredential),
-    /// The client is authenticated, and its credential has expired or was revoked since.
+    /// The client was authenticated, and its credential has since expired or been revoked.
     #[error(transparent)]
     Ended(PrincipalEnded),
     /// A permission is missing.
@@ -41,35 +40,35 @@ pub(super) enum HttpRefusal {
     Denied {
         /// Name of the principal.
         subject: String,
-        /// The scope that is missing.
+        /// The missing scope.
         scope: Scope,
         /// Where the scope is missing: `on cluster a`.
         place: String,
-        /// What gives it.
+        /// How to get it.
         remedy: &'static str,
     },
     /// There is no memory for one more request.
     #[error(transparent)]
     Short(#[from] Short),
-    /// Nothing is allowed that cannot be recorded.
+    /// Only requests that can be audited are allowed.
     #[error(transparent)]
     NoRecord(#[from] Unavailable),
-    /// As many tasks are looked at or parked as may be.
-    #[error("{}", busy(.0))]
+    /// The maximum number of tasks is being inspected or parked.
+    #[error("{}", quota_sentence(.0))]
     Busy(QuotaExceeded),
-    /// The request makes no sense, as this sentence says.
+    /// The request is malformed; the sentence says how.
     #[error("{0}")]
     Malformed(Cow<'static, str>),
-    /// No WebSocket is asked for where there is nothing else, as this sentence says.
+    /// The endpoint requires a WebSocket; the sentence says so.
     #[error("{0}")]
     NoWebSocket(&'static str),
-    /// A WebSocket of another version.
+    /// An unsupported WebSocket version.
     #[error("the relay speaks version 13 of WebSocket")]
     WebSocketVersion,
-    /// There is none of that name, or the principal has nothing to do with it.
+    /// There is no such cluster, or the principal may not know of it.
     #[error("there is no cluster {name:?}; the clusters are {}", listed(known))]
     NoCluster {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
         /// The clusters that the principal may know of.
         known: Vec<String>,
@@ -79,7 +78,7 @@ pub(super) enum HttpRefusal {
         "no Ray dashboard is configured here; those of clusters that are found are at /relay/clusters/NAME/, and /relay/ lists what waits"
     )]
     NoDashboard,
-    /// A browser is to show a dashboard, and has no address at which that has an origin of its own.
+    /// A browser requests a dashboard, for which there is no address with an origin of its own.
     #[error(
         "browsers are shown a dashboard on an origin of its own, and none leads from {host} to this relay: set `http.dashboard_hosts` there, or reach it on localhost, through `ray-relay connect` or `ssh -L`"
     )]
@@ -87,24 +86,24 @@ pub(super) enum HttpRefusal {
         /// The host at which the browser reached the relay.
         host: String,
     },
-    /// A web page asks for what is a dashboard's, where no page is a dashboard's.
+    /// A web page requests a resource of a dashboard outside that dashboard's origin.
     #[error(
         "a dashboard answers web pages only on its own origin: open / here in a browser, which leads there"
     )]
     PageElsewhere,
-    /// A person is asked for a token by a page that is not the relay's.
+    /// A page other than the relay's asks the user for a token.
     #[error(
         "never give a token to a dashboard, which is the cluster's program: open it from the relay's page, /relay/ at the relay's own address, which takes the token"
     )]
     SignInElsewhere,
-    /// No cookie can hold what says who the client is.
+    /// The client's credential does not fit a cookie.
     #[error(
         "your credential is too long for a browser's cookie (its groups, above all): reach the relay through `ray-relay connect`, and open the dashboard there"
     )]
     NoTicket,
 }
 
-fn busy(shortage: &QuotaExceeded) -> String {
+fn quota_sentence(shortage: &QuotaExceeded) -> String {
     match shortage {
         QuotaExceeded::All(most) => {
             format!("{most} tasks are being looked at or parked, the most at a time: try again")
@@ -155,7 +154,7 @@ impl HttpRefusal {
         }
     }
 
-    /// The kind of refusal that the metrics count. `None`: they count it elsewhere, or by its status alone.
+    /// The kind of refusal for the metrics. `None`: counted elsewhere, or by its status alone.
     fn kind(&self) -> Option<RefusalKind> {
         Some(match self {
             Self::Authentication(_)
@@ -192,7 +191,7 @@ impl HttpRefusal {
         HeaderValue::try_from(text).ok()
     }
 
-    /// The answer: JSON where the relay's own API was asked, else the sentence.
+    /// The answer: JSON for the relay's own API, else the sentence.
     pub(super) fn answer(&self, ctx: &Context, own_api: bool) -> Response<Body> {
         if let Some(kind) = self.kind() {
             ctx.metrics.refused(kind);
@@ -213,7 +212,7 @@ impl HttpRefusal {
             headers.insert(RETRY_AFTER, retry_after.as_secs().max(1).into());
         }
         if let Self::Short(_) = self {
-            headers.insert(RETRY_AFTER, ASK_AGAIN.into());
+            headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
         }
         if let Self::WebSocketVersion = self {
             headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));

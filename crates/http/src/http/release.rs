@@ -1,10 +1,10 @@
-//! `POST /relay/v1/release`: `{"ids": ["3kfz0q8m"]}` lets those tasks run on; with `"force": true` their workers are ended
-//! through Ray, for those whose debugger is gone.
+//! `POST /relay/v1/release`: `{"ids": ["3kfz0q8m"]}` resumes those tasks. With `"force": true` it ends their workers
+//! through Ray, for tasks whose debugger is gone.
 //!
 //! The answer has one row for each id: `{"results": [{"id", "released": true}]}`, or `false` with `error`; with `force`
-//! `{"id", "ended": true, "why"}`. On each breakpoint `debug` or `terminal` is needed, or `admin`; with `force`
-//! `terminate`, or `debug` where `dap.allow_terminate` is on. What the caller may not know of is answered like what does not
-//! exist. An id may also be a worker id of Ray's, of a worker that is in no list.
+//! `{"id", "ended": true, "why"}`. Each breakpoint needs `debug` or `terminal`, or `admin`; with `force` `terminate`,
+//! or `debug` if `dap.allow_terminate` is on. An id that the caller may not know of is answered like one that does not
+//! exist. An id may also be Ray's worker id, for a worker that is in no list.
 
 use futures_util::stream::{self, StreamExt};
 use hyper::{Response, StatusCode};
@@ -23,17 +23,17 @@ use ray_relay_session::release::{CLIENT, force, release};
 use ray_relay_session::session::{Authorized, Denied, authorise, authorise_end};
 
 const MAX_BODY_BYTES: usize = 64 * 1024;
-/// What is wrong with a body.
-const WANTED: &str = "the body has to be {\"ids\": [\"ID\"]}, with at most 1000 ids as in /relay/v1/breakpoints, and maybe \"force\": true";
+/// Error for an invalid body.
+const INVALID_BODY: &str = "the body has to be {\"ids\": [\"ID\"]}, with at most 1000 ids as in /relay/v1/breakpoints, and maybe \"force\": true";
 const MAX_IDS: usize = 1000;
-/// The largest number of tasks of one request that are released at a time.
-const AT_ONCE: usize = 16;
-/// What ending a worker takes.
+/// Maximum number of tasks of one request that are released at a time.
+const MAX_CONCURRENT_RELEASES: usize = 16;
+/// How to get the permission to end a worker.
 const ENDING: &str =
     "to end a worker process, `debug` does only on a relay with dap.allow_terminate on";
-/// Workers that are ended at a time: each takes a job of Ray's.
-const ENDED_AT_ONCE: usize = 2;
-/// Any of these is enough.
+/// Maximum number of workers ended at a time: each needs a job of Ray's.
+const MAX_CONCURRENT_ENDS: usize = 2;
+/// Scopes of which any one is enough.
 const NEEDED: [Scope; 3] = [Scope::Debug, Scope::Terminal, Scope::PlaceAdmin];
 
 #[derive(Debug, Deserialize)]
@@ -44,10 +44,10 @@ struct ReleaseRequest {
     force: bool,
 }
 
-/// Releases the tasks that the body names, each by itself, and answers with what became of them.
+/// Releases the tasks that the body names, independently, and answers with each result.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
-    // Before a byte of the body is read.
+    // Checked before a byte of the body is read.
     let access = principal.access();
     if !access.may_anywhere(Scope::Terminate)
         && !NEEDED.iter().any(|scope| access.may_anywhere(*scope))
@@ -55,9 +55,10 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
         let missing = (Scope::Debug, "on some breakpoint".to_owned());
         return Err(audit::deny(exchange, principal, missing).await);
     }
-    let wanted: Option<ReleaseRequest> = body::json(post.body, MAX_BODY_BYTES).await;
-    let wanted = wanted.filter(|wanted| wanted.ids.len() <= MAX_IDS);
-    let ReleaseRequest { ids, force } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let request: Option<ReleaseRequest> = body::json(post.body, MAX_BODY_BYTES).await;
+    let request = request.filter(|request| request.ids.len() <= MAX_IDS);
+    let ReleaseRequest { ids, force } =
+        request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let results = stream::iter(ids)
         .map(|id| async move {
             match (one(exchange, principal, &id, force).await, force) {
@@ -67,7 +68,11 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
                 (Err(why), true) => json!({"id": id, "ended": false, "error": why}),
             }
         })
-        .buffered(if force { ENDED_AT_ONCE } else { AT_ONCE });
+        .buffered(if force {
+            MAX_CONCURRENT_ENDS
+        } else {
+            MAX_CONCURRENT_RELEASES
+        });
     let results: Vec<Value> = results.collect().await;
     Ok(answer::json(StatusCode::OK, &json!({ "results": results })))
 }
@@ -99,8 +104,8 @@ async fn one(
     };
     let mut entry = audit::command(exchange, principal, "release").with("force", force);
     entry.breakpoint = Some(authorized.breakpoint().clone());
-    // What is not on record does not happen.
-    let recorded = audit::on_record(ctx, entry).await;
+    // Only an audited release is executed.
+    let recorded = audit::write_entry(ctx, entry).await;
     recorded.map_err(|why| why.to_string())?;
     let client = if force { force::CLIENT } else { CLIENT };
     let peer = exchange.connection.peer;

@@ -1,8 +1,8 @@
 //! The access that a request to the Ray dashboard requires, by its method and path. Pure.
 //!
-//! The table was made from the routes of Ray 2.9.3 and 2.60.0. Ray changes things on GET too: it kills actors, and
-//! stops or instruments processes to look into them. A path that is in no table needs what its method says. Paths are
-//! compared as the head's web server understands them, so that no spelling of one needs less.
+//! The table is based on the routes of Ray 2.9.3 and 2.60.0. Ray changes things on GET too: it kills actors, and stops
+//! or instruments processes to inspect them. A path that is in no table requires what its method implies. Paths are
+//! compared as the head's web server decodes them, so that no spelling of one requires less.
 
 use std::borrow::Cow;
 
@@ -13,9 +13,9 @@ use super::route::segments;
 /// The access that a request requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequiredAccess {
-    /// Nothing: the dashboard's page itself, which shows nothing and asks for a token.
+    /// Nothing: the dashboard's page itself, which contains no data and asks for a token.
     Page,
-    /// Nothing: whether this is a server that wants a token, which the relay says itself.
+    /// Nothing: whether this server wants a token. The relay answers this itself.
     Mode,
     /// A token, which becomes a cookie.
     SignIn,
@@ -29,10 +29,10 @@ pub(super) enum RequiredAccess {
     Write,
 }
 
-/// Lists whose rows can be told apart by breakpoint.
+/// Lists whose rows can be filtered by breakpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowAccess {
-    /// `/api/v0/workers`: the one answer in all of Ray 2.9 to 2.60 with addresses of debuggers in it.
+    /// `/api/v0/workers`: the only answer in Ray 2.9 to 2.60 with addresses of debuggers in it.
     Workers,
     /// `/api/v0/tasks`: rows of tasks.
     Tasks,
@@ -40,11 +40,11 @@ pub(super) enum RowAccess {
     Jobs,
 }
 
-/// GETs that do something, by the first segments of their paths.
+/// GETs with an effect, by the first segments of their paths.
 const ACTIONS: [&[&str]; 12] = [
     // Ray 2.9: kills an actor.
     &["api", "actors", "kill"],
-    // Makes an actor in the cluster where there is none yet.
+    // Creates an actor in the cluster if there is none yet.
     &["api", "data", "datasets"],
     // py-spy, memray, torch and jax profilers: stop a process, or load code into it.
     &["task", "traceback"],
@@ -55,19 +55,19 @@ const ACTIONS: [&[&str]; 12] = [
     &["worker", "jax_profile"],
     &["worker", "memory_profile"],
     &["memory_profile"],
-    // Holds one of the API server's few places for as long as one likes.
+    // Occupies one of the API server's few slots for any length of time.
     &["api", "v0", "delay"],
     // Modules of Ray's own tests, which fetch any URL.
     &["test"],
 ];
 
-/// POSTs that only ask.
+/// POSTs that only read.
 const QUESTIONS: [&[&str]; 1] = [&["api", "task_events", "query"]];
 
-/// GETs that become a WebSocket and only show something. In the place of `*` stands one segment.
+/// GETs that become a read-only WebSocket. `*` matches one segment.
 const WEBSOCKETS: [&[&str]; 1] = [&["api", "jobs", "*", "logs", "tail"]];
 
-/// What `method` on `path` (of a head, without the query) needs.
+/// The access that `method` on `path` (of a head, without the query) requires.
 pub(super) fn of(method: &Method, path: &str, websocket: bool) -> RequiredAccess {
     let segments = segments(path);
     let is = |words: &[&str]| segments.len() == words.len() && begins(&segments, words);
@@ -106,7 +106,7 @@ pub(super) fn of(method: &Method, path: &str, websocket: bool) -> RequiredAccess
     }
 }
 
-/// What the body of a change describes that the head then runs.
+/// The kind of code that the body of a change makes the head run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Described {
     /// A job to submit.
@@ -115,7 +115,7 @@ pub(super) enum Described {
     Applications,
 }
 
-/// What the body of `method` on `path` has the head run, where it does.
+/// The kind of code that the body of `method` on `path` makes the head run, if any.
 pub(super) fn described(method: &Method, path: &str) -> Option<Described> {
     if !matches!(*method, Method::POST | Method::PUT) {
         return None;
@@ -129,7 +129,7 @@ pub(super) fn described(method: &Method, path: &str) -> Option<Described> {
     }
 }
 
-/// The answer to `path` lists workers with their debuggers' addresses.
+/// Whether the answer to `path` lists workers with their debuggers' addresses.
 pub(super) fn lists_workers(path: &str) -> bool {
     let segments = segments(path);
     segments.len() == 3 && begins(&segments, &["api", "v0", "workers"])
@@ -143,8 +143,7 @@ fn begins(segments: &[Cow<'_, [u8]>], words: &[&str]) -> bool {
             .all(|(segment, word)| *word == "*" || **segment == *word.as_bytes())
 }
 
-/// The first page, its icon, and the files that it is made of, as browsers ask for them: what has any other spelling
-/// is none of them.
+/// Whether `path` is the first page, its icon, or one of its files, as browsers spell them. No other spelling matches.
 fn is_page(path: &str) -> bool {
     let is_plain = |segment: &str| {
         !segment.is_empty()

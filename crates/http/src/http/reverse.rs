@@ -1,7 +1,7 @@
-//! What `ray-relay reverse` asks for: the link of a rendezvous, and a stream for each worker that dials it.
+//! Server side of `ray-relay reverse`: the link of a rendezvous, and a stream for each worker that dials it.
 //!
-//! Both are WebSockets that end at the relay. Who asks for one is recognised as for every request, and needs the scope `debug`
-//! on something; which worker the person may debug is judged by [`ray_relay_session::reverse`], one by one.
+//! Both are WebSockets that end at the relay. The client is authenticated like any other, and needs the scope `debug`
+//! somewhere. [`ray_relay_session::reverse`] decides for each worker whether the user may debug it.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use ray_relay_base::wire::tunnel::reverse::{
 use ray_relay_base::wire::tunnel::{link_config, stream_config};
 use ray_relay_session::reverse;
 
-/// The link of a rendezvous, or a stream.
+/// Opens the link of a rendezvous, or a stream.
 pub(super) async fn open(
     exchange: &Exchange<'_>,
     principal: Principal,
@@ -34,8 +34,8 @@ pub(super) async fn open(
         Some(_) => REVERSE_STREAM_PROTOCOL,
         None => REVERSE_PROTOCOL,
     };
-    let who = "this is asked for as a WebSocket over HTTP/1.1: `ray-relay reverse` does";
-    let handshake = Handshake::new(parts, protocol, who)?;
+    let hint = "this is asked for as a WebSocket over HTTP/1.1: `ray-relay reverse` does";
+    let handshake = Handshake::new(parts, protocol, hint)?;
     Ok(match stream {
         None => {
             let (ctx, owner) = (Arc::clone(exchange.ctx), principal.clone());

@@ -1,9 +1,9 @@
-//! `POST /relay/v1/revocations`: from now on a credential, or all of one subject, is not to be trusted any more.
+//! `POST /relay/v1/revocations`: revokes a credential, or all credentials of one subject.
 //!
 //! The body is one line of `auth.revocations_file`: `{"jti": ID}` or `{"sub": NAME}`, either with `"until": SECONDS`
-//! after which it may be forgotten; `"at": SECONDS` of a name is this moment where it is left out. One revokes one's own: the
-//! credential that is shown, or what was issued to one's name until now. Another person's takes `admin` on the relay itself,
-//! because credentials hold everywhere. It is on record before it holds.
+//! after which it may be forgotten. For a name, `"at": SECONDS` defaults to now. Every user may revoke the credential
+//! of the request, or those issued to their name until now. Revoking those of another user needs `admin` on the relay
+//! itself, because credentials are valid everywhere. The revocation is audited before it takes effect.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -23,10 +23,10 @@ use ray_relay_session::context::Context;
 
 const MAX_BODY_BYTES: usize = 4096;
 
-/// What is wrong with a body.
-const WANTED: &str = "the body has to be {\"jti\": ID} or {\"sub\": NAME}, with \"until\": SECONDS SINCE 1970 where it may be forgotten then";
+/// Error for an invalid body.
+const INVALID_BODY: &str = "the body has to be {\"jti\": ID} or {\"sub\": NAME}, with \"until\": SECONDS SINCE 1970 where it may be forgotten then";
 
-/// Answers who revokes something.
+/// Handles the request.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     if post.parts.method != Method::POST {
@@ -40,18 +40,18 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     {
         return Err(audit::deny(exchange, principal, missing).await);
     }
-    let (kind, name) = told(&revocation);
+    let (kind, name) = key_and_name(&revocation);
     let entry = audit::command(exchange, principal, "revoke").with(kind, name);
-    audit::on_record(exchange.ctx, entry).await?;
+    audit::write_entry(exchange.ctx, entry).await?;
     Ok(revoke(exchange.ctx, revocation).await)
 }
 
-/// Reads what is to be revoked. `Err` is the answer for the client.
+/// Parses the revocation. `Err` is the error for the client.
 async fn read(body: Incoming) -> Result<Revocation, &'static str> {
-    let Some(whole) = body::whole(body, MAX_BODY_BYTES).await else {
+    let Some(whole) = body::read_all(body, MAX_BODY_BYTES).await else {
         return Err("the body did not come, or is longer than 4 KiB");
     };
-    parse(&whole, SystemTime::now()).ok_or(WANTED)
+    parse(&whole, SystemTime::now()).ok_or(INVALID_BODY)
 }
 
 fn parse(text: &[u8], now: SystemTime) -> Option<Revocation> {
@@ -63,7 +63,7 @@ fn parse(text: &[u8], now: SystemTime) -> Option<Revocation> {
     Revocation::from_line(&Value::Object(line).to_string())
 }
 
-/// Whether `revocation` is of what `principal` shows, or of what its name has `now` and of nothing that is issued later.
+/// Whether `revocation` covers only the credential of `principal`, or those issued to its name until `now`.
 fn is_own(principal: &Principal, revocation: &Revocation, now: SystemTime) -> bool {
     let is_own = match &revocation.what {
         Revoked::CredentialId(id) => id == principal.credential().id(),
@@ -72,25 +72,28 @@ fn is_own(principal: &Principal, revocation: &Revocation, now: SystemTime) -> bo
     is_own && !principal.is_anonymous()
 }
 
-/// What goes into the record and the answer.
-fn told(revocation: &Revocation) -> (&'static str, &str) {
+/// The key and name for the audit log and the answer.
+fn key_and_name(revocation: &Revocation) -> (&'static str, &str) {
     match &revocation.what {
         Revoked::CredentialId(id) => ("jti", id),
         Revoked::Subject { subject, .. } => ("sub", subject),
     }
 }
 
-/// Revokes, and says how long that holds.
+/// Revokes, and answers how durable that is.
 async fn revoke(ctx: &Context, revocation: Revocation) -> Response<Body> {
-    let (kind, name) = told(&revocation);
-    let told = json!({ kind: name });
+    let (kind, name) = key_and_name(&revocation);
+    let revoked = json!({ kind: name });
     match ctx.auth.revoke(revocation).await {
-        Ok(kept) => {
-            let kept = match kept {
+        Ok(stored) => {
+            let stored = match stored {
                 StoredIn::File => "file",
                 StoredIn::Memory => "memory",
             };
-            answer::json(StatusCode::OK, &json!({ "revoked": told, "kept": kept }))
+            answer::json(
+                StatusCode::OK,
+                &json!({ "revoked": revoked, "kept": stored }),
+            )
         }
         Err(error) => {
             let status = match &error {

@@ -1,17 +1,17 @@
-//! Workers answers of Ray's State API, with the debuggers' addresses replaced.
+//! Replaces the debuggers' addresses in the list of workers of Ray's State API.
 //!
-//! Pure, called by [`super::dashboard`] with each piece of the text as it comes. Walks the JSON and replaces only the spans
-//! of two values in rows that carry a debugger's port, `ip` and `debugger_port`. All else stays as it was to the byte: order
-//! of keys, white space, numbers beyond 64 bits or with odd exponents, and the `NaN` that Python writes. Of a text that cannot
-//! be walked no more is given out than has been walked.
+//! Pure. [`super::dashboard`] feeds it with each piece of the text. It walks the JSON and replaces only the spans of
+//! two values, `ip` and `debugger_port`, in rows with a debugger's port. All else stays the same to the byte: order of
+//! keys, white space, numbers beyond 64 bits or with odd exponents, and the `NaN` that Python writes. Only text that
+//! was parsed successfully is output.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Nesting beyond which a text is refused. Ray's is 6 deep.
+/// Maximum nesting depth of a text. Ray's is 6.
 const MAX_DEPTH: usize = 64;
 
-/// The answer is not JSON, so addresses in it cannot be told apart.
+/// The answer is not JSON, so its addresses cannot be located.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "the Ray head's list of workers is not valid JSON at byte {at}, so its addresses could not be replaced; try again, and report it with the version of Ray if it stays so"
@@ -20,22 +20,22 @@ pub struct NotJson {
     at: usize,
 }
 
-/// What a row with a debugger's port says of its worker.
+/// A worker, from a row with a debugger's port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Worker<'a> {
-    /// `worker_id`, where it is text.
+    /// `worker_id`, if it is a string.
     pub id: Option<&'a str>,
-    /// A thread of it waits for a debugger (`num_paused_threads`) and it is not said to be dead
+    /// Whether a thread waits for a debugger (`num_paused_threads`) and the row does not call the worker dead
     /// (`is_alive`).
     pub paused: bool,
 }
 
-/// The text with other addresses in place of every debugger's: `address` puts a worker's host behind what is in the
-/// buffer, and returns the port. `None` where there was nothing to replace. Rows without a port (`null`, or 0) stay
-/// untouched; the port keeps its JSON type.
+/// Replaces the address of every debugger in `text`: `address` appends a worker's host to the buffer, and returns the
+/// port. `None` if there was nothing to replace. Rows without a port (`null`, or 0) stay unchanged; the port keeps its
+/// JSON type.
 ///
 /// # Errors
-/// [`NotJson`] for a text that is no JSON.
+/// [`NotJson`] for a text that is not JSON.
 pub fn rewrite(
     text: &[u8],
     address: &mut dyn FnMut(Worker<'_>, &mut Vec<u8>) -> u16,
@@ -47,27 +47,27 @@ pub fn rewrite(
     Ok(any.then_some(new))
 }
 
-/// The same for a text that comes in pieces. Holds of it what may still have to be replaced: about a row.
+/// Streaming version of [`rewrite`]. It buffers only text that may still have to be replaced: about a row.
 pub(crate) struct Rewriter<F> {
     address: F,
-    /// The end of the text so far. All places are in it.
+    /// The buffered end of the text so far. All offsets are relative to it.
     held: Vec<u8>,
-    /// Where `held` begins in the whole text.
+    /// Offset of `held` in the whole text.
     base: usize,
-    /// Up to where the text has been walked.
+    /// Offset up to which the text was parsed.
     at: usize,
-    /// How far the token at `at`, which is not all there yet, has been looked through.
+    /// Offset up to which the incomplete token at `at` was scanned.
     scanned: usize,
-    /// The string at `at` has something escaped in what has been looked through.
+    /// Whether the scanned part of the string at `at` contains an escape.
     escaped: bool,
     expect: Expect,
     levels: Vec<JsonLevel>,
-    /// The values that matter of the rows that have begun, as they stand in the text.
+    /// Relevant values of the open rows, in text order.
     found: Vec<FoundAddress>,
     edits: Vec<Edit>,
-    /// The addresses that come in, one behind the other.
+    /// The new addresses, concatenated.
     new: Vec<u8>,
-    /// Anything has been replaced.
+    /// Whether anything has been replaced.
     any: bool,
 }
 
@@ -82,18 +82,18 @@ enum Expect {
     Colon,
     /// A comma, or the end of the array or object.
     Next,
-    /// The list is over, and nothing more may come.
+    /// The document is complete, and only white space may follow.
     End,
 }
 
-/// An array or object that has begun.
+/// An open array or object.
 struct JsonLevel {
     start: usize,
-    /// An object, not an array.
+    /// Whether it is an object.
     is_row: bool,
-    /// The key of the value that is being walked.
+    /// The key of the value that is being parsed.
     key: RowKey,
-    /// Values of the rows around it that have been found.
+    /// Number of values found in the enclosing rows.
     outside: usize,
 }
 
@@ -107,13 +107,13 @@ enum RowKey {
     Other,
 }
 
-/// A value of a row. A key that comes twice counts each time: whichever a client takes, it is replaced.
+/// A relevant value of a row. A duplicated key is replaced each time, whichever one a client reads.
 struct FoundAddress {
     key: RowKey,
     span: Range<usize>,
 }
 
-/// A span of the text, and the span of [`Rewriter::new`] that takes its place.
+/// A span of the text, and the span of [`Rewriter::new`] that replaces it.
 struct Edit {
     old: Range<usize>,
     new: Range<usize>,
@@ -137,23 +137,23 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         }
     }
 
-    /// Bytes that are held.
+    /// Number of buffered bytes.
     pub(crate) fn held(&self) -> usize {
         self.held.len() + self.new.len()
     }
 
-    /// Takes the next piece of the text, and gives what of the new text is certain by now.
+    /// Processes the next piece of the text, and returns the new text that is final by now.
     pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<Vec<u8>, NotJson> {
         self.held.extend_from_slice(piece);
         self.walk(false)?;
-        Ok(self.certain())
+        Ok(self.take_final())
     }
 
-    /// The end of the new text.
+    /// Returns the rest of the new text.
     pub(crate) fn finish(mut self) -> Result<Vec<u8>, NotJson> {
         self.walk(true)?;
         match self.expect {
-            Expect::End => Ok(self.certain()),
+            Expect::End => Ok(self.take_final()),
             _ => Err(self.bad(self.at)),
         }
     }
@@ -162,7 +162,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         NotJson { at: self.base + at }
     }
 
-    /// Walks all tokens that are there; `last`: nothing more will come.
+    /// Parses all complete tokens; `last`: nothing more follows.
     fn walk(&mut self, last: bool) -> Result<(), NotJson> {
         let text = std::mem::take(&mut self.held);
         let walked = self.tokens(&text, last);
@@ -226,7 +226,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         Ok(())
     }
 
-    /// What is being walked is an object.
+    /// Whether the innermost open level is an object.
     fn in_row(&self) -> bool {
         self.levels.last().is_some_and(|level| level.is_row)
     }
@@ -255,7 +255,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         Ok(())
     }
 
-    /// Takes note of a value that has been walked.
+    /// Records a value that was parsed.
     fn value(&mut self, span: Range<usize>) {
         let Some(level) = self.levels.last() else {
             self.expect = Expect::End;
@@ -268,7 +268,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         }
     }
 
-    /// Replaces the address in the row whose values are those from `first` on.
+    /// Replaces the address in the row whose values begin at `first`.
     fn replace(&mut self, text: &[u8], first: usize) -> Result<(), NotJson> {
         let row = &self.found[first..];
         let all = |key| row.iter().filter(move |found| found.key == key);
@@ -278,20 +278,20 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         }
         let mut values = all(RowKey::Ip).chain(all(RowKey::Port));
         if let Some(found) = values.find(|found| matches!(text[found.span.start], b'{' | b'[')) {
-            // An address in a shape that no Ray has: better no answer than one with it in.
+            // An address in a shape that Ray never uses: an error is better than a leak.
             return Err(self.bad(found.span.start));
         }
-        let said = |key| all(key).next_back().map(|found| &text[found.span.clone()]);
-        let id = said(RowKey::WorkerId).and_then(plain);
-        let dead = said(RowKey::IsAlive).is_some_and(|text| {
+        let last_value = |key| all(key).next_back().map(|found| &text[found.span.clone()]);
+        let id = last_value(RowKey::WorkerId).and_then(plain);
+        let dead = last_value(RowKey::IsAlive).is_some_and(|text| {
             text.eq_ignore_ascii_case(b"false") || text.eq_ignore_ascii_case(b"\"false\"")
         });
         let worker = Worker {
             id: id.as_deref(),
-            paused: said(RowKey::PausedThreads).is_some_and(is_positive) && !dead,
+            paused: last_value(RowKey::PausedThreads).is_some_and(is_positive) && !dead,
         };
         self.any = true;
-        // Both in quotes; a port that is to have none is what is between them.
+        // Both quoted. An unquoted port uses the span between the quotes.
         let new = &mut self.new;
         new.push(b'"');
         let from = new.len();
@@ -317,11 +317,10 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         Ok(())
     }
 
-    /// The new text up to the first value that may still have to be replaced; of the old one no more than is behind that
-    /// is held any longer.
-    fn certain(&mut self) -> Vec<u8> {
-        let end = self.end_of_certainty();
-        // Rows nest (in theory), so their edits come in the order in which the rows end.
+    /// Returns the new text up to the first value that may still have to be replaced, and drops the old text before it.
+    fn take_final(&mut self) -> Vec<u8> {
+        let end = self.final_length();
+        // Rows nest (in theory), so edits are added in the order in which rows end.
         self.edits.sort_by_key(|edit| edit.old.start);
         let done = self.edits.partition_point(|edit| edit.old.start < end);
         let mut out = Vec::with_capacity(end + self.new.len());
@@ -339,7 +338,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         out
     }
 
-    /// Holds nothing before `end` any longer.
+    /// Drops the text before `end`.
     fn forget(&mut self, end: usize) {
         self.held.drain(..end);
         self.base += end;
@@ -351,17 +350,17 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
             .for_each(|found| shift(&mut found.span));
         self.edits.iter_mut().for_each(|edit| shift(&mut edit.old));
         for level in &mut self.levels {
-            // Where it began matters only while it is all held.
+            // The start is needed only while the whole level is buffered.
             level.start = level.start.saturating_sub(end);
         }
     }
 
-    fn end_of_certainty(&self) -> usize {
-        // What is found further in stands further behind.
+    fn final_length(&self) -> usize {
+        // Deeper values are further back.
         let found = self.found.first().map(|found| found.span.start);
         let mut end = found.unwrap_or(self.at);
         for (level, value) in self.levels.iter().zip(self.levels.iter().skip(1)) {
-            // The value of this key has only begun.
+            // The value of this key is incomplete.
             if level.key != RowKey::Other {
                 end = end.min(value.start);
             }
@@ -369,7 +368,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         end
     }
 
-    /// The string at `at`, and whether anything in it is escaped.
+    /// Parses the string at `at`. Returns its span, and whether it contains an escape.
     fn string(&mut self, text: &[u8], last: bool) -> Result<Option<(Range<usize>, bool)>, NotJson> {
         let mut from = self.scanned.max(self.at + 1);
         while let Some(found) = memchr::memchr2(b'"', b'\\', text.get(from..).unwrap_or_default()) {
@@ -380,7 +379,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
                 return Ok(Some((span, std::mem::take(&mut self.escaped))));
             }
             self.escaped = true;
-            // A backslash and whatever it escapes; of \u the digits are plain characters.
+            // Skips a backslash and the character after it; the digits of \u are plain characters.
             from = found + 2;
             if from > text.len() {
                 self.scanned = found;
@@ -395,7 +394,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         }
     }
 
-    /// A number or a word. Which ones are valid is between Ray and its client.
+    /// Parses a number or a word. Which ones are valid is up to Ray and its client.
     fn scalar(&mut self, text: &[u8], last: bool) -> Result<Option<Range<usize>>, NotJson> {
         let from = self.scanned.max(self.at);
         let within = |byte: &&u8| matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'+' | b'-' | b'.');
@@ -413,7 +412,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
     }
 }
 
-/// What the key `quoted` stands for; `escaped`: something in it is.
+/// Maps the key `quoted`; `escaped`: it contains an escape.
 fn key(quoted: &[u8], escaped: bool) -> RowKey {
     let plain = if escaped { plain(quoted) } else { None };
     let name = match &plain {
@@ -434,7 +433,7 @@ fn is_no_port(value: &[u8]) -> bool {
     matches!(value, b"null" | b"0" | b"\"\"" | b"\"0\"")
 }
 
-/// A whole number above 0, in quotes or not.
+/// Whether it is a whole number above 0, quoted or not.
 fn is_positive(value: &[u8]) -> bool {
     let digits = value
         .strip_prefix(b"\"")
@@ -443,7 +442,7 @@ fn is_positive(value: &[u8]) -> bool {
     digits.iter().all(u8::is_ascii_digit) && digits.iter().any(|digit| *digit != b'0')
 }
 
-/// The text of the string `quoted`; `None` for another value.
+/// Decodes the string `quoted`; `None` for another value.
 fn plain(quoted: &[u8]) -> Option<Cow<'_, str>> {
     let inner = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     if inner.contains(&b'\\') {

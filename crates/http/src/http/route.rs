@@ -1,4 +1,4 @@
-//! Where a request goes, and what asking for something takes. Pure.
+//! Routing of requests, and the access that routes require. Pure.
 
 use std::borrow::Cow;
 
@@ -6,55 +6,55 @@ use super::origin::Origin;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::{RelayScope, Scope};
 
-/// Where a request goes.
+/// Destination of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Destination<'a> {
-    /// The relay's own page and API: what is in the table of [`super::routes`].
+    /// The relay's own page and API: the table in [`super::routes`].
     Relay,
     /// A dashboard.
-    Dashboard(Which<'a>),
+    Dashboard(RequestedCluster<'a>),
     /// The entrance of a dashboard's own origin, by its label.
     Enter(&'a str),
-    /// The relay's page or API, on a dashboard's origin.
+    /// The relay's page or API, requested on a dashboard's origin.
     NotHere,
 }
 
-/// Which cluster's dashboard is asked for.
+/// The cluster whose dashboard is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which<'a> {
-    /// That of the default cluster.
+pub(super) enum RequestedCluster<'a> {
+    /// The default cluster.
     Default,
-    /// That of the cluster whose name is in the path, and what follows it, which may be empty.
+    /// The cluster named in the path, and the rest of the path, which may be empty.
     Named(&'a str, &'a str),
-    /// The one whose own origin this is, by its label.
+    /// The cluster whose own origin this is, by its label.
     Own(&'a str),
 }
 
-impl Which<'_> {
+impl RequestedCluster<'_> {
     pub(super) fn is_own(self) -> bool {
         matches!(self, Self::Own(_))
     }
 }
 
-/// A permission that is missing, and where: `on cluster a`.
+/// A missing permission, and where: `on cluster a`.
 pub(super) type Missing = (Scope, String);
 
-/// Where a permission is missing that is to be narrowed by nothing.
+/// Place of a permission that must not be narrowed.
 const ON_RELAY: &str = "on the whole relay";
 
-/// What asking for something below `/relay` takes.
+/// The access that a route below `/relay` requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RouteAccess {
-    /// To be authenticated; what is told depends on the principal.
+    /// Any authenticated client; the answer depends on the principal.
     Authenticated,
-    /// That scope at some place, which the words name; what is then asked for is judged there.
+    /// The scope at any place, as described by the words. The handler checks the specific place.
     Somewhere(Scope, &'static str),
-    /// That scope on the relay itself.
+    /// The scope on the relay itself.
     Relay(RelayScope),
 }
 
 impl RouteAccess {
-    /// What `principal` lacks.
+    /// Returns what `principal` lacks.
     pub(super) fn missing(self, principal: &Principal) -> Option<Missing> {
         match self {
             Self::Authenticated => None,
@@ -70,40 +70,43 @@ impl RouteAccess {
     }
 }
 
-/// Where the other clusters' dashboards are.
+/// Path prefix of the other clusters' dashboards.
 pub(super) const CLUSTERS: &str = "/relay/clusters/";
 
-/// Where a browser comes in on a dashboard's own origin.
+/// Path by which a browser enters a dashboard's own origin.
 pub(super) const ENTER: &str = "/relay/enter";
 
 impl<'a> Destination<'a> {
-    /// Where a request for `path` goes that has arrived at `origin`.
+    /// Returns the destination of a request for `path` on `origin`.
     pub(super) fn of(origin: &'a Origin, path: &'a str) -> Self {
         let is_relays = path == "/relay" || path.starts_with("/relay/");
         match (origin, path.strip_prefix(CLUSTERS)) {
             (Origin::Dashboard(label), _) if path == ENTER => Self::Enter(label),
             (Origin::Dashboard(_), _) if is_relays => Self::NotHere,
-            (Origin::Dashboard(label), _) => Self::Dashboard(Which::Own(label)),
+            (Origin::Dashboard(label), _) => Self::Dashboard(RequestedCluster::Own(label)),
             (Origin::Relay, Some(named)) if !named.is_empty() => {
                 let (name, path) = named.split_at(named.find('/').unwrap_or(named.len()));
-                Self::Dashboard(Which::Named(name, path))
+                Self::Dashboard(RequestedCluster::Named(name, path))
             }
             (Origin::Relay, _) if is_relays => Self::Relay,
-            (Origin::Relay, _) => Self::Dashboard(Which::Default),
+            (Origin::Relay, _) => Self::Dashboard(RequestedCluster::Default),
         }
     }
 }
 
-/// The parts of `path` (of a head) between its slashes. The head's web server also takes a path with escapes, doubled
-/// slashes and dots, so what is meant is compared, not what is written.
+/// Splits `path` (of a head) at its slashes. The head's web server also accepts escapes, doubled slashes and dots, so
+/// the normalized path is compared.
 pub(super) fn segments(path: &str) -> Vec<Cow<'_, [u8]>> {
     match unescaped(path) {
-        Cow::Borrowed(path) => meant(path, Cow::Borrowed),
-        Cow::Owned(path) => meant(&path, |segment| Cow::Owned(segment.to_vec())),
+        Cow::Borrowed(path) => normalized(path, Cow::Borrowed),
+        Cow::Owned(path) => normalized(&path, |segment| Cow::Owned(segment.to_vec())),
     }
 }
 
-fn meant<'p, 's>(path: &'p [u8], of: impl Fn(&'p [u8]) -> Cow<'s, [u8]>) -> Vec<Cow<'s, [u8]>> {
+fn normalized<'p, 's>(
+    path: &'p [u8],
+    of: impl Fn(&'p [u8]) -> Cow<'s, [u8]>,
+) -> Vec<Cow<'s, [u8]>> {
     let mut segments = Vec::new();
     for segment in path.split(|b| *b == b'/') {
         match segment {
@@ -115,7 +118,7 @@ fn meant<'p, 's>(path: &'p [u8], of: impl Fn(&'p [u8]) -> Cow<'s, [u8]>) -> Vec<
     segments
 }
 
-/// Decodes `%XX`, again and again: what is escaped twice is no path of Ray's, but harmless to match.
+/// Decodes `%XX` repeatedly. A doubly escaped path is none of Ray's, but harmless to match.
 pub(super) fn unescaped(path: &str) -> Cow<'_, [u8]> {
     let mut bytes = Cow::Borrowed(path.as_bytes());
     while memchr::memchr(b'%', &bytes).is_some() {
@@ -173,7 +176,11 @@ mod tests {
         }
         for path in ["/", "/api/v0/workers", "/relayed", "//relay/", "*"] {
             let there = Destination::of(&origin, path);
-            assert_eq!(there, Destination::Dashboard(Which::Own("b")), "{path}");
+            assert_eq!(
+                there,
+                Destination::Dashboard(RequestedCluster::Own("b")),
+                "{path}"
+            );
         }
         assert_eq!(Destination::of(&origin, ENTER), Destination::Enter("b"));
         assert_eq!(of(ENTER), Destination::Relay);
@@ -182,7 +189,11 @@ mod tests {
     #[test]
     fn dashboards_are_everywhere_but_below_the_relays_own_path() {
         for path in ["/", "/relayed", "*"] {
-            assert_eq!(of(path), Destination::Dashboard(Which::Default), "{path}");
+            assert_eq!(
+                of(path),
+                Destination::Dashboard(RequestedCluster::Default),
+                "{path}"
+            );
         }
         for path in ["/relay", "/relay/", "/relay/pages", "/relay/clusters/"] {
             assert_eq!(of(path), Destination::Relay, "{path}");
@@ -191,7 +202,7 @@ mod tests {
             ("/relay/clusters/b", ""),
             ("/relay/clusters/b/api/v0", "/api/v0"),
         ] {
-            let named = Destination::Dashboard(Which::Named("b", rest));
+            let named = Destination::Dashboard(RequestedCluster::Named("b", rest));
             assert_eq!(of(path), named, "{path}");
         }
     }

@@ -1,8 +1,8 @@
-//! The table of what there is below `/relay`: one row for each route, and the order in which its request is looked at.
+//! The table of routes below `/relay`, and the order of checks on a request.
 //!
-//! Who asks is known, and may ask for the route at all, before a handler is called; what is told to everybody has a function
-//! of its own. A row without its sentence, what it takes, its label or its handler does not compile. What the 404 says that
-//! there is comes from the rows, and so does the table in `docs/reference.md`.
+//! The principal is authenticated, and authorized for the route, before its handler is called. Public answers have
+//! handlers of a type of their own. A row without its description, access, label or handler does not compile. The 404
+//! text and the table in `docs/reference.md` are generated from the rows.
 
 use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
@@ -23,53 +23,53 @@ use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::{RelayScope, Scope};
 use ray_relay_access::telemetry::metrics;
 
-/// Something that can be asked for below `/relay`.
+/// A route below `/relay`.
 pub(super) struct Route {
-    /// Its path, in which words in capitals stand for any others; the last of them for all that follows.
+    /// Its path. A word in capitals is a placeholder; the last one matches all that follows.
     pub(super) path: &'static str,
     named: Named,
     access: RouteAccess,
-    /// The label in metrics.
+    /// Its label in metrics.
     pub(super) label: metrics::Route,
     handler: Handler,
-    /// What it is for, as `docs/reference.md` has it.
+    /// Its description in `docs/reference.md`.
     #[cfg(any(test, feature = "testing"))]
-    told: &'static str,
+    description: &'static str,
 }
 
-/// Whether those are told of a route who ask for what does not exist.
+/// Whether the 404 text mentions a route.
 enum Named {
     No,
     Yes,
-    /// With these words behind the path.
+    /// With these words after the path.
     As(&'static str),
 }
 
-type Answered = Result<Response<Body>, HttpRefusal>;
+type HandlerResult = Result<Response<Body>, HttpRefusal>;
 
-/// Who answers, and to which methods.
+/// The handler, and its methods.
 enum Handler {
-    /// There is nothing.
+    /// Always 404.
     Nothing,
-    /// GET, of each client where there is an answer without a principal, else of recognised ones. `None`: there is nothing.
+    /// GET. Called without a principal first; if that returns `None`, with the authenticated one. `None` again: 404.
     Open(fn(&Exchange<'_>, &Parts, Option<&Principal>) -> Option<Response<Body>>),
     /// GET.
     Get(for<'a> fn(&'a Exchange<'a>, &'a Parts, &'a Principal) -> BoxFuture<'a, Response<Body>>),
-    /// POST; a client that sends GET is told what is posted, such as this.
-    Post(&'static str, Posted),
-    /// POST, and its handler answers every other method.
-    PostOnly(Posted),
+    /// POST. A GET is answered with the expected body, such as this one.
+    Post(&'static str, PostHandler),
+    /// POST, where the handler also answers all other methods.
+    PostOnly(PostHandler),
     /// A WebSocket, which ends at the relay.
     Socket(StreamHandler),
     /// The same for a page, which cannot set a header for its token.
     PageSocket(StreamHandler),
 }
 
-type Posted = for<'a> fn(Post<'a>) -> BoxFuture<'a, Answered>;
-type StreamHandler = for<'a> fn(&'a Exchange<'a>, Principal, Parts) -> BoxFuture<'a, Answered>;
+type PostHandler = for<'a> fn(Post<'a>) -> BoxFuture<'a, HandlerResult>;
+type StreamHandler = for<'a> fn(&'a Exchange<'a>, Principal, Parts) -> BoxFuture<'a, HandlerResult>;
 
 macro_rules! routes {
-    ($($(#[doc = $told:literal])+ $path:literal, $named:expr, $access:expr, $label:ident, $kind:ident($($handler:tt)*);)+) => {
+    ($($(#[doc = $description:literal])+ $path:literal, $named:expr, $access:expr, $label:ident, $kind:ident($($handler:tt)*);)+) => {
         pub(super) const ROUTES: &[Route] = &[$(Route {
             path: $path,
             named: $named,
@@ -77,7 +77,7 @@ macro_rules! routes {
             label: metrics::Route::$label,
             handler: routes!(@ $kind $($handler)*),
             #[cfg(any(test, feature = "testing"))]
-            told: concat!($($told),+),
+            description: concat!($($description),+),
         }),+];
     };
     (@ nothing) => { Handler::Nothing };
@@ -94,8 +94,8 @@ const NODE: &str = "on some node";
 const RUNNING: &str = "on some task";
 
 routes! {
-    // its path                         told of              what it takes                           label        who answers
-    // The files of the page are the same for everybody, known or not.
+    // path                             in the 404 text      access                                  label        handler
+    // The files of the page are the same for all clients, authenticated or not.
     /// Redirects to `/relay/`.
     "/relay",                           No,                  Authenticated,                          Page,        open(moved);
     /// The page for browsers. It asks the API for everything else as its user.
@@ -112,7 +112,7 @@ routes! {
     /// `ETag` of a list gets 304 while only ages have changed. `Accept-Encoding: gzip` saves nine tenths of the
     /// bytes.
     "/relay/v1/breakpoints",            Yes,                 Somewhere(Scope::List, BREAKPOINT),     Breakpoints, get(breakpoints);
-    // One's own, and those that one administers.
+    // The principal's own, and those that it administers.
     /// Your own live sessions, each with the `request` of its connection. With `admin` on their breakpoints also
     /// those of others. Sessions of other relays have their `replica`.
     "/relay/v1/sessions",               Yes,                 Authenticated,                          Sessions,    get(all_sessions);
@@ -125,7 +125,7 @@ routes! {
     /// `subject`, `expires` and `scopes`: the permissions that you have somewhere. `?breakpoint=ID` gives those on
     /// that breakpoint.
     "/relay/v1/whoami",                 Yes,                 Authenticated,                          Whoami,      get(whoami::answer);
-    // Each breakpoint is judged by itself.
+    // Authorized for each breakpoint.
     /// Stack, source and variables of a paused task, which stays paused. `"locals": false` runs no code of the
     /// program. `"limit": 1000` is the longest value in characters, up to 100,000. Four at a time for one person, 16
     /// in all.
@@ -134,7 +134,7 @@ routes! {
     /// `"limit"` as for a snapshot. It counts as one of these, and looks at four tasks at a time. A task that cannot be
     /// looked at has its `error` among `members`.
     "/relay/v1/compare",                Yes,                 Somewhere(Scope::View, BREAKPOINT),     Compare,     post(compare::answer, r#"{"ids": ["ID"]}"#);
-    // Each task is judged by itself.
+    // Authorized for each task.
     /// What runs, asked of each head now: `tasks`, `total`, `next` (as `&after=` for the page behind). Each of
     /// `clusters` has its `trouble` and whether its list is `complete`. `?limit=1000`, `name=train*`, `job=`,
     /// `cluster=`, `older_than=600` (seconds) and `filter=` select. With `hook=true` each row has `hook`, whether its
@@ -152,7 +152,7 @@ routes! {
     /// The prompt of `nc` for the page (`ray-relay.terminal.v1`). A token goes as a further subprotocol,
     /// `ray-relay.bearer.TOKEN`.
     "/relay/v1/terminal",               Yes,                 Somewhere(Scope::Terminal, BREAKPOINT), Terminal,    page_socket(terminal::open);
-    // Each cluster is judged by itself, as each id is of what is released.
+    // Authorized for each cluster, and for each released id.
     /// The way of a browser to a dashboard's origin, for `{"cluster": NAME, "path": "/"}`: `url`, and where there is
     /// a `ticket`, `at`, to which the page posts it. Takes `dashboard:read`.
     "/relay/v1/dashboard",              Yes,                 Authenticated,                          Page,        post(entrance::open, "{}");
@@ -165,7 +165,7 @@ routes! {
     /// Leaves a paused task where it is, kept for you. Answers `parked_until` and `seconds`, and `credential_expires`
     /// where that is earlier; `warning` of a replica of Ray Serve.
     "/relay/v1/park",                   Yes,                 Somewhere(Scope::View, BREAKPOINT),     Park,        post(park::answer, r#"{"id": "ID", "for": "12h"}"#);
-    // One's own credential, and each person's with `admin` on the relay itself.
+    // The caller's own credential, or any with `admin` on the relay itself.
     /// Revokes a credential: your own, or with `admin` on the relay any. Takes `{"jti": ID}` or `{"sub": NAME}`.
     "/relay/v1/revocations",            Yes,                 Authenticated,                          Revocations, post_only(revocations::answer);
     /// The live Ray nodes that you may list as a whole, each with its agent: version, `path`, link (`linked`, `down`
@@ -183,7 +183,7 @@ routes! {
     "/relay/v1/reverse/NAME/stream/ID", No,                  Somewhere(Scope::Debug, BREAKPOINT),    Reverse,     socket(reverse::open);
     /// For `ray-relay reverse` alone: its control link.
     "/relay/v1/reverse/NAME",           Yes,                 Somewhere(Scope::Debug, BREAKPOINT),    Reverse,     socket(reverse::open);
-    // What is said on it is judged as on every connection.
+    // The connection itself is authorized like any other.
     /// For `ray-relay connect` alone: a new connection.
     "/relay/v1/connect",                Yes,                 Authenticated,                          Connect,     socket(connect::open);
     /// For `ray-relay connect` alone: a connection that is resumed.
@@ -197,7 +197,7 @@ routes! {
     "/relay/metrics",                   Yes,                 Relay(RelayScope::Admin),               Metrics,     open(metrics_text);
 }
 
-/// What every other path below `/relay` is.
+/// The route of every other path below `/relay`.
 const UNKNOWN: &Route = &Route {
     path: "",
     named: No,
@@ -205,10 +205,10 @@ const UNKNOWN: &Route = &Route {
     label: metrics::Route::Unknown,
     handler: Handler::Nothing,
     #[cfg(any(test, feature = "testing"))]
-    told: "",
+    description: "",
 };
 
-/// What exists below `/relay`, for those who ask for something else.
+/// Lists the routes below `/relay`, for the 404 text.
 pub(super) fn exists() -> String {
     let named = ROUTES.iter().filter_map(|route| match route.named {
         No => None,
@@ -220,14 +220,14 @@ pub(super) fn exists() -> String {
 }
 
 impl Route {
-    /// The one of `path`, and what that has in place of its words.
+    /// Returns the route of `path`, and the values of its placeholders.
     pub(super) fn of(path: &str) -> (&'static Self, [Option<&str>; 2]) {
         let mut routes = ROUTES.iter();
         let found = routes.find_map(|route| Some((route, route.words(path)?)));
         found.unwrap_or((UNKNOWN, [None; 2]))
     }
 
-    /// What `path` has in place of the words; `None`: it is another's.
+    /// Matches `path`, and returns the values of the placeholders; `None`: no match.
     fn words<'p>(&self, mut path: &'p str) -> Option<[Option<&'p str>; 2]> {
         let is_word = |c: char| c.is_ascii_uppercase();
         let (mut own, mut words) = (self.path, [None; 2]);
@@ -248,16 +248,16 @@ impl Route {
         (path == own).then_some(words)
     }
 
-    /// The answer to the request of `parts` and `body`.
+    /// Answers the request of `parts` and `body`.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason for refusing it.
     pub(super) async fn answer(
         &self,
         exchange: &Exchange<'_>,
         mut parts: Parts,
         body: Incoming,
-    ) -> Answered {
+    ) -> HandlerResult {
         let (reads, posts) = match parts.method {
             Method::GET | Method::HEAD => (true, false),
             Method::POST => (false, true),
@@ -315,7 +315,7 @@ impl Route {
 }
 
 fn moved(_: &Exchange<'_>, _: &Parts, _: Option<&Principal>) -> Option<Response<Body>> {
-    Some(page::moved())
+    Some(page::redirect_to_page())
 }
 
 /// A file of the page; the document's name is empty.
@@ -324,7 +324,7 @@ fn file(exchange: &Exchange<'_>, parts: &Parts, _: Option<&Principal>) -> Option
     page::answer(name, &parts.headers, &exchange.ctx.config)
 }
 
-/// A page of the documentation; without a name, the list of them.
+/// A page of the documentation; without a name, their list.
 fn manual(exchange: &Exchange<'_>, _: &Parts, _: Option<&Principal>) -> Option<Response<Body>> {
     page::manual(exchange.words[0].unwrap_or_default())
 }
@@ -333,7 +333,7 @@ fn healthz(_: &Exchange<'_>, _: &Parts, _: Option<&Principal>) -> Option<Respons
     Some(api::healthz())
 }
 
-/// Probes ask without a token; who asks for a cluster has to say who it is.
+/// Probes need no token; a request with `cluster` has to be authenticated.
 fn readyz(
     exchange: &Exchange<'_>,
     parts: &Parts,
@@ -386,7 +386,7 @@ async fn all_sessions(exchange: &Exchange<'_>, _: &Parts, principal: &Principal)
 
 #[cfg(any(test, feature = "testing"))]
 impl Route {
-    /// Its row in `docs/reference.md`: path, method, what it takes, and what it is for. `None`: there is nothing.
+    /// Its row in `docs/reference.md`: path, method, access, and description. `None`: it always answers 404.
     pub(super) fn described(&self) -> Option<[String; 4]> {
         let method = match self.handler {
             Handler::Nothing => return None,
@@ -402,7 +402,7 @@ impl Route {
             (Authenticated, _) => "any credential".to_owned(),
         };
         let path = format!("`{}`", self.path);
-        Some([path, method, takes, self.told.trim().to_owned()])
+        Some([path, method, takes, self.description.trim().to_owned()])
     }
 }
 

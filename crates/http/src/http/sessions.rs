@@ -1,8 +1,8 @@
-//! `POST /relay/v1/sessions/end`: `{"id": 4}` ends a live session with a worker, whose task runs on. With `"replica"` as in the
-//! list it is the session 4 of that relay and of no other that answers to the same name.
+//! `POST /relay/v1/sessions/end`: `{"id": 4}` ends a live session with a worker, whose task resumes. With `"replica"`
+//! as in the list, it is session 4 of that relay, and of no other at the same address.
 //!
-//! One's own, and with `admin` at the place of its breakpoint any user's. What the caller may not end, other relays' sessions and those without a worker among
-//! it, is answered like what does not exist.
+//! A user may end their own sessions, and with `admin` on its breakpoint any session. A session that the caller may not
+//! end is answered like one that does not exist. So is a session of another relay, or one without a worker.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use ray_relay_session::session::newer;
 
 const MAX_BODY_BYTES: usize = 1024;
 
-/// What is wrong with a body.
-const WANTED: &str = "the body has to be {\"id\": NUMBER}, with an id as in /relay/v1/sessions, and maybe its \"replica\"";
+/// Error for an invalid body.
+const INVALID_BODY: &str = "the body has to be {\"id\": NUMBER}, with an id as in /relay/v1/sessions, and maybe its \"replica\"";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,8 +35,8 @@ struct EndRequest {
 /// Ends the session that the body names.
 pub(super) async fn end(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (ctx, principal) = (post.exchange.ctx, post.principal);
-    let wanted = body::json(post.body, MAX_BODY_BYTES).await;
-    let EndRequest { id, replica } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let request = body::json(post.body, MAX_BODY_BYTES).await;
+    let EndRequest { id, replica } = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let may = |owner: Option<&Principal>, held: &Arc<Breakpoint>| {
         let list = ctx.registry.snapshot();
         let access = principal.access();
@@ -53,8 +53,8 @@ pub(super) async fn end(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
         let sentence = "there is no session of that id here that you may end";
         return Ok(answer::error(StatusCode::NOT_FOUND, sentence));
     }
-    // What is not on record does not happen.
-    audit::on_record(ctx, entry).await?;
+    // Only an audited command is executed.
+    audit::write_entry(ctx, entry).await?;
     ctx.sessions.table.end(id);
     Ok(answer::json(StatusCode::OK, &json!({ "ended": id })))
 }

@@ -1,12 +1,14 @@
-//! `POST /relay/v1/snapshot`: `{"id": "3kfz0q8m"}` looks at a task that waits, which stays as it is; with `"locals": false` at
-//! no variable, with `"limit": 1000` at so many characters of a value, with `"process": true` also at what may differ between
-//! processes: a thread more, with `"process": true` and a frame for each of the environment, packages and random numbers.
+//! `POST /relay/v1/snapshot`: `{"id": "3kfz0q8m"}` inspects a paused task without changing it. `"locals": false` omits
+//! variables, and `"limit": 1000` bounds the characters of a value. `"process": true` adds what may differ between
+//! processes, as one more thread: a frame each for environment, packages and random numbers.
 //!
-//! The answer has `{"threads": [{"name", "frames": [{"file", "line", "function", "first", "lines", "variables": [{"name", "type",
-//! "value"}]}]}]}`, oldest frame first; with `exception` and `raised` (frames too) where a post-mortem waits. It is a session
-//! like every other one, on record and for a permit, by the permission `view`: what is run in the worker is the relay's own
-//! probe and no text of a client's. Without the permission `debug` none of the program's code runs, and text is hidden ([`ray_relay_access::visibility`]). A park of
-//! the person who asks is its owner, and stays as it is; one that the agent of its node keeps comes to this relay first.
+//! The answer is `{"threads": [{"name", "frames": [{"file", "line", "function", "first", "lines", "variables":
+//! [{"name", "type", "value"}]}]}]}`, oldest frame first; with `exception` and `raised` (frames too) for a post-mortem.
+//!
+//! It uses an ordinary session, audited and with a permit, by the permission `view`. The worker runs only the relay's
+//! own probe, and no text of a client. Without the permission `debug`, none of the program's code runs, and text is
+//! hidden ([`ray_relay_access::visibility`]). The caller's own park stays as it is; one that its node's agent keeps is
+//! first brought to this relay.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,25 +47,25 @@ use ray_relay_session::upstream::look::{Look, LookError};
 use ray_relay_session::upstream::park::takes_in;
 
 const MAX_BODY_BYTES: usize = 1024;
-/// What is wrong with a body.
-const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false, \"process\": true and \"limit\": 1000, up to 100000";
-/// Longest value that may be asked for, in characters.
+/// Error for an invalid body.
+const INVALID_BODY: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false, \"process\": true and \"limit\": 1000, up to 100000";
+/// Maximum `limit` of a value, in characters.
 pub(super) const MAX_VALUE_CHARS: usize = 100_000;
-/// Lines of source around the place where a frame stands.
+/// Lines of source around a frame's line.
 const SOURCE_CONTEXT_LINES: usize = 8;
-/// How long the list may take to show a park that has come to this relay.
+/// Time limit for the list to show a park that was brought to this relay.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SnapshotRequest {
     id: String,
-    /// Whether values of variables are looked at.
+    /// Whether to include values of variables.
     #[serde(default = "body::yes")]
     locals: bool,
-    /// Longest value, in characters.
+    /// Maximum length of a value, in characters.
     limit: Option<usize>,
-    /// Whether the process is looked at as well, as far as it may differ from others.
+    /// Whether to inspect the process too, as far as it may differ from others.
     #[serde(default)]
     process: bool,
 }
@@ -74,7 +76,7 @@ impl SnapshotRequest {
             .is_none_or(|limit| (1..=MAX_VALUE_CHARS).contains(&limit))
     }
 
-    /// What is held of it is taken from `account`.
+    /// The limits, with memory charged to `account`.
     fn limits(&self, account: Account) -> SnapshotLimits {
         let usual = SnapshotLimits::default();
         SnapshotLimits {
@@ -124,31 +126,32 @@ impl NoSnapshot {
     }
 }
 
-/// Looks at the task that the body names.
+/// Inspects the task that the body names.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
-    let wanted: Option<SnapshotRequest> = body::json(post.body, MAX_BODY_BYTES).await;
-    let wanted = wanted.filter(SnapshotRequest::is_bounded);
-    let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let request: Option<SnapshotRequest> = body::json(post.body, MAX_BODY_BYTES).await;
+    let request = request.filter(SnapshotRequest::is_bounded);
+    let request = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
-    let limits = wanted.limits(ctx.account(principal));
-    let shot = look(exchange, principal, &wanted.id, limits, Arc::new(share)).await;
-    // A person who may not look any more sees nothing of what was looked at before.
+    let limits = request.limits(ctx.account(principal));
+    let snapshot = take_snapshot(exchange, principal, &request.id, limits, Arc::new(share)).await;
+    // A principal that was revoked meanwhile gets no snapshot taken before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
-    Ok(match shot {
-        Ok((threads, taken)) => {
+    Ok(match snapshot {
+        Ok((threads, reservation)) => {
             let answer = answer::json(StatusCode::OK, &json!({ "threads": threads }));
-            answer.map(|body| answer::held(body, taken).boxed_unsync())
+            answer.map(|body| answer::held(body, reservation).boxed_unsync())
         }
         Err(why) => answer::error(why.status(), why),
     })
 }
 
-/// What `id` shows of itself within `limits`, and the memory for it; it may go on for as long as `share` is had.
-pub(super) async fn look(
+/// Takes a snapshot of `id` within `limits`, and returns it with its memory reservation. It may continue after the
+/// request, so it holds `share`.
+pub(super) async fn take_snapshot(
     exchange: &Exchange<'_>,
     principal: &Principal,
     id: &str,
@@ -165,19 +168,19 @@ pub(super) async fn look(
     if let Ok(authorized) = &authorized {
         limits.rendering = Visibility::of(authorized.rights()).rendering(limits.rendering.key);
     }
-    let shot = match authorized {
+    let snapshot = match authorized {
         Ok(authorized) if parks::is_own(authorized.principal(), authorized.breakpoint()) => {
-            Box::pin(look_at_park(exchange, authorized, &limits)).await
+            Box::pin(snapshot_of_park(exchange, authorized, &limits)).await
         }
         Ok(authorized) => {
-            // A debugger that is asked and not heard out is hurt by it: the client may go, this stays.
-            let looked = looked(
+            // Interrupting a query would disturb the debugger: so this task continues even if the client disconnects.
+            let session = snapshot_session(
                 Arc::clone(ctx),
                 exchange.connection.info.summary.clone(),
                 (authorized, limits),
                 share,
             );
-            let done = ctx.shutdown.tasks.spawn(looked.in_current_span());
+            let done = ctx.shutdown.tasks.spawn(session.in_current_span());
             done.await.unwrap_or(Err(NoSnapshot::Ending))
         }
         Err(why) => {
@@ -185,26 +188,25 @@ pub(super) async fn look(
             Err(why.into())
         }
     };
-    if let Err(NoSnapshot::Refused(why)) = &shot {
+    if let Err(NoSnapshot::Refused(why)) = &snapshot {
         ctx.metrics.refused(why.kind());
     }
-    shot
+    snapshot
 }
 
-/// Whether this relay has it, or, where it is parked, the agent of its node.
+/// Whether this relay holds it, and not the agent of its node.
 fn is_here(breakpoint: &Breakpoint) -> bool {
     breakpoint.holder().is_some_and(Holder::is_here)
 }
 
-/// The park of `authorized` at this relay, as the agent of its node has kept it: a session goes on with it, and leaves it at
-/// once.
-async fn brought_here(
+/// Brings the park of `authorized` here from the agent of its node: a session resumes it, and parks it at once.
+async fn fetch_park(
     exchange: &Exchange<'_>,
     authorized: &Authorized,
 ) -> Result<Authorized, NoSnapshot> {
     let ctx = exchange.ctx;
     let (principal, id) = (authorized.principal(), authorized.breakpoint().id);
-    // Who goes on with what cannot be left again would have it run.
+    // Resuming a session that cannot be parked again would resume the task.
     takes_in(ctx, authorized).map_err(|why| {
         SessionRefusal::Unable(format!(
             "the task stays parked at the agent of its node, and is not looked at, because {why}"
@@ -220,14 +222,14 @@ async fn brought_here(
         let row = list.find(id).filter(|row| is_here(row))?;
         row.holder()?.parked_until.map(|_| Arc::clone(row))
     };
-    let shown = timeout(LIST_TIMEOUT, lists.wait_for(|list| parked(list).is_some())).await;
-    let held = shown.ok().and_then(|list| parked(&*list.ok()?));
+    let list = timeout(LIST_TIMEOUT, lists.wait_for(|list| parked(list).is_some())).await;
+    let held = list.ok().and_then(|list| parked(&*list.ok()?));
     let held = held.ok_or_else(|| parks::over(authorized.breakpoint()))?;
     Ok(authorise(principal, &held, Scope::View)?)
 }
 
-/// The threads of a park that stays as it is, on record before it is looked at.
-async fn look_at_park(
+/// Inspects a park without changing it, audited first.
+async fn snapshot_of_park(
     exchange: &Exchange<'_>,
     authorized: Authorized,
     limits: &SnapshotLimits,
@@ -236,24 +238,24 @@ async fn look_at_park(
     shows_threads(authorized.breakpoint())?;
     let authorized = match is_here(authorized.breakpoint()) {
         true => authorized,
-        false => brought_here(exchange, &authorized).await?,
+        false => fetch_park(exchange, &authorized).await?,
     };
     let breakpoint = authorized.breakpoint();
     let mut entry = audit::command(exchange, authorized.principal(), "snapshot");
     entry.breakpoint = Some(breakpoint.clone());
-    let recorded = audit::on_record(ctx, entry).await;
+    let recorded = audit::write_entry(ctx, entry).await;
     recorded.map_err(|why| SessionRefusal::Unable(why.to_string()))?;
-    let looked = ctx
+    let output = ctx
         .sessions
         .parks
         .look(&authorized, snapshot_expression(limits));
-    let looked = looked.await?;
-    let taken = limits
+    let output = output.await?;
+    let reservation = limits
         .account
-        .take(memory::MemoryUse::Messages, weight(looked.as_bytes()));
-    let taken = taken.map_err(|short| SessionRefusal::Throttled(short.to_string()))?;
-    let threads = read_snapshot(&looked).map_err(|why| NoSnapshot::Failed(why.to_string()))?;
-    Ok((shown(threads, &limits.rendering), taken))
+        .take(memory::MemoryUse::Messages, weight(output.as_bytes()));
+    let reservation = reservation.map_err(|short| SessionRefusal::Throttled(short.to_string()))?;
+    let threads = read_snapshot(&output).map_err(|why| NoSnapshot::Failed(why.to_string()))?;
+    Ok((shown(threads, &limits.rendering), reservation))
 }
 
 fn shows_threads(breakpoint: &Breakpoint) -> Result<(), NoSnapshot> {
@@ -263,8 +265,8 @@ fn shows_threads(breakpoint: &Breakpoint) -> Result<(), NoSnapshot> {
     }
 }
 
-/// One session for no other purpose, from its permit to its end on record.
-async fn looked(
+/// Runs one session that only takes a snapshot, from its permit to its audited end.
+async fn snapshot_session(
     ctx: Arc<Context>,
     summary: Summary,
     (authorized, limits): (Authorized, SnapshotLimits),
@@ -277,24 +279,24 @@ async fn looked(
         LookError::Refused(why) => NoSnapshot::Refused(why),
         LookError::Unreached { .. } => NoSnapshot::Failed(why.to_string()),
     })?;
-    let shot = snapshot(stream, LOOK_CLIENT, &limits);
-    let shot = shot
+    let snapshot = snapshot(stream, LOOK_CLIENT, &limits);
+    let snapshot = snapshot
         .instrument(look.span.clone())
         .await
-        .map(|(threads, taken)| {
-            if let Some(place) = place_in(&threads) {
-                look.live.worker.stands_at(Some(place));
+        .map(|(threads, reservation)| {
+            if let Some(location) = innermost_location(&threads) {
+                look.live.worker.stands_at(Some(location));
             }
-            (shown(threads, &limits.rendering), taken)
+            (shown(threads, &limits.rendering), reservation)
         });
-    let outcome = match &shot {
+    let outcome = match &snapshot {
         Ok((threads, _)) => {
-            // Where it has to be recorded and cannot be, it is not shown.
-            let taken = look
+            // If the capture fails, the snapshot is not shown.
+            let captured = look
                 .live
                 .capture
                 .take(Direction::Down, threads.to_string().as_bytes());
-            taken
+            captured
                 .map_err(|why| why.to_string())
                 .map(|()| Outcome::Client)
         }
@@ -303,11 +305,11 @@ async fn looked(
     look.end(*outcome.as_ref().unwrap_or(&Outcome::Failed))
         .await;
     outcome.map_err(NoSnapshot::Failed)?;
-    shot.map_err(|why| NoSnapshot::Failed(why.to_string()))
+    snapshot.map_err(|why| NoSnapshot::Failed(why.to_string()))
 }
 
-/// Where the first of `threads` stands, of whose frames the last is the innermost.
-fn place_in(threads: &Value) -> Option<Location> {
+/// Location of the first of `threads`, whose last frame is the innermost.
+fn innermost_location(threads: &Value) -> Option<Location> {
     let thread = threads.get(0)?;
     let frames = thread.get("raised").or_else(|| thread.get("frames"))?;
     let frame = frames.as_array()?.last()?;
@@ -315,7 +317,7 @@ fn place_in(threads: &Value) -> Option<Location> {
     Location::reported(typed_at(frame, "file"), line, typed_at(frame, "function"))
 }
 
-/// `threads` as they are shown: of each frame the variables as a list, as a debugger would have them.
+/// Formats `threads`, with the variables of each frame as a list like a debugger's.
 fn shown(mut threads: Value, rendering: &Rendering) -> Value {
     let hides = rendering.visible == Visible::Structure;
     for thread in threads.as_array_mut().into_iter().flatten() {

@@ -1,9 +1,9 @@
-//! The terminal of the page: a WebSocket on which the plain lines of `nc` are spoken, by a principal that is authenticated already.
+//! The terminal of the page: the line protocol of `nc` over a WebSocket, for an authenticated principal.
 //!
-//! A browser lets no script set the headers of a WebSocket's request, so a token comes as one more subprotocol,
-//! `ray-relay.bearer.TOKEN`; where there is one, cookies, which the browser sends by itself, do not count. Whose page asks is
-//! checked of every request ([`super::guard`]). What is said is passed on by a task of the HTTP connection's, which asks every
-//! 15 s whether the browser is still there, and ends with either side.
+//! A browser's script cannot set the headers of a WebSocket request. So a token comes as one more subprotocol,
+//! `ray-relay.bearer.TOKEN`, and then cookies, which the browser sends automatically, do not count. [`super::guard`]
+//! checks the origin, as for every request. A task of the HTTP connection relays the lines. It pings the browser every
+//! 15 s, and ends with either side.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -28,20 +28,20 @@ use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::tunnel::stream_config;
 use ray_relay_session::agents::Socket;
 
-/// What is spoken.
+/// The subprotocol.
 const PROTOCOL: &str = "ray-relay.terminal.v1";
-/// How the subprotocol begins that has a token.
+/// Prefix of the subprotocol with a token.
 const BEARER: &str = "ray-relay.bearer.";
-/// Bytes that are read at a time.
-const ROOM: usize = 16 * 1024;
-/// How often the browser is asked whether it is there, which also keeps what is in between from thinking that it is not.
-const PROBE: Duration = Duration::from_secs(15);
-/// A browser that has said nothing for so long, not even in answer to that, is gone.
-const SILENCE: Duration = Duration::from_secs(50);
-/// How long a browser may take to read a piece.
+/// Read buffer size, in bytes.
+const READ_BUFFER_BYTES: usize = 16 * 1024;
+/// Ping interval, which also keeps proxies from closing an idle connection.
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+/// A browser that sends nothing for so long, not even a pong, is gone.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(50);
+/// Time limit for writing one message to the browser.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long both may take to say that it is over.
-const GOODBYE: Duration = Duration::from_secs(5);
+/// Time limit for the closing handshake.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Opens a terminal.
 pub(super) async fn open(
@@ -49,21 +49,21 @@ pub(super) async fn open(
     principal: Principal,
     parts: Parts,
 ) -> Result<Response<Body>, HttpRefusal> {
-    let who = "this is asked for as a WebSocket over HTTP/1.1: the page at /relay/ does, and for a terminal there is `nc`";
-    let handshake = Handshake::new(parts, PROTOCOL, who)?;
+    let hint = "this is asked for as a WebSocket over HTTP/1.1: the page at /relay/ does, and for a terminal there is `nc`";
+    let handshake = Handshake::new(parts, PROTOCOL, hint)?;
     let (ctx, peer) = (Arc::clone(exchange.ctx), exchange.connection.peer);
     let owner = principal.clone();
     let speak = async move |socket: Socket| {
         let (mut to_browser, mut from_browser) = socket.split();
-        if let Some(near) = ctx.peers.links.dial(&owner, peer).await {
-            carry(&mut to_browser, &mut from_browser, near).await;
+        if let Some(stream) = ctx.peers.links.dial(&owner, peer).await {
+            carry(&mut to_browser, &mut from_browser, stream).await;
         }
         close(to_browser, from_browser).await;
     };
     Ok(handshake.accept(exchange, stream_config(), &principal, speak))
 }
 
-/// Puts a token that came as a subprotocol where tokens are, in place of any cookie.
+/// Moves a token from the subprotocol to the `Authorization` header, and drops cookies.
 pub(super) fn take_token(headers: &mut HeaderMap) {
     let protocols = hop::listed(headers, &SEC_WEBSOCKET_PROTOCOL);
     let token = protocols.filter_map(|one| one.strip_prefix(BEARER)).next();
@@ -71,17 +71,17 @@ pub(super) fn take_token(headers: &mut HeaderMap) {
     let Some(mut bearer) = bearer else { return };
     bearer.set_sensitive(true);
     headers.remove(COOKIE);
-    // Another one that stands there already is two, and refused.
+    // Appended, so that an existing header makes two, which is refused.
     headers.append(AUTHORIZATION, bearer);
 }
 
-/// Passes on what is said, until either side has ended.
+/// Relays both directions, until either side has ended.
 async fn carry(
     to_browser: &mut SplitSink<Socket, Message>,
     from_browser: &mut SplitStream<Socket>,
-    near: DuplexStream,
+    stream: DuplexStream,
 ) {
-    let (from_relay, to_relay) = split(near);
+    let (from_relay, to_relay) = split(stream);
     tokio::select! {
         () = up(from_browser, to_relay) => {}
         () = down(from_relay, to_browser) => {}
@@ -89,7 +89,7 @@ async fn carry(
 }
 
 async fn up(browser: &mut SplitStream<Socket>, mut relay: WriteHalf<DuplexStream>) {
-    while let Ok(Some(Ok(message))) = timeout(SILENCE, browser.next()).await {
+    while let Ok(Some(Ok(message))) = timeout(SILENCE_TIMEOUT, browser.next()).await {
         let written = match message {
             Message::Text(text) => relay.write_all(text.as_bytes()).await,
             Message::Binary(bytes) => relay.write_all(&bytes).await,
@@ -97,15 +97,15 @@ async fn up(browser: &mut SplitStream<Socket>, mut relay: WriteHalf<DuplexStream
             Message::Close(_) | Message::Frame(_) => break,
         };
         if written.is_err() {
-            // The session is over: `down` has its last words, and then its end.
+            // The session is over: `down` still delivers its final output, and then ends.
             return pending().await;
         }
     }
 }
 
 async fn down(mut relay: ReadHalf<DuplexStream>, browser: &mut SplitSink<Socket, Message>) {
-    let mut bytes = vec![0; ROOM];
-    let mut probe = Instant::now() + PROBE;
+    let mut bytes = vec![0; READ_BUFFER_BYTES];
+    let mut probe = Instant::now() + PING_INTERVAL;
     loop {
         let message = tokio::select! {
             read = relay.read(&mut bytes) => match read {
@@ -113,7 +113,7 @@ async fn down(mut relay: ReadHalf<DuplexStream>, browser: &mut SplitSink<Socket,
                 Ok(read) => Message::binary(bytes[..read].to_vec()),
             },
             () = sleep_until(probe) => {
-                probe = Instant::now() + PROBE;
+                probe = Instant::now() + PING_INTERVAL;
                 Message::Ping(Bytes::new())
             }
         };
@@ -126,12 +126,12 @@ async fn down(mut relay: ReadHalf<DuplexStream>, browser: &mut SplitSink<Socket,
     }
 }
 
-/// Says that it is over, and hears the browser say it too: a WebSocket whose connection ends before that is one that was lost.
+/// Completes the closing handshake: without it, the browser would report a lost connection.
 async fn close(mut to_browser: SplitSink<Socket, Message>, mut from_browser: SplitStream<Socket>) {
     let both = async {
-        // Where the browser has said it first, this is the answer.
+        // If the browser closed first, this is the reply.
         let _ = to_browser.close().await;
         while let Some(Ok(_)) = from_browser.next().await {}
     };
-    let _ = timeout(GOODBYE, both).await;
+    let _ = timeout(CLOSE_TIMEOUT, both).await;
 }

@@ -1,4 +1,4 @@
-//! A relay as agents see it: real sockets, and stand-ins for agents that misbehave on demand.
+//! A relay as agents see it: real sockets, and fake agents that misbehave on demand.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::net::SocketAddr;
@@ -31,10 +31,10 @@ use ray_relay_base::wire::tunnel::{self, LINK_PATH, LINK_PROTOCOL, SECRET_HEADER
 use ray_relay_session::agents::testing::{announcement, node};
 use ray_relay_session::context::Context;
 
-/// The deadline of whatever a test waits for.
+/// Time limit for everything that a test waits for.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Who may speak for which node: `agent` for those that are named, `local` for where it comes from, `person` for none.
+/// Policy for nodes: `agent` speaks for the named ones, `local` for its own address, `person` for none.
 pub const POLICY: &str = r#"
 [[rule]]
 subjects = ["agent", "double"]
@@ -77,7 +77,7 @@ impl Scene {
         Self::of(authenticator(POLICY), adapt).await
     }
 
-    /// The same, which recognises people as `auth` does.
+    /// The same, with the users of `auth`.
     pub async fn of(auth: Arc<Authenticator>, adapt: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::default();
         config.dap.connect_timeout = Duration::from_secs(5);
@@ -88,7 +88,7 @@ impl Scene {
         Self::serving(context, record).await
     }
 
-    /// The same, which is `context`.
+    /// The same, with `context`.
     pub async fn serving(context: Arc<Context>, record: AuditSpy) -> Self {
         context
             .registry
@@ -140,7 +140,7 @@ impl Scene {
         }
     }
 
-    /// A link of an agent of `subject`, which has not announced itself.
+    /// Opens the link of an agent of `subject`, unannounced.
     pub async fn dial(&self, subject: &str) -> Result<StandIn, StatusCode> {
         let request = self.request(LINK_PATH, subject, LINK_PROTOCOL);
         let mut agent = StandIn {
@@ -155,7 +155,7 @@ impl Scene {
         Ok(agent)
     }
 
-    /// The same, which speaks for `node_id` as the process `instance`.
+    /// The same, announced as `node_id` by the process `instance`.
     pub async fn linked(&self, subject: &str, node_id: &str, instance: u8) -> StandIn {
         let mut agent = self.dial(subject).await.unwrap();
         agent.announce(node_id, instance).await;
@@ -165,7 +165,7 @@ impl Scene {
         }
     }
 
-    /// The stream that an agent of `subject` was asked for.
+    /// Opens the stream that was requested from an agent of `subject`.
     pub async fn stream(
         &self,
         subject: &str,
@@ -188,25 +188,25 @@ impl Scene {
         self.opened(request).await
     }
 
-    /// What the record says of agents: outcome and reason.
+    /// Audit entries about agents: outcome and reason.
     pub fn recorded(&self) -> Vec<String> {
         let lines = self.record.lines();
         let of_agents = lines
             .iter()
             .filter(|line| line.action == ray_relay_access::audit::EntryKind::Agent);
-        let said = of_agents.map(|line| {
+        let entries = of_agents.map(|line| {
             let text = |key: &str| line.details[key].as_str().unwrap_or_default().to_owned();
             format!("{} {}", text("outcome"), text("why"))
         });
-        said.collect()
+        entries.collect()
     }
 }
 
-/// One that plays an agent.
+/// A fake agent.
 pub struct StandIn {
     pub socket: WebSocketStream<TcpStream>,
     pub nonce: Hex<16>,
-    /// What it is to keep of tasks that fail.
+    /// Post-mortem settings that the relay sent.
     pub post_mortem: Option<PostMortem>,
 }
 
@@ -225,13 +225,13 @@ impl StandIn {
         self.say(&FromAgent::Announce(announce)).await;
     }
 
-    /// What comes next; the reason of its end.
+    /// The next message, or the reason of the link's end.
     pub async fn hear(&mut self) -> Result<FromRelay, String> {
         let next = async {
             loop {
                 match self.socket.next().await {
                     Some(Ok(Message::Text(text))) => match tunnel::messages::read(&text).unwrap() {
-                        // Said to each, behind its welcome.
+                        // Sent to each agent after its welcome.
                         FromRelay::PostMortem(wanted) => self.post_mortem = Some(wanted),
                         message => return Ok(message),
                     },
@@ -248,7 +248,7 @@ impl StandIn {
             .expect("something in time")
     }
 
-    /// The next stream that it is asked for.
+    /// The next requested stream.
     pub async fn asked(&mut self) -> Open {
         match self.hear().await {
             Ok(FromRelay::Open(open)) => open,
@@ -256,7 +256,7 @@ impl StandIn {
         }
     }
 
-    /// Why it is refused.
+    /// The reason of the refusal.
     pub async fn refused(&mut self) -> String {
         match self.hear().await {
             Ok(FromRelay::Refused { reason }) => reason.to_string(),
@@ -264,7 +264,7 @@ impl StandIn {
         }
     }
 
-    /// Answers nothing and reads nothing until the test drops it.
+    /// Waits for the end of the link, and returns its reason.
     pub async fn ends(&mut self) -> String {
         loop {
             if let Err(why) = self.hear().await {
@@ -274,10 +274,10 @@ impl StandIn {
     }
 }
 
-/// Says on a stream that the debugger is there.
+/// Reports on a stream that the debugger is connected.
 pub async fn dialled(stream: &mut WebSocketStream<TcpStream>) {
-    let said = tunnel::messages::written(&StreamGreeting::Dialled);
-    stream.send(Message::text(said)).await.unwrap();
+    let dialled = tunnel::messages::written(&StreamGreeting::Dialled);
+    stream.send(Message::text(dialled)).await.unwrap();
 }
 
 /// The bytes of the next message.

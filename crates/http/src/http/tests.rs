@@ -335,8 +335,7 @@ async fn json(response: Response<Incoming>) -> serde_json::Value {
     serde_json::from_str(&text(response).await).unwrap()
 }
 
-/// A head that answers as `handler` says.
-/// What `subject` is answered who sends `body` to `path`: the status, and what it says.
+/// Posts `body` to `path` as `subject`, and returns the status and body of the answer.
 async fn posted(relay: &Relay, path: &str, subject: &str, body: &str) -> (u16, serde_json::Value) {
     let request = relay
         .request("POST", path)
@@ -353,6 +352,7 @@ async fn refused(relay: &Relay, path: &str, subject: &str, body: &str) -> (u16, 
     (status, why.to_owned())
 }
 
+/// A head that answers by `handler`.
 async fn head<H, F>(handler: H) -> (SocketAddr, JoinSet<()>)
 where
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! The WebSockets that end at the relay: links and streams of agents, and of those who wait at a rendezvous.
+//! WebSockets that end at the relay: links and streams of agents, and of rendezvous.
 
 use hyper::header::{HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 use hyper::http::request::Parts;
@@ -14,13 +14,13 @@ use super::answer::{self, Body};
 use super::exchange::Exchange;
 use super::hop;
 use super::refusal::HttpRefusal;
-use super::websocket::{self, HANDSHAKE};
+use super::websocket::{self, HANDSHAKE_TIMEOUT};
 use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::counted::Counted;
 use ray_relay_base::wire::tunnel::{MAX_FRAME_BYTES, SECRET_HEADER, STREAM_PROTOCOL};
 use ray_relay_session::agents::Socket;
 
-/// A request for a WebSocket that is to be opened.
+/// A request for a WebSocket that is not accepted yet.
 pub(super) struct Handshake {
     parts: Parts,
     key: HeaderValue,
@@ -28,17 +28,17 @@ pub(super) struct Handshake {
 }
 
 impl Handshake {
-    /// Whether `parts` ask for a WebSocket that speaks `protocol`.
+    /// Validates that `parts` request a WebSocket with `protocol`.
     ///
     /// # Errors
-    /// To a client that does not, `who` says who should.
+    /// The refusal; `hint` tells a client which program this is for.
     pub(super) fn new(
         parts: Parts,
         protocol: &'static str,
-        who: &'static str,
+        hint: &'static str,
     ) -> Result<Self, HttpRefusal> {
-        if !websocket::is_asked_for(&parts.method, &parts.headers) {
-            return Err(HttpRefusal::NoWebSocket(who));
+        if !websocket::is_handshake(&parts.method, &parts.headers) {
+            return Err(HttpRefusal::NoWebSocket(hint));
         }
         let key = websocket::key(&parts.headers)?;
         if !hop::listed(&parts.headers, &SEC_WEBSOCKET_PROTOCOL).any(|one| one == protocol) {
@@ -52,15 +52,15 @@ impl Handshake {
         })
     }
 
-    /// What shows that the agent that opens a stream was asked for it.
+    /// The secret that proves that the stream was requested from this agent.
     pub(super) fn secret(&self) -> &str {
-        let shown = self.parts.headers.get(SECRET_HEADER);
-        let shown = shown.and_then(|value| value.to_str().ok());
-        shown.unwrap_or_default()
+        let presented = self.parts.headers.get(SECRET_HEADER);
+        let presented = presented.and_then(|value| value.to_str().ok());
+        presented.unwrap_or_default()
     }
 
-    /// The answer that opens it. What it becomes then, with its memory from the account of `principal`, a task of the HTTP
-    /// connection's has `carry` take; it does not where it is not opened in time.
+    /// Returns the answer that opens the WebSocket. A task of the HTTP connection then runs `carry` on it, with its
+    /// memory charged to `principal`, unless the upgrade times out.
     pub(super) fn accept<F>(
         self,
         exchange: &Exchange<'_>,
@@ -73,7 +73,7 @@ impl Handshake {
     {
         let account = exchange.ctx.account(principal);
         let protocol = HeaderValue::from_static(self.protocol);
-        // A stream of an agent's is there for a session, which is not to end because of what other agents hold.
+        // An agent's stream belongs to a session, which must not end because other agents use up the memory.
         let always = match self.protocol {
             STREAM_PROTOCOL => MAX_FRAME_BYTES,
             _ => 0,
@@ -81,7 +81,7 @@ impl Handshake {
         let answer = websocket::switch(&self.key, Some(&protocol));
         let upgraded = hyper::upgrade::on(Request::from_parts(self.parts, ()));
         let carrying = async move {
-            let upgraded: Upgraded = match timeout(HANDSHAKE, upgraded).await {
+            let upgraded: Upgraded = match timeout(HANDSHAKE_TIMEOUT, upgraded).await {
                 Ok(Ok(upgraded)) => upgraded,
                 Ok(Err(error)) => return debug!(%error, "a websocket was not opened"),
                 Err(_) => return debug!("a websocket was not opened in time"),
@@ -96,7 +96,7 @@ impl Handshake {
     }
 }
 
-/// To a client that opens a stream without a session that waits for it, whatever the reason.
+/// Answer to a stream that no session waits for, whatever the reason.
 pub(super) fn unexpected() -> Response<Body> {
     answer::error(StatusCode::NOT_FOUND, "no session waits for that stream")
 }

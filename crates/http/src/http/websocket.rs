@@ -1,12 +1,12 @@
-//! WebSockets through the dashboard proxy: job logs, and whatever else Ray serves that way.
+//! WebSockets through the dashboard proxy: job logs, and any other WebSocket of Ray.
 //!
-//! Ended on both sides, not tunnelled: frames are bounded, close codes pass in both directions, and a
-//! drain, or the end of the principal's time (code 1008), is said with a close frame instead of cutting the line. No extension is negotiated; the
-//! subprotocol is between client and head.
+//! They end on both sides rather than being tunnelled: frames are bounded, and close codes pass in both directions.
+//! When the relay drains or the principal ends (code 1008), it sends a close frame instead of cutting the connection.
+//! No extension is negotiated; the subprotocol is between client and head.
 //!
-//! Owner of the relaying task is the connection's tracker; it ends with either side, or when the
-//! connection is closing. Messages pass one at a time in each direction, so a slow reader slows the
-//! writer down and the relay holds at most one message a direction.
+//! The connection's tracker owns the relaying task, which ends with either side, or when the connection is closing.
+//! Messages pass one at a time in each direction, so a slow reader slows the writer down and the relay holds at most
+//! one message a direction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,29 +43,28 @@ use ray_relay_access::telemetry::metrics::{Direction, Editor, Metrics, Outcome, 
 use ray_relay_base::memory::{Account, Short};
 use ray_relay_base::wire::counted::Counted;
 
-/// Largest message and frame. Ray's log tail sends what a log grew by in a second; its own client
-/// takes 4 MiB.
-const MAX_MESSAGE: usize = 16 * 1024 * 1024;
+/// Maximum size of a message or frame. Ray's log tail sends the log's growth of a second; its own client accepts 4 MiB.
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Read buffer of each side: an idle WebSocket should cost little.
-const READ_BUFFER: usize = 8 * 1024;
+const READ_BUFFER_BYTES: usize = 8 * 1024;
 
-/// The deadline from the answer's head to both connections being upgraded.
-pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Time limit from the answer's head until both connections are upgraded.
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the closing handshake of one side may take.
-const CLOSING: Duration = Duration::from_secs(5);
+/// Time limit for the closing handshake of one side.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 type UpgradedSocket = WebSocketStream<Counted<TokioIo<Upgraded>>>;
 
-/// The request asks for a WebSocket (RFC 6455; over HTTP/2 there is none here).
-pub(super) fn is_asked_for(method: &Method, headers: &HeaderMap) -> bool {
+/// Whether the request asks for a WebSocket (RFC 6455; not over HTTP/2).
+pub(super) fn is_handshake(method: &Method, headers: &HeaderMap) -> bool {
     *method == Method::GET
         && guard::wants_upgrade(headers)
         && hop::listed(headers, &UPGRADE).any(|name| name.eq_ignore_ascii_case("websocket"))
 }
 
-/// Opens the WebSocket at the head first and answers the client as the head answered.
+/// Opens the WebSocket at the head first, and answers the client as the head did.
 pub(super) async fn open(
     exchange: &Exchange<'_>,
     upstream: &Upstream,
@@ -79,7 +78,7 @@ pub(super) async fn open(
     };
     let client = hyper::upgrade::on(&mut request);
     let own_key = generate_key();
-    let mut response = match upstream.send(ctx, ask(request, &own_key)).await {
+    let mut response = match upstream.send(ctx, head_request(request, &own_key)).await {
         Ok(response) => response,
         Err(response) => return response,
     };
@@ -103,7 +102,7 @@ pub(super) async fn open(
     switch(&key, response.headers().get(SEC_WEBSOCKET_PROTOCOL))
 }
 
-/// The key of a client's handshake, by which it is answered ([`switch`]).
+/// The key of a client's handshake, for the answer ([`switch`]).
 pub(super) fn key(headers: &HeaderMap) -> Result<HeaderValue, HttpRefusal> {
     let version = headers.get(SEC_WEBSOCKET_VERSION);
     if version.is_none_or(|version| version != "13") {
@@ -115,7 +114,10 @@ pub(super) fn key(headers: &HeaderMap) -> Result<HeaderValue, HttpRefusal> {
 }
 
 /// The handshake towards the head.
-fn ask(request: Request<Incoming>, key: &str) -> Request<ray_relay_ray::ray::head::RequestBody> {
+fn head_request(
+    request: Request<Incoming>,
+    key: &str,
+) -> Request<ray_relay_ray::ray::head::RequestBody> {
     let (mut parts, _) = request.into_parts();
     hop::strip_request(&mut parts.headers);
     parts.headers.remove(SEC_WEBSOCKET_EXTENSIONS);
@@ -159,8 +161,8 @@ struct WebSocketSession {
 impl WebSocketSession {
     async fn run(self) {
         let upgraded = async { tokio::try_join!(self.client, self.head) };
-        // Bytes that came right behind the handshakes are inside of the upgraded streams.
-        let (client, head) = match timeout(HANDSHAKE, upgraded).await {
+        // Bytes that followed the handshakes are inside the upgraded streams.
+        let (client, head) = match timeout(HANDSHAKE_TIMEOUT, upgraded).await {
             Ok(Ok(both)) => both,
             Ok(Err(error)) => return tracing::debug!(%error, "websocket was not opened"),
             Err(_) => return tracing::debug!("websocket was not opened in time"),
@@ -168,7 +170,7 @@ impl WebSocketSession {
         let _open = self.metrics.session_open(SessionProtocol::WebSocket);
         let client = socket(client, Role::Server, &self.account).await;
         let head = socket(head, Role::Client, &self.account).await;
-        let end = ended_here(&self.closing, &self.principal);
+        let end = ended_by_relay(&self.closing, &self.principal);
         let outcome = relay(client, head, end, &self.metrics).await;
         self.metrics
             .session_ended(SessionProtocol::WebSocket, Editor::Other, outcome);
@@ -177,9 +179,9 @@ impl WebSocketSession {
 
 async fn socket(upgraded: Upgraded, role: Role, account: &Account) -> UpgradedSocket {
     let config = WebSocketConfig::default()
-        .max_message_size(Some(MAX_MESSAGE))
-        .max_frame_size(Some(MAX_MESSAGE))
-        .read_buffer_size(READ_BUFFER)
+        .max_message_size(Some(MAX_MESSAGE_BYTES))
+        .max_frame_size(Some(MAX_MESSAGE_BYTES))
+        .read_buffer_size(READ_BUFFER_BYTES)
         // Every message is flushed at once anyway.
         .write_buffer_size(0);
     let carrier = Counted::new(TokioIo::new(upgraded), account);
@@ -192,7 +194,7 @@ enum WebSocketEnd {
     Closed(Option<CloseFrame>),
     /// The sender vanished, or sent something that is no WebSocket or too large.
     Sender(Error),
-    /// The receiver took no more.
+    /// The receiver stopped reading.
     Receiver,
 }
 
@@ -225,8 +227,8 @@ async fn relay(
     let (mut to_client, mut from_client) = client.split();
     let (mut to_head, mut from_head) = head.split();
     let (outcome, for_client, for_head) = {
-        // Dropping a direction half-way loses at most the message in it, and only when the other
-        // direction has ended the session.
+        // Dropping a direction half-way loses at most its current message, and only when the other direction has ended
+        // the session.
         // Not biased: a flood from one side must not keep the other from being read.
         tokio::select! {
             (outcome, for_client, for_head) = ended_here => {
@@ -235,18 +237,18 @@ async fn relay(
             end = pump(&mut from_head, &mut to_client, metrics, Direction::Down) => match end {
                 WebSocketEnd::Closed(frame) => (Outcome::Upstream, frame.clone(), frame),
                 WebSocketEnd::Sender(error) => {
-                    let (code, reason) = blame(&error, "the Ray head broke the WebSocket off");
+                    let (code, reason) = close_code_of(&error, "the Ray head broke the WebSocket off");
                     (Outcome::Failed, Some(close(code, reason)), Some(close(code, reason)))
                 }
-                WebSocketEnd::Receiver => gone(),
+                WebSocketEnd::Receiver => client_gone(),
             },
             end = pump(&mut from_client, &mut to_head, metrics, Direction::Up) => match end {
                 WebSocketEnd::Closed(frame) => (Outcome::Client, frame.clone(), frame),
-                WebSocketEnd::Sender(error @ (Error::Capacity(_) | Error::Io(_))) if blame(&error, "").0 != CloseCode::Error => {
-                    let (code, reason) = blame(&error, "");
+                WebSocketEnd::Sender(error @ (Error::Capacity(_) | Error::Io(_))) if close_code_of(&error, "").0 != CloseCode::Error => {
+                    let (code, reason) = close_code_of(&error, "");
                     (Outcome::Failed, Some(close(code, reason)), Some(close(CloseCode::Away, "the client is gone")))
                 }
-                WebSocketEnd::Sender(_) => gone(),
+                WebSocketEnd::Sender(_) => client_gone(),
                 WebSocketEnd::Receiver => {
                     let frame = close(CloseCode::Error, "the Ray head broke the WebSocket off");
                     (Outcome::Failed, Some(frame.clone()), Some(frame))
@@ -254,15 +256,15 @@ async fn relay(
             },
         }
     };
-    // The halves are of the same socket, so putting them together cannot fail.
+    // The halves belong to the same socket, so reuniting them cannot fail.
     if let (Ok(client), Ok(head)) = (to_client.reunite(from_client), to_head.reunite(from_head)) {
         tokio::join!(finish(client, for_client), finish(head, for_head));
     }
     outcome
 }
 
-/// Resolves when the relay itself ends the session: because it drains, or the principal's time is over.
-async fn ended_here(
+/// Resolves when the relay itself ends the session: because it drains, or the principal expires or is revoked.
+async fn ended_by_relay(
     closing: &CancellationToken,
     principal: &Principal,
 ) -> (Outcome, CloseFrame, CloseFrame) {
@@ -281,7 +283,7 @@ async fn ended_here(
     }
 }
 
-fn gone() -> (Outcome, Option<CloseFrame>, Option<CloseFrame>) {
+fn client_gone() -> (Outcome, Option<CloseFrame>, Option<CloseFrame>) {
     let frame = close(CloseCode::Away, "the client is gone");
     (Outcome::Client, Some(frame.clone()), Some(frame))
 }
@@ -293,7 +295,7 @@ fn close(code: CloseCode, reason: &'static str) -> CloseFrame {
     }
 }
 
-fn blame(error: &Error, otherwise: &'static str) -> (CloseCode, &'static str) {
+fn close_code_of(error: &Error, otherwise: &'static str) -> (CloseCode, &'static str) {
     match error {
         Error::Capacity(CapacityError::MessageTooLong { .. } | CapacityError::TooManyHeaders) => (
             CloseCode::Size,
@@ -307,12 +309,12 @@ fn blame(error: &Error, otherwise: &'static str) -> (CloseCode, &'static str) {
     }
 }
 
-/// Completes the closing handshake as far as the peer plays along.
+/// Completes the closing handshake as far as the peer cooperates.
 async fn finish(mut socket: UpgradedSocket, frame: Option<CloseFrame>) {
     let closing = async {
-        // Fails where the peer has closed already; its own frame is then answered by reading on.
+        // Fails if the peer has already closed; then reading answers its frame.
         _ = socket.close(frame).await;
         while let Some(Ok(_)) = socket.next().await {}
     };
-    _ = timeout(CLOSING, closing).await;
+    _ = timeout(CLOSE_TIMEOUT, closing).await;
 }

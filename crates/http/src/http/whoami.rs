@@ -1,5 +1,5 @@
-//! `GET /relay/v1/whoami`: who asks, and which permissions that has somewhere; with `?breakpoint=ID` those on that one. Beside
-//! them, which it has on the relay itself.
+//! `GET /relay/v1/whoami`: the caller's name and its permissions somewhere, or with `?breakpoint=ID` on that
+//! breakpoint. Also its permissions on the relay itself.
 
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
@@ -15,17 +15,17 @@ use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_session::context::Context;
 use ray_relay_session::session::may_list;
 
-/// What is told to `principal` of itself.
+/// Answers `principal` with its own details.
 pub(super) async fn answer(
     exchange: &Exchange<'_>,
     parts: &Parts,
     principal: &Principal,
 ) -> Response<Body> {
-    let wanted = match query::pairs(parts.uri.query()) {
+    let parameters = match query::pairs(parts.uri.query()) {
         Ok(pairs) => pairs,
         Err(sentence) => return answer::error(StatusCode::BAD_REQUEST, sentence),
     };
-    let scopes = match wanted.as_slice() {
+    let scopes = match parameters.as_slice() {
         [] => somewhere(principal),
         [(key, id)] if key == "breakpoint" => on(exchange.ctx, principal, id),
         _ => {
@@ -39,13 +39,13 @@ pub(super) async fn answer(
         .filter(|scope| principal.access().may_on_relay(*scope))
         .map(RelayScope::word)
         .collect();
-    let told = json!({
+    let body = json!({
         "subject": principal.known_subject(),
         "expires": principal.expires().map(Timestamp::announced),
         "scopes": words,
         "relay_scopes": on_relay,
     });
-    answer::json(StatusCode::OK, &told)
+    answer::json(StatusCode::OK, &body)
 }
 
 fn somewhere(principal: &Principal) -> Scopes {
@@ -56,7 +56,7 @@ fn somewhere(principal: &Principal) -> Scopes {
     has.fold(Scopes::NONE, Scopes::with)
 }
 
-/// None on what is unknown, and on what `principal` may not know of.
+/// Permissions on the breakpoint `id`. Empty if it is unknown, or `principal` may not know of it.
 fn on(ctx: &Context, principal: &Principal, id: &str) -> Scopes {
     let id: Option<BreakpointId> = id.parse().ok();
     let snapshot = ctx.registry.snapshot();

@@ -1,4 +1,4 @@
-//! Who a client is: before it is told anything.
+//! Authenticates a client, before it learns anything.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,27 +19,27 @@ use ray_relay_session::session::authenticate::{
     Authenticated, Authentication, NotAuthenticated, PresentedCredential, Purpose,
 };
 
-/// What a person is told first who has to show a token. `ray-relay debug` knows by it that it talks to a relay, and to
-/// no worker that wants to hear one.
+/// First line to a client that needs a token. By it, `ray-relay debug` recognizes a relay, and not a worker that waits
+/// for one.
 pub const TOKEN_NEEDED: &str = "ray-relay: a token is needed here.\n";
-/// What a token is asked for with, each time.
+/// Question for a token, on each try.
 pub const TOKEN_QUESTION: &str = "token: ";
-/// Wrong tokens, and then the connection is closed.
-const TRIES: usize = 3;
-/// Lines that are none, such as the Enter by which a person shows up.
-const LINES: usize = 10;
-/// How long a person may take to find a token.
+/// Wrong tokens before the connection is closed.
+const MAX_ATTEMPTS: usize = 3;
+/// Maximum number of lines, including those without a token such as an initial Enter.
+const MAX_LINES: usize = 10;
+/// Time limit for entering a token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What `enter ID` names: how a program says at once what it is here for. `enter ID take-over` is for what another person has
-/// parked there.
+/// The request `enter ID`, by which a program goes straight to a breakpoint. `enter ID take-over` is for a session that
+/// another user has parked.
 pub struct Enter {
     pub id: String,
     pub take_over: bool,
 }
 
 impl Enter {
-    /// `None`: the line says something else.
+    /// Returns `None` for any other line.
     fn read(line: &str) -> Option<Self> {
         let mut words = line.strip_prefix("enter ")?.split_whitespace();
         let id = words.next()?.to_owned();
@@ -52,7 +52,7 @@ impl Enter {
     }
 }
 
-/// The line that says it, without its end.
+/// Formats the request as its line, without the line ending.
 impl fmt::Display for Enter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let takes_over = if self.take_over { " take-over" } else { "" };
@@ -60,17 +60,17 @@ impl fmt::Display for Enter {
     }
 }
 
-/// What `running WORKER REASON` names: a worker whose task runs and is to be stopped, and why, for the record.
+/// The request `running WORKER REASON`: the worker whose task is to be stopped, and the reason for the audit log.
 pub(super) struct StopRunning {
     pub(super) worker: String,
     pub(super) reason: Option<String>,
 }
 
 impl StopRunning {
-    /// `None`: the line says something else.
+    /// Returns `None` for any other line.
     fn read(line: &str) -> Option<Self> {
-        let said = line.strip_prefix("running ")?.trim();
-        let (worker, reason) = said.split_once(' ').unwrap_or((said, ""));
+        let arguments = line.strip_prefix("running ")?.trim();
+        let (worker, reason) = arguments.split_once(' ').unwrap_or((arguments, ""));
         let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
         names_worker(worker).then(|| Self {
             worker: worker.to_owned(),
@@ -79,22 +79,22 @@ impl StopRunning {
     }
 }
 
-/// What `all WORDS` means: the words by which several tasks are meant, for one prompt on all of them; without any, all that wait.
+/// Parses `all WORDS`: returns the words that select tasks for one prompt. No words select all that wait.
 pub(super) fn words_of_all(line: &str) -> Option<&str> {
     let words = line.trim().strip_prefix("all")?;
     let is_word = words.is_empty() || words.starts_with(char::is_whitespace);
     is_word.then(|| words.trim())
 }
 
-/// What a program says at once that it is here for, and wants no list.
-pub(super) enum Errand {
+/// A request that a program sends first, in place of picking from the list.
+pub(super) enum FirstCommand {
     Enter(Enter),
     Stop(StopRunning),
     All(String),
 }
 
-impl Errand {
-    /// `None`: the line says something else.
+impl FirstCommand {
+    /// Returns `None` for any other line.
     pub(super) fn read(line: &str) -> Option<Self> {
         let enter = Enter::read(line).map(Self::Enter);
         let stop = || StopRunning::read(line).map(Self::Stop);
@@ -103,22 +103,22 @@ impl Errand {
     }
 }
 
-/// Who the client is, and its errand if it said one first. Asks for a token where one is needed. An
-/// error has been told to the client.
+/// Identifies the client, and returns its errand if it sent one first. Asks for a token where one is needed. On an
+/// error the client has been notified.
 pub(super) async fn authenticate<R: AsyncRead + Unpin>(
     context: &Context,
     session: &Session,
     connection: &ConnectionInfo,
     input: &mut ClientInput<R>,
     out: &Out,
-) -> Result<(Authenticated, Option<Errand>), Outcome> {
+) -> Result<(Authenticated, Option<FirstCommand>), Outcome> {
     let deadline = Instant::now() + TOKEN_TIMEOUT;
     let authentication = context.authentication(connection, Purpose::Session(session), deadline);
     if authentication.needs_credential() {
-        let asked = timeout_at(deadline, ask(&authentication, input, out)).await;
-        return asked.unwrap_or_else(|_| {
+        let authenticated = timeout_at(deadline, ask_for_token(&authentication, input, out)).await;
+        return authenticated.unwrap_or_else(|_| {
             context.metrics.refused(RefusalKind::Client);
-            out.farewell("this connection is closed, because no token came in time");
+            out.final_notice("this connection is closed, because no token came in time");
             Err(Outcome::Refused)
         });
     }
@@ -126,9 +126,9 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
         .authenticate(PresentedCredential::Nothing)
         .await
     {
-        Ok(who) => {
-            let errand = input.take_if(Errand::read).await;
-            Ok((who, errand))
+        Ok(authenticated) => {
+            let first_command = input.take_if(FirstCommand::read).await;
+            Ok((authenticated, first_command))
         }
         Err(why) => {
             out.notice(&connection.summary.refusal(&why.to_string()))
@@ -138,16 +138,16 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
     }
 }
 
-async fn ask<R: AsyncRead + Unpin>(
+async fn ask_for_token<R: AsyncRead + Unpin>(
     authentication: &Authentication<'_>,
     input: &mut ClientInput<R>,
     out: &Out,
-) -> Result<(Authenticated, Option<Errand>), Outcome> {
-    input.glance().await;
+) -> Result<(Authenticated, Option<FirstCommand>), Outcome> {
+    input.read_arrived().await;
     out.text(TOKEN_NEEDED).await;
-    let mut errand = None;
+    let mut first_command = None;
     let (mut tries, mut lines) = (0, 0);
-    while tries < TRIES && lines < LINES {
+    while tries < MAX_ATTEMPTS && lines < MAX_LINES {
         lines += 1;
         out.text(TOKEN_QUESTION).await;
         let line = match input.next().await {
@@ -158,14 +158,14 @@ async fn ask<R: AsyncRead + Unpin>(
         if line.is_empty() {
             continue;
         }
-        if let Some(said) = Errand::read(&line) {
-            errand = Some(said);
+        if let Some(parsed) = FirstCommand::read(&line) {
+            first_command = Some(parsed);
             continue;
         }
         tries += 1;
         let token = PresentedCredential::Token(Secret::new(line));
         let why = match authentication.authenticate(token).await {
-            Ok(who) => return Ok((who, errand)),
+            Ok(authenticated) => return Ok((authenticated, first_command)),
             Err(why) => why,
         };
         let summary = &authentication.connection.summary;

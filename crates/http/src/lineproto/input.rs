@@ -1,4 +1,4 @@
-//! Lines of a client.
+//! Reads lines from a client, and filters telnet commands out of them.
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -7,21 +7,21 @@ use tokio::time::Instant;
 
 const MAX_LINE_BYTES: usize = 4096;
 
-/// What a person is told whose line is longer.
+/// Notice for a client whose line is longer.
 pub(super) const TOO_LONG: &str = "a line may have 4096 bytes; this one is dropped";
 
 /// Ctrl-C of a terminal that sends each key.
 const CTRL_C: u8 = 3;
-/// Begins a command of telnet (RFC 854), which no text in UTF-8 does.
+/// First byte of a telnet command (RFC 854). UTF-8 text never contains it.
 const COMMAND: u8 = 255;
-/// Commands of telnet: those of its Ctrl-C, and those that something follows.
+/// Telnet commands: its Ctrl-C, and those with an argument.
 const INTERRUPT: u8 = 244;
 const SUBNEGOTIATION: u8 = 250;
 const SUBNEGOTIATION_END: u8 = 240;
 const WILL: u8 = 251;
 const DONT: u8 = 254;
 
-/// Where in a command of telnet the input is.
+/// Parser state within a telnet command.
 #[derive(Debug, Clone, Copy, Default)]
 enum TelnetState {
     #[default]
@@ -32,21 +32,21 @@ enum TelnetState {
     SubnegotiationCommand,
 }
 
-/// What a client typed.
+/// Input from a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Typed {
-    /// A line with the end that it had.
+    /// A line, including its line ending if it has one.
     Line(Vec<u8>),
-    /// The interrupt key.
+    /// The interrupt key (Ctrl-C).
     Interrupt,
-    /// A line of more than 4096 bytes, which is dropped.
+    /// A line of more than 4096 bytes, which was dropped.
     TooLong,
-    /// The client will say no more.
+    /// End of input.
     End,
 }
 
 impl Typed {
-    /// The text of a line, without its end.
+    /// The text of a line, without its line ending.
     pub(super) fn text(line: &[u8]) -> String {
         let text = String::from_utf8_lossy(line);
         text.trim_end_matches(['\r', '\n']).to_owned()
@@ -60,7 +60,7 @@ pub(super) struct ClientInput<R> {
     telnet: TelnetState,
     text: Vec<u8>,
     interrupted: bool,
-    /// The rest of a line that is too long.
+    /// Whether the rest of an overlong line is being skipped.
     skipping: bool,
     over: bool,
     bytes: u64,
@@ -68,7 +68,7 @@ pub(super) struct ClientInput<R> {
 }
 
 impl<R: AsyncRead + Unpin> ClientInput<R> {
-    /// Lines of `reader`.
+    /// Creates an input that reads lines from `reader`.
     pub(super) fn new(reader: R) -> Self {
         Self {
             reader,
@@ -83,17 +83,17 @@ impl<R: AsyncRead + Unpin> ClientInput<R> {
         }
     }
 
-    /// When the client last said something.
+    /// The time of the client's last input.
     pub(super) fn active(&self) -> watch::Receiver<Instant> {
         self.active.subscribe()
     }
 
-    /// How many bytes the client has sent.
+    /// Number of bytes that the client has sent.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The next line. Cancel safe: what was read stays here. Reads on only when there is no line.
+    /// Returns the next line. Cancel safe: bytes already read stay buffered. Reads only when no full line is buffered.
     pub(super) async fn next(&mut self) -> Typed {
         loop {
             if std::mem::take(&mut self.interrupted) {
@@ -114,7 +114,7 @@ impl<R: AsyncRead + Unpin> ClientInput<R> {
                 self.text.clear();
             }
             if self.over {
-                // What `printf` without a line feed sends is a line as well.
+                // A last line without a line feed counts too, such as that of `printf`.
                 return match std::mem::take(&mut self.text) {
                     rest if rest.is_empty() => Typed::End,
                     rest => Typed::Line(rest),
@@ -124,8 +124,8 @@ impl<R: AsyncRead + Unpin> ClientInput<R> {
         }
     }
 
-    /// Takes in what has come already, such as the Enter that shows a person.
-    pub(super) async fn glance(&mut self) {
+    /// Reads input that has already arrived, such as an initial Enter, without waiting.
+    pub(super) async fn read_arrived(&mut self) {
         tokio::select! {
             biased;
             () = self.fill() => {}
@@ -133,9 +133,9 @@ impl<R: AsyncRead + Unpin> ClientInput<R> {
         }
     }
 
-    /// Takes the first line where it has come already and `read` knows what to do with it.
+    /// Consumes the first line if it has already arrived and `read` accepts it.
     pub(super) async fn take_if<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Option<T> {
-        self.glance().await;
+        self.read_arrived().await;
         let end = self.text.iter().position(|byte| *byte == b'\n')?;
         let found = read(&Typed::text(&self.text[..=end]))?;
         self.text.drain(..=end);
@@ -149,7 +149,7 @@ impl<R: AsyncRead + Unpin> ClientInput<R> {
             Ok(0) => self.over = true,
             Err(_) => {
                 self.over = true;
-                // Half a line is what is left of a connection that broke.
+                // A broken connection may have cut the last line: drop the incomplete part.
                 let whole = self.text.iter().rposition(|byte| *byte == b'\n');
                 self.text.truncate(whole.map_or(0, |end| end + 1));
             }
@@ -163,8 +163,8 @@ impl<R: AsyncRead + Unpin> ClientInput<R> {
         }
     }
 
-    /// Takes in one byte. Commands of telnet are dropped: nothing is negotiated, and a client that is not answered keeps to
-    /// lines and echoes them itself.
+    /// Processes one byte. Telnet commands are dropped without an answer, so the client stays in line mode with local
+    /// echo.
     fn take(&mut self, byte: u8) {
         self.telnet = match (self.telnet, byte) {
             (TelnetState::Text, COMMAND) => TelnetState::Command,
@@ -187,7 +187,7 @@ impl<R: AsyncRead + Unpin> ClientInput<R> {
         };
     }
 
-    /// Reads to the end and drops it all.
+    /// Reads to the end of input and discards it.
     pub(super) async fn drain(&mut self) {
         let mut bytes = [0; 1024];
         while !self.over {

@@ -1,7 +1,7 @@
-//! The prompt of Ray's legacy debugger: its socket, relayed as it is.
+//! The prompt of Ray's legacy debugger: relays its socket unchanged.
 //!
-//! A client that connects has entered that breakpoint for good, and a connection that closes makes the task fail. So nothing
-//! is dialled before a person picks one, and [`LegacySession`] sends `c` before it closes, whatever ends the session.
+//! Connecting enters that breakpoint for good, and closing the connection makes the task fail. So the relay dials only
+//! once a client picks the breakpoint, and [`LegacySession`] always sends `c` before it closes.
 
 use std::time::Duration;
 
@@ -15,76 +15,88 @@ use crate::lineproto::session::Log;
 use ray_relay_debugger::debugger::legacy::LegacySession;
 use ray_relay_debugger::pdb::resumes;
 
-/// Typed lines that wait for the prompt to read them, in bytes.
-const PENDING: usize = 64 << 10;
-/// After this long without output, what has come is shown.
-const QUIET: Duration = Duration::from_millis(200);
-/// How long a client that has closed its half sees what comes.
+/// Maximum number of typed bytes that wait for the prompt to read them.
+const MAX_PENDING_BYTES: usize = 64 << 10;
+/// Interval for checking whether the task is paused, when no output arrives.
+const STATE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a half-closed client still receives output.
 const HALF_CLOSED_PERIOD: Duration = Duration::from_secs(10);
 
-/// What the first `q` is answered with.
-const FAILS: &str =
+/// Answer to the first `q`.
+const QUIT_WARNING: &str =
     "leaving with q makes the task fail (BdbQuit); c lets it run on. Say it again to have it fail";
 
 /// How the relaying ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LegacyOutcome {
-    /// The prompt closed: the task runs on, or failed by `q`.
+    /// The prompt closed: the task resumed, or failed by `q`.
     Closed,
-    /// The connection to it failed.
+    /// The connection to the prompt failed.
     Broken,
-    /// It closed after `remote` or `get`: another one may follow.
+    /// The prompt closed after `remote` or `get`: another one may follow.
     Continues,
-    /// The client left.
+    /// The client quit.
     Left,
-    /// The client is gone without a word about the task, which stands at the prompt.
+    /// The client is gone, with the task paused at the prompt.
     Lost,
 }
 
-/// Shows what a prompt has said without a client, and what it asks.
-pub(super) async fn show_missed(entered: &mut LegacySession, out: &Out, shown: &mut WorkerOutput) {
+/// Shows the output that arrived while no client was connected, and the prompt's question.
+pub(super) async fn show_missed(
+    entered: &mut LegacySession,
+    out: &Out,
+    worker_output: &mut WorkerOutput,
+) {
     let (cut, missed) = entered.take_missed();
     if cut > 0 {
         out.notice(&format!("{cut} bytes of output were dropped meanwhile"))
             .await;
     }
-    shown.raw(&missed).await;
+    worker_output.raw(&missed).await;
     if !missed.ends_with(entered.question()) {
-        shown.raw(entered.question()).await;
+        worker_output.raw(entered.question()).await;
     }
 }
 
-/// Relays until one side closes. Cancel safe in that the task runs on when `entered` is dropped.
+/// State of relaying a prompt.
+#[derive(Default)]
+struct LegacyRelay {
+    last_command: String,
+    /// Whether the client was warned that `q` makes the task fail.
+    warned: bool,
+    /// When to detach. Set once the client's input has ended.
+    detach_at: Option<Instant>,
+    /// Whether the task was resumed because the client's input has ended.
+    resumed: bool,
+}
+
+/// Relays until one side closes. Cancel safe: the task resumes when `entered` is dropped.
 pub(super) async fn relay<R: AsyncRead + Unpin>(
     entered: &mut LegacySession,
     input: &mut ClientInput<R>,
     out: &Out,
-    shown: &mut WorkerOutput,
+    worker_output: &mut WorkerOutput,
     log: &Log<'_>,
 ) -> LegacyOutcome {
     let mut bytes = BytesMut::with_capacity(4096);
-    let mut last = String::new();
-    let mut warned = false;
-    // From here on the client says nothing more.
-    let mut leave_at: Option<Instant> = None;
-    let mut lets_run = false;
+    let mut state = LegacyRelay::default();
     loop {
-        let leaving = leave_at.is_some();
-        // What was typed is answered first.
-        if leaving && !lets_run && entered.is_paused() {
+        let detaching = state.detach_at.is_some();
+        // Input already typed is answered first.
+        if detaching && !state.resumed && entered.is_paused() {
             return LegacyOutcome::Lost;
         }
-        let until = leave_at.unwrap_or_else(Instant::now);
-        let listening = !leaving && entered.pending() < PENDING;
+        let until = state.detach_at.unwrap_or_else(Instant::now);
+        let listening = !detaching && entered.pending() < MAX_PENDING_BYTES;
         bytes.clear();
         let typed = tokio::select! {
             read = entered.receive(&mut bytes) => match read {
                 Ok(1..) => {
-                    shown.raw(&bytes).await;
+                    worker_output.raw(&bytes).await;
                     continue;
                 }
                 end => {
-                    return match (leaving, &*last) {
+                    return match (detaching, &*state.last_command) {
                         (false, "remote" | "get") => LegacyOutcome::Continues,
                         (false, _) if end.is_err() => LegacyOutcome::Broken,
                         (false, _) => LegacyOutcome::Closed,
@@ -93,49 +105,63 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
                 }
             },
             typed = input.next(), if listening => typed,
-            () = out.closed(), if !leaving => Typed::End,
-            () = sleep(QUIET) => continue,
-            () = sleep_until(until), if leaving => return LegacyOutcome::Left,
+            () = out.closed(), if !detaching => Typed::End,
+            () = sleep(STATE_CHECK_INTERVAL) => continue,
+            () = sleep_until(until), if detaching => return LegacyOutcome::Left,
         };
+        state.typed(typed, entered, out, worker_output, log).await;
+    }
+}
+
+impl LegacyRelay {
+    /// Handles input of the client.
+    async fn typed(
+        &mut self,
+        typed: Typed,
+        entered: &mut LegacySession,
+        out: &Out,
+        worker_output: &mut WorkerOutput,
+        log: &Log<'_>,
+    ) {
         match typed {
-            // Half a line is what is left of a connection that broke.
+            // The connection broke in the middle of a line: ignore the fragment.
             Typed::Line(line) if !line.ends_with(b"\n") => {}
             Typed::Line(line) => {
                 let text = Typed::text(&line);
                 let command = text.trim();
-                let leaves = matches!(command, "q" | "quit" | "exit" | "EOF");
-                if leaves && !std::mem::replace(&mut warned, true) {
-                    out.notice(FAILS).await;
-                    shown.raw(entered.question()).await;
-                    continue;
+                let quits = matches!(command, "q" | "quit" | "exit" | "EOF");
+                if quits && !std::mem::replace(&mut self.warned, true) {
+                    out.notice(QUIT_WARNING).await;
+                    worker_output.raw(entered.question()).await;
+                    return;
                 }
-                warned = leaves;
+                self.warned = quits;
                 if let Err(why) = log.command(&text).await {
                     out.notice(&why.to_string()).await;
-                    shown.raw(entered.question()).await;
-                    continue;
+                    worker_output.raw(entered.question()).await;
+                    return;
                 }
                 if !command.is_empty() {
-                    command.clone_into(&mut last);
+                    command.clone_into(&mut self.last_command);
                 }
                 entered.say(&line);
             }
             Typed::TooLong => {
                 out.notice(TOO_LONG).await;
-                shown.raw(entered.question()).await;
+                worker_output.raw(entered.question()).await;
             }
             Typed::Interrupt => {
                 out.notice("the legacy debugger cannot interrupt a task")
                     .await;
-                shown.raw(entered.question()).await;
+                worker_output.raw(entered.question()).await;
             }
             Typed::End => {
-                // Who had the task run, and had nothing to say about what comes then, is done with it.
-                if !entered.asks() && resumes(&last) {
+                // The last command resumed the task, and the client closed its input: detach.
+                if !entered.asks() && resumes(&self.last_command) {
                     entered.say(b"c\n");
-                    lets_run = true;
+                    self.resumed = true;
                 }
-                leave_at = Some(Instant::now() + HALF_CLOSED_PERIOD);
+                self.detach_at = Some(Instant::now() + HALF_CLOSED_PERIOD);
             }
         }
     }

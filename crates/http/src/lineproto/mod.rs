@@ -1,12 +1,13 @@
-//! Plain lines for a person with `nc` or `telnet`: the list of what waits, and a prompt on one of it.
+//! Line protocol for `nc` or `telnet`: the list of paused tasks, and a prompt on one of them.
 //!
-//! Called by the listener with a connection whose first bytes are text. In the order of its life: `authenticate` asks who
-//! that is, `session` shows the list and gets the permit, `session::attached` is a session with
-//! a worker, `prompt` runs [`ray_relay_debugger::pdb`] on a debugpy breakpoint, `legacy` relays the socket of a legacy one, after which
-//! `session::following` may wait for its next stop. `several` is one prompt for many. `input` reads lines, `output` writes.
+//! The listener calls [`serve`] with a connection whose first bytes are text. `authenticate` identifies the client,
+//! `session` shows the list and acquires the permit, and `session::attached` runs the session with a worker. `prompt`
+//! runs [`ray_relay_debugger::pdb`] on a debugpy breakpoint. `legacy` relays the socket of a legacy one, after which
+//! `session::following` may wait for its next stop. `several` is one prompt for many tasks. `input` reads lines,
+//! `output` writes.
 //!
-//! Invariants: nothing of any breakpoint is said, and no worker is reached, before a person is authenticated and has picked
-//! one; whatever ends a session, the task runs on, unless the session is parked.
+//! Invariants: before a client is authenticated and has picked a breakpoint, it learns nothing of any breakpoint and no
+//! worker is dialled. However a session ends, its task resumes, unless the session is parked.
 
 mod authenticate;
 mod input;
@@ -35,11 +36,11 @@ use ray_relay_session::context::Context;
 use ray_relay_session::session::Session;
 use ray_relay_session::session::state::SessionState;
 
-/// How long the last words may take to reach the client.
-const FLUSH: Duration = Duration::from_millis(700);
+/// Time limit for flushing the final output to the client, and for draining its input.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(700);
 
-/// How long a session may take to put its end on record when its client is gone.
-const LEAVE: Duration = Duration::from_secs(15);
+/// Time limit for a session to record its end after its client is gone.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Serves one connection.
 pub async fn serve<S>(context: &Context, session: Session, stream: S, connection: ConnectionInfo)
@@ -57,7 +58,7 @@ where
     session.ended(outcome);
 }
 
-/// To the end of the connection.
+/// Serves the connection until it closes.
 async fn connected<'a, S>(
     context: &'a Context,
     session: &'a Session,
@@ -78,18 +79,19 @@ where
         let mut conversation = pin!(conversation);
         tokio::select! {
             ending = &mut conversation => (ending, true),
-            // The reader is gone, which `Out::closed` says. Dropped late, the conversation lets the task go all the same.
+            // The client reads no more, which `Out::closed` reports. If this times out, dropping the conversation
+            // resumes the task.
             () = &mut pumping => {
-                let ending = timeout(LEAVE, conversation).await;
+                let ending = timeout(END_TIMEOUT, conversation).await;
                 (ending.unwrap_or(ClientEnding::Over(Outcome::Client)), false)
             }
         }
     };
-    // What is unread when a socket is closed can cost the client the last words.
+    // Unread input makes the kernel reset a socket that is closed, and the client would lose the final output.
     if reads {
-        let _ = timeout(FLUSH, pumping).await;
+        let _ = timeout(FLUSH_TIMEOUT, pumping).await;
     }
-    let _ = timeout(FLUSH, input.drain()).await;
+    let _ = timeout(FLUSH_TIMEOUT, input.drain()).await;
     session.set_bytes((input.bytes(), counts.written()));
     (ending, busy)
 }
@@ -102,22 +104,22 @@ async fn converse<'a, R: AsyncRead + Unpin>(
     out: Out,
     busy: &mut Option<TaskTrackerToken>,
 ) -> ClientEnding<'a> {
-    let known = tokio::select! {
-        known = authenticate::authenticate(context, session, connection, input, &out) => known,
+    let result = tokio::select! {
+        result = authenticate::authenticate(context, session, connection, input, &out) => result,
         () = context.shutdown.drain.cancelled() => {
             out.notice(DRAINING).await;
             return ClientEnding::Over(Outcome::Drained);
         }
     };
-    let (who, errand) = match known {
-        Ok(known) => known,
+    let (authenticated, first_command) = match result {
+        Ok(result) => result,
         Err(outcome) => return ClientEnding::Over(outcome),
     };
     *busy = Some(context.shutdown.busy.token());
-    session.set_principal(who.principal.clone());
-    out.count(context.account(&who.principal));
-    TerminalSession::new(context, session, who, connection, input, out)
-        .serve(errand)
+    session.set_principal(authenticated.principal.clone());
+    out.count(context.account(&authenticated.principal));
+    TerminalSession::new(context, session, authenticated, connection, input, out)
+        .serve(first_command)
         .await
 }
 

@@ -1,4 +1,4 @@
-//! What a client sees: a bounded queue towards its connection, whose bytes are taken from the client's memory.
+//! Output to a client: a bounded queue for its connection, charged to the client's memory budget.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,30 +12,30 @@ use tokio::time::timeout;
 use ray_relay_access::recording::{CaptureTee, Direction};
 use ray_relay_base::memory::{Account, MemoryUse, Reservation};
 
-/// Pieces on their way to the client. The longest value that the prompt prints makes one.
-const QUEUE: usize = 16;
+/// Length of the queue to the client, in pieces. The longest value that the prompt prints makes one piece.
+const QUEUED_WRITES: usize = 16;
 
-/// What can always be queued, in bytes: a prompt, and a sentence.
-const LITTLE: usize = 4 * 1024;
+/// Bytes that can always be queued: enough for a prompt and a sentence.
+const UNRESERVED_BYTES: usize = 4 * 1024;
 
-/// How long a piece waits for memory. What the client reads meanwhile is free.
+/// How long a piece waits for memory. Whatever the client reads meanwhile frees some.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the client may take one piece; after that the reader counts as gone.
+/// Time limit for writing one piece; after that the client counts as gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What was sent.
+/// Counter of the bytes sent.
 #[derive(Debug, Default)]
 pub(super) struct Counts(AtomicU64);
 
 impl Counts {
-    /// How many bytes were written to the client.
+    /// Number of bytes written to the client.
     pub(super) fn written(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Bytes on their way, and their memory.
+/// Queued bytes with their memory reservation.
 #[derive(Debug)]
 pub(super) struct Queued(Bytes, Reservation);
 
@@ -44,23 +44,23 @@ pub(super) struct Queued(Bytes, Reservation);
 pub(super) struct Out {
     pieces: mpsc::Sender<Queued>,
     counts: Arc<Counts>,
-    /// Once it is known whose it is.
+    /// The memory account of the principal, once known.
     account: Arc<OnceLock<Account>>,
 }
 
 impl Out {
-    /// And what [`pump`] takes.
+    /// Creates the queue, and returns the receiver for [`pump`].
     pub(super) fn new() -> (Self, mpsc::Receiver<Queued>) {
-        let (pieces, taken) = mpsc::channel(QUEUE);
+        let (pieces, queued) = mpsc::channel(QUEUED_WRITES);
         let out = Self {
             pieces,
             counts: Arc::default(),
             account: Arc::default(),
         };
-        (out, taken)
+        (out, queued)
     }
 
-    /// From here on what waits is taken from `account`, once and for all.
+    /// From now on charges queued bytes to `account`. Only the first call has an effect.
     pub(super) fn count(&self, account: Account) {
         let _ = self.account.set(account);
     }
@@ -69,27 +69,27 @@ impl Out {
         self.counts.clone()
     }
 
-    /// Text of the relay's own, or of the prompt. Waits for a slow client.
+    /// Queues text of the relay or of the prompt. Waits for a slow client.
     pub(super) async fn text(&self, text: &str) {
         self.raw(text.as_bytes()).await;
     }
 
-    /// A worker's own bytes, as they are.
+    /// Queues a worker's bytes, unchanged.
     pub(super) async fn raw(&self, bytes: &[u8]) {
         self.send(bytes.to_vec()).await;
     }
 
-    /// A sentence of the relay's on a line of its own.
+    /// Queues a sentence of the relay on a line of its own.
     pub(super) async fn notice(&self, sentence: &str) {
         self.text(&format!("\n*** {sentence}\n")).await;
     }
 
-    /// The same without waiting: where the client reads nothing, it does not hear it.
-    pub(super) fn farewell(&self, sentence: &str) {
+    /// Like [`Out::notice`], without waiting: if the queue is full, the sentence is lost.
+    pub(super) fn final_notice(&self, sentence: &str) {
         let bytes = format!("\r\n*** {sentence}\r\n").into_bytes();
-        let mut taken = self.nothing();
-        taken.insist(bytes.len());
-        let _ = self.pieces.try_send(Queued(bytes.into(), taken));
+        let mut reservation = self.nothing();
+        reservation.insist(bytes.len());
+        let _ = self.pieces.try_send(Queued(bytes.into(), reservation));
     }
 
     fn nothing(&self) -> Reservation {
@@ -97,7 +97,7 @@ impl Out {
         account.nothing(MemoryUse::Messages)
     }
 
-    /// Resolves when the reader is gone, for good. Cancel safe.
+    /// Resolves when the client reads no more. Cancel safe.
     pub(super) async fn closed(&self) {
         self.pieces.closed().await;
     }
@@ -106,19 +106,21 @@ impl Out {
         if bytes.is_empty() {
             return;
         }
-        let (mut bytes, mut taken) = (bytes, self.nothing());
-        if taken.resize_beyond(LITTLE, bytes.len()).is_err()
-            && let Err(short) = taken.resize_within(bytes.len(), MEMORY_TIMEOUT).await
+        let (mut bytes, mut reservation) = (bytes, self.nothing());
+        if reservation
+            .resize_beyond(UNRESERVED_BYTES, bytes.len())
+            .is_err()
+            && let Err(short) = reservation.resize_within(bytes.len(), MEMORY_TIMEOUT).await
         {
             bytes = format!("\n*** {} bytes are not shown: {short}\n", bytes.len()).into_bytes();
-            taken.insist(bytes.len());
+            reservation.insist(bytes.len());
         }
-        // An error means that the connection ends, which its owner sees.
-        let _ = self.pieces.send(Queued(bytes.into(), taken)).await;
+        // An error means that the connection is closing, which its owner notices.
+        let _ = self.pieces.send(Queued(bytes.into(), reservation)).await;
     }
 }
 
-/// Writes what comes, until there is no [`Out`] any more or the client takes nothing.
+/// Writes queued pieces until the last [`Out`] is dropped or a write fails.
 pub(super) async fn pump<W: AsyncWrite + Unpin>(
     mut pieces: mpsc::Receiver<Queued>,
     mut writer: W,
@@ -137,7 +139,7 @@ pub(super) async fn pump<W: AsyncWrite + Unpin>(
     let _ = writer.shutdown().await;
 }
 
-/// Output of a worker on its way to the client.
+/// Output of a worker to the client, captured if the session is recorded.
 pub(super) struct WorkerOutput {
     out: Out,
     capture: CaptureTee,
@@ -148,18 +150,18 @@ impl WorkerOutput {
         Self { out, capture }
     }
 
-    /// Text of the prompt.
+    /// Captures and queues text of the prompt.
     pub(super) async fn text(&mut self, text: &str) {
         self.record(text.as_bytes());
         self.out.text(text).await;
     }
 
-    /// Where it cannot be recorded, the session ends by [`CaptureTee::failed`].
+    /// Captures `bytes`. If that fails, the session ends by [`CaptureTee::failed`].
     fn record(&self, bytes: &[u8]) {
         let _ = self.capture.take(Direction::Down, bytes);
     }
 
-    /// Bytes of a socket.
+    /// Captures and queues bytes of a socket.
     pub(super) async fn raw(&mut self, bytes: &[u8]) {
         self.record(bytes);
         self.out.raw(bytes).await;

@@ -1,7 +1,8 @@
-//! The pdb prompt on a debugpy breakpoint: [`ray_relay_debugger::pdb`], with a client's lines and the worker's connection.
+//! The pdb prompt on a debugpy breakpoint: connects [`ray_relay_debugger::pdb`] to a client's lines and a worker's
+//! connection.
 //!
-//! What is typed while the task runs is done when it has stopped, in its order; only a line that leaves does not wait for
-//! a stop that may never come. A client that is lost while the task stands leaves the prompt as it is.
+//! Lines typed while the task runs are executed in order once it stops. Only a line that quits does not wait, since the
+//! stop may never come. If the client is lost while the task is paused, the prompt stays as it is.
 
 use std::collections::VecDeque;
 
@@ -21,29 +22,29 @@ use ray_relay_debugger::debugger::unattended::TerminalPrompt;
 use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError};
 use ray_relay_ray::ray::task_end::TaskEnd;
 
-/// What a session of the relay's own for a person at a terminal is called.
+/// Client name of the relay's own terminal sessions.
 pub(super) const CLIENT: &str = "ray-relay terminal";
 
 /// How the conversation at a prompt ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PromptOutcome {
-    By(PromptEnd),
-    /// The client is gone without a word about the task, which stands at the prompt.
+    Ended(PromptEnd),
+    /// The client is gone, with the task paused at the prompt.
     Lost,
 }
 
-/// What a prompt is opened on.
+/// Where a prompt starts from.
 pub(super) enum Opening {
-    /// A debugger that no client is attached to.
+    /// A debugger without a client.
     New(Box<Prefixed<Worker>>),
-    /// One that was parked as an editor had left it, and what it has said since.
+    /// A debugger parked by an editor, with the messages stored since.
     Kept(Box<Worker>, StoredMessages),
-    /// The same as a prompt had.
+    /// A debugger parked by a prompt, with the messages stored since.
     Prompt(Box<TerminalPrompt>, StoredMessages),
 }
 
 impl Opening {
-    /// Where the task stands, where that is known already.
+    /// The location at which the task is paused, if known.
     pub(super) fn standing(&self) -> Option<String> {
         match self {
             Self::Prompt(prompt, _) => prompt.standing(),
@@ -51,7 +52,7 @@ impl Opening {
         }
     }
 
-    /// Writes to `out`, which has to be read meanwhile. Dropped, it lets the task run on.
+    /// Opens the prompt. `out` must be read concurrently. Dropping the future resumes the task.
     async fn open(
         self,
         options: &Options,
@@ -59,34 +60,34 @@ impl Opening {
     ) -> Result<(TerminalPrompt, After), PromptError> {
         match self {
             Self::New(stream) => Prompt::open(*stream, options, out).await,
-            Self::Prompt(prompt, kept) => prompt.go_on(options, out, kept).await,
-            Self::Kept(worker, kept) => {
+            Self::Prompt(prompt, state) => prompt.go_on(options, out, state).await,
+            Self::Kept(worker, state) => {
                 let stream = Prefixed::new(Default::default(), *worker);
-                Prompt::take_up(stream, options, out, kept).await
+                Prompt::take_up(stream, options, out, state).await
             }
         }
     }
 }
 
-/// A prompt that stands, and what it has to say.
+/// An open prompt, and its pending output.
 pub(super) struct OpenedPrompt<S> {
     pub(super) prompt: Prompt<S>,
     pieces: mpsc::Receiver<Piece>,
 }
 
-/// Attaches, and shows where the task stands. Dropping it drops the connection, which lets the task run on.
+/// Attaches, and shows where the task is paused. Dropping it drops the connection, which resumes the task.
 ///
 /// # Errors
 /// [`PromptError`].
 pub(super) async fn attach(
     opening: Opening,
-    shown: &mut WorkerOutput,
+    worker_output: &mut WorkerOutput,
     (may_kill, account): (bool, Account),
 ) -> Result<(Box<OpenedPrompt<Prefixed<Worker>>>, Option<PromptEnd>), PromptError> {
     let (sender, pieces) = mpsc::channel(16);
     let options = options(may_kill, account);
     let opening = Box::pin(opening.open(&options, sender));
-    opened(opening, pieces, shown).await
+    opened(opening, pieces, worker_output).await
 }
 
 pub(super) fn options(may_kill: bool, account: Account) -> Options {
@@ -101,16 +102,16 @@ pub(super) fn options(may_kill: bool, account: Account) -> Options {
 pub(super) async fn opened<S>(
     mut opening: impl Future<Output = Result<(Prompt<S>, After), PromptError>> + Unpin,
     mut pieces: mpsc::Receiver<Piece>,
-    shown: &mut WorkerOutput,
+    worker_output: &mut WorkerOutput,
 ) -> Result<(Box<OpenedPrompt<S>>, Option<PromptEnd>), PromptError> {
     let (prompt, after) = loop {
         tokio::select! {
             biased;
-            Some(piece) = pieces.recv() => shown.text(piece.text()).await,
+            Some(piece) = pieces.recv() => worker_output.text(piece.text()).await,
             opened = &mut opening => break opened?,
         }
     };
-    show_all(&mut pieces, shown).await;
+    show_all(&mut pieces, worker_output).await;
     let over = match after {
         After::Prompt => None,
         After::Ended(end) => Some(end),
@@ -118,19 +119,19 @@ pub(super) async fn opened<S>(
     Ok((Box::new(OpenedPrompt { prompt, pieces }), over))
 }
 
-async fn show_all(pieces: &mut mpsc::Receiver<Piece>, shown: &mut WorkerOutput) {
+async fn show_all(pieces: &mut mpsc::Receiver<Piece>, worker_output: &mut WorkerOutput) {
     while let Ok(piece) = pieces.try_recv() {
-        shown.text(piece.text()).await;
+        worker_output.text(piece.text()).await;
     }
 }
 
-/// Runs the prompt until its end, or until its client is lost. Dropped, it leaves a prompt that is good for its end alone.
+/// Runs the prompt until it ends or its client is lost. If dropped, the prompt can only be ended.
 pub(super) async fn converse<S, R>(
     attached: &mut OpenedPrompt<S>,
     mut task: TaskEnd,
     input: &mut ClientInput<R>,
     out: &Out,
-    shown: &mut WorkerOutput,
+    worker_output: &mut WorkerOutput,
     log: &Log<'_>,
 ) -> PromptOutcome
 where
@@ -141,12 +142,12 @@ where
     let mut is_hinted = false;
     loop {
         let prompt = &mut attached.prompt;
-        shown.text(prompt.text()).await;
+        worker_output.text(prompt.text()).await;
         let typed = match ahead.pop_front() {
             Some(typed) => typed,
-            None => match typed(prompt, &mut attached.pieces, input, out, shown).await {
+            None => match typed(prompt, &mut attached.pieces, input, out, worker_output).await {
                 Ok(typed) => typed,
-                Err(end) => return PromptOutcome::By(end),
+                Err(end) => return PromptOutcome::Ended(end),
             },
         };
         let line = match typed {
@@ -172,38 +173,38 @@ where
         }
         task.resumed();
         let client = Client { input, out, log };
-        let told = (&mut *shown, &mut is_hinted);
-        let done = run(attached, &line, &mut task, client, &mut ahead, told).await;
+        let output = (&mut *worker_output, &mut is_hinted);
+        let done = run(attached, &line, &mut task, client, &mut ahead, output).await;
         task.stopped();
-        show_all(&mut attached.pieces, shown).await;
+        show_all(&mut attached.pieces, worker_output).await;
         match done {
-            // Who had the task run, and had nothing to say about what comes then, is done with it.
+            // The last command resumed the task, and the client closed its input: detach.
             Some(After::Prompt) if lets_run(&line) && ahead.front() == Some(&Typed::End) => {}
             Some(After::Prompt) => continue,
-            Some(After::Ended(end)) => return PromptOutcome::By(end),
+            Some(After::Ended(end)) => return PromptOutcome::Ended(end),
             None => {}
         }
         attached.prompt.leave().await;
-        return PromptOutcome::By(PromptEnd::Left);
+        return PromptOutcome::Ended(PromptEnd::Left);
     }
 }
 
-/// Who is at the prompt.
+/// The client at a prompt.
 struct Client<'a, 'l, R> {
     input: &'a mut ClientInput<R>,
     out: &'a Out,
     log: &'a Log<'l>,
 }
 
-/// Has `line` done, shows what it prints, and takes what is typed `ahead` meanwhile. `None`: the prompt is to be left before it is
-/// done.
+/// Executes `line`, shows its output, and collects input typed `ahead` meanwhile. `None`: detach before the line is
+/// finished.
 async fn run<S, R>(
     attached: &mut OpenedPrompt<S>,
     line: &str,
     task: &mut TaskEnd,
     client: Client<'_, '_, R>,
     ahead: &mut VecDeque<Typed>,
-    (shown, is_hinted): (&mut WorkerOutput, &mut bool),
+    (worker_output, is_hinted): (&mut WorkerOutput, &mut bool),
 ) -> Option<After>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -218,13 +219,13 @@ where
         let deadline = command.deadline(ahead.front());
         tokio::select! {
             biased;
-            Some(piece) = pieces.recv() => shown.text(piece.text()).await,
+            Some(piece) = pieces.recv() => worker_output.text(piece.text()).await,
             after = &mut running => return Some(after),
             () = task.ended() => interrupt.task_ended(),
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
-                // A line that leaves is on record as every other one.
-                let leave = match ahead.front() {
-                    Some(Typed::Line(leave)) => log.command(&Typed::text(leave)).await,
+                // A line that quits is audited like any other.
+                let recorded = match ahead.front() {
+                    Some(Typed::Line(line)) => log.command(&Typed::text(line)).await,
                     _ => match command.due() {
                         Due::Leave => Ok(()),
                         Due::Interrupt => {
@@ -233,7 +234,7 @@ where
                         }
                     },
                 };
-                let Err(why) = leave else {
+                let Err(why) = recorded else {
                     return None;
                 };
                 ahead.pop_front();
@@ -245,7 +246,7 @@ where
             }
             typed = input.next(), if takes_more(ahead) => match typed {
                 Typed::Interrupt => {
-                    // What was typed before is for a prompt that will be another one.
+                    // Earlier input was meant for a prompt that will not come.
                     ahead.clear();
                     interrupt.now();
                 }
@@ -258,13 +259,13 @@ where
     }
 }
 
-/// What is typed next, or how the session ended while that was awaited.
+/// Returns the next input, or how the session ended while waiting for it.
 async fn typed<S, R>(
     prompt: &mut Prompt<S>,
     pieces: &mut mpsc::Receiver<Piece>,
     input: &mut ClientInput<R>,
     out: &Out,
-    shown: &mut WorkerOutput,
+    worker_output: &mut WorkerOutput,
 ) -> Result<Typed, PromptEnd>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -274,7 +275,7 @@ where
         tokio::select! {
             typed = input.next() => return Ok(typed),
             () = out.closed() => return Ok(Typed::End),
-            Some(piece) = pieces.recv() => shown.text(piece.text()).await,
+            Some(piece) = pieces.recv() => worker_output.text(piece.text()).await,
             end = prompt.idle() => return Err(end),
         }
     }

@@ -1,7 +1,6 @@
-//! A recognised client: the list, and what it picks. `attached` is the session that comes of that with the debugger of
-//! `reached`, `parked` what becomes of
-//! it without its client, `following` waits for the next stop of a legacy one; `passed` is for what another process has, `running` for tasks
-//! that wait at no breakpoint, and `all` for many that do.
+//! An authenticated client: shows the list, and runs what the client picks. `attached` is a session with the debugger
+//! from `reached`. `parked` keeps it without its client, and `following` waits for the next stop of a legacy one.
+//! `running` stops tasks that wait at no breakpoint, and `all` is a prompt for many.
 
 mod all;
 mod attached;
@@ -21,7 +20,7 @@ use tracing::Instrument as _;
 
 pub(super) use self::log::Log;
 pub(super) use self::parked::ParkedSession;
-use crate::lineproto::authenticate::{Errand, words_of_all};
+use crate::lineproto::authenticate::{FirstCommand, words_of_all};
 use crate::lineproto::input::{ClientInput, Typed};
 use crate::lineproto::output::Out;
 use ray_relay_access::connection::ConnectionInfo;
@@ -45,37 +44,46 @@ use ray_relay_view::listing::json;
 use ray_relay_view::listing::menu::Menu;
 use ray_relay_view::listing::select::ListSelection;
 
-/// A connection that has said nothing: a browser's, for a page that it may want later.
-const SILENT: Duration = Duration::from_secs(60);
-/// A client that has said something, and says no more.
-const IDLE: Duration = Duration::from_secs(30 * 60);
+/// How long a connection may send nothing at first, such as one that a browser opens in advance.
+const FIRST_INPUT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a client may pause after its first input.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// Rows of the list at a time: it is not known how high this client's terminal is.
-const PAGE: usize = 40;
+/// Rows per page of the list. The height of the client's terminal is unknown.
+const PAGE_ROWS: usize = 40;
 
-/// What is said below a list of several.
+/// Hint below a list of several.
 const ALL_HINT: &str = "`all` debugs all of this list at one prompt, `all NAME ranks=0-7,9` or `all job=ID` some of it.\n";
 
-/// What a client with plain lines is called.
+/// Client name recorded for the line protocol.
 pub(super) const TERMINAL: &str = "terminal";
 
-/// What comes after a session.
+/// What follows a session.
 enum NextPrompt {
     List,
-    /// The same breakpoint, as soon as it has stopped after this stop.
+    /// Wait for the same breakpoint to stop again after this stop.
     Follow(Arc<Breakpoint>),
     Ended(Outcome),
-    /// The connection is over, and the session is parked.
+    /// The connection is closed, and the session is parked.
     Lost,
 }
 
-/// What is left of a client whose connection is over.
+/// What follows a line typed at the list.
+enum ListStep {
+    /// Another question.
+    Ask,
+    /// The list, then another question.
+    Show,
+    End(Outcome),
+}
+
+/// How a client's connection ended.
 pub(super) enum ClientEnding<'a> {
     Over(Outcome),
     Parked(ParkedSession<'a>),
 }
 
-/// A recognised client, from its first list to its last session.
+/// An authenticated client, from its first list to its last session.
 pub(super) struct TerminalSession<'a, 'i, R> {
     context: &'a Context,
     session: &'a Session,
@@ -83,9 +91,9 @@ pub(super) struct TerminalSession<'a, 'i, R> {
     connection: &'i ConnectionInfo,
     input: &'i mut ClientInput<R>,
     out: Out,
-    /// The session that its connection has left behind.
+    /// The session parked when the connection was lost.
     parked: Option<ParkedSession<'a>>,
-    /// Prompts for many that it has asked for.
+    /// Number of prompts for many tasks that the client has requested.
     groups: u32,
 }
 
@@ -93,7 +101,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
     pub(super) fn new(
         context: &'a Context,
         session: &'a Session,
-        who: Authenticated,
+        authenticated: Authenticated,
         connection: &'i ConnectionInfo,
         input: &'i mut ClientInput<R>,
         out: Out,
@@ -101,7 +109,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         Self {
             context,
             session,
-            principal: who.principal,
+            principal: authenticated.principal,
             connection,
             input,
             out,
@@ -110,10 +118,10 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         }
     }
 
-    /// To the end of the connection. `errand`: it has said what it is here for, and wants no list.
-    pub(super) async fn serve(mut self, errand: Option<Errand>) -> ClientEnding<'a> {
-        let outcome = match errand {
-            Some(errand) => self.only(&errand).await,
+    /// Serves the client until its connection closes. With a `first_command`, it skips the list.
+    pub(super) async fn serve(mut self, first_command: Option<FirstCommand>) -> ClientEnding<'a> {
+        let outcome = match first_command {
+            Some(first_command) => self.only(&first_command).await,
             None => self.lists().await,
         };
         self.parked
@@ -127,17 +135,17 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         let mut show = true;
         let mut menu = Menu::default();
         let own = self.principal.known_subject().into();
-        let mut browse = Browse::new(ListSelection::default(), Some(PAGE)).owned_by(own);
-        // The Enter by which a person shows up asks for the list that comes anyway.
+        let mut browse = Browse::new(ListSelection::default(), Some(PAGE_ROWS)).owned_by(own);
+        // An initial Enter asks for the list that is shown anyway.
         let entered = |line: &str| line.trim().is_empty().then_some(());
-        let mut patience = match self.input.take_if(entered).await {
-            Some(()) => IDLE,
-            None => SILENT,
+        let mut idle_timeout = match self.input.take_if(entered).await {
+            Some(()) => IDLE_TIMEOUT,
+            None => FIRST_INPUT_TIMEOUT,
         };
         loop {
             if std::mem::take(&mut show) {
-                let seen = visible(&self.principal, &self.context.registry.snapshot());
-                menu = browse.read(json::list(&seen));
+                let permitted = visible(&self.principal, &self.context.registry.snapshot());
+                menu = browse.read(json::list(&permitted));
                 self.out.text(&browse.show(&menu, false, None)).await;
                 if menu.len() > 1 {
                     self.out.text(ALL_HINT).await;
@@ -148,72 +156,78 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
             self.out
                 .text("Index, id or name (Enter refreshes, q leaves): ")
                 .await;
-            let typed = match self.typed(patience).await {
+            let typed = match self.typed(idle_timeout).await {
                 Ok(typed) => typed,
                 Err(outcome) => return outcome,
             };
-            patience = IDLE;
+            idle_timeout = IDLE_TIMEOUT;
             let line = match typed {
                 Typed::Line(line) => Typed::text(&line).trim().to_owned(),
                 Typed::TooLong | Typed::Interrupt => continue,
                 Typed::End => return Outcome::Client,
             };
-            match &*line {
-                "" => show = true,
-                "q" | "quit" | "exit" => return Outcome::Client,
-                line => {
-                    if let Some(words) = words_of_all(line) {
-                        match Box::pin(self.all(words, &browse.choice)).await {
-                            Ok(()) => show = true,
-                            Err(outcome) => return outcome,
-                        }
-                        self.out.text("\n").await;
-                        continue;
-                    }
-                    if let Some(errand) = Errand::read(line) {
-                        return self.only(&errand).await;
-                    }
-                    match browse.hear(line, &menu) {
-                        BrowseStep::Changed => {
-                            show = true;
-                            continue;
-                        }
-                        BrowseStep::Refused(sentence) => {
-                            let sentence = replaced(&sentence);
-                            self.out.text(&format!("*** {sentence}\n")).await;
-                            continue;
-                        }
-                        BrowseStep::Other => {}
-                    }
-                    let picked = menu.pick(line);
-                    match picked.as_deref().map(str::parse) {
-                        Ok(Ok(id)) => {
-                            match self.enter(id, false).await {
-                                NextPrompt::Ended(outcome) => return outcome,
-                                NextPrompt::Lost => return Outcome::Client,
-                                NextPrompt::List | NextPrompt::Follow(_) => {}
-                            }
-                            self.out.text("\n").await;
-                            show = true;
-                        }
-                        // No row is without an id that can be read.
-                        Ok(Err(BadBreakpointId)) => show = true,
-                        Err(sentence) => {
-                            let sentence = replaced(sentence);
-                            self.out.text(&format!("*** {sentence}\n")).await;
-                        }
-                    }
-                }
+            match self.picked(&line, &mut browse, &menu).await {
+                ListStep::Ask => {}
+                ListStep::Show => show = true,
+                ListStep::End(outcome) => return outcome,
             }
         }
     }
 
-    /// One task and nothing else.
-    async fn only(&mut self, errand: &Errand) -> Outcome {
-        let enter = match errand {
-            Errand::Enter(enter) => enter,
-            Errand::Stop(running) => return Box::pin(self.running(running)).await,
-            Errand::All(words) => {
+    /// Runs what `line`, typed at the list, picks.
+    async fn picked(&mut self, line: &str, browse: &mut Browse, menu: &Menu) -> ListStep {
+        match line {
+            "" => return ListStep::Show,
+            "q" | "quit" | "exit" => return ListStep::End(Outcome::Client),
+            _ => {}
+        }
+        if let Some(words) = words_of_all(line) {
+            return match Box::pin(self.all(words, &browse.choice)).await {
+                Ok(()) => {
+                    self.out.text("\n").await;
+                    ListStep::Show
+                }
+                Err(outcome) => ListStep::End(outcome),
+            };
+        }
+        if let Some(first_command) = FirstCommand::read(line) {
+            return ListStep::End(self.only(&first_command).await);
+        }
+        match browse.hear(line, menu) {
+            BrowseStep::Changed => return ListStep::Show,
+            BrowseStep::Refused(sentence) => {
+                let sentence = replaced(&sentence);
+                self.out.text(&format!("*** {sentence}\n")).await;
+                return ListStep::Ask;
+            }
+            BrowseStep::Other => {}
+        }
+        match menu.pick(line).as_deref().map(str::parse) {
+            Ok(Ok(id)) => {
+                match self.enter(id, false).await {
+                    NextPrompt::Ended(outcome) => return ListStep::End(outcome),
+                    NextPrompt::Lost => return ListStep::End(Outcome::Client),
+                    NextPrompt::List | NextPrompt::Follow(_) => {}
+                }
+                self.out.text("\n").await;
+                ListStep::Show
+            }
+            // Unreachable: the id of every row parses.
+            Ok(Err(BadBreakpointId)) => ListStep::Show,
+            Err(sentence) => {
+                let sentence = replaced(sentence);
+                self.out.text(&format!("*** {sentence}\n")).await;
+                ListStep::Ask
+            }
+        }
+    }
+
+    /// Runs one errand, without the list.
+    async fn only(&mut self, first_command: &FirstCommand) -> Outcome {
+        let enter = match first_command {
+            FirstCommand::Enter(enter) => enter,
+            FirstCommand::Stop(running) => return Box::pin(self.running(running)).await,
+            FirstCommand::All(words) => {
                 let all = Box::pin(self.all(words, &ListSelection::default())).await;
                 return all.err().unwrap_or(Outcome::Client);
             }
@@ -231,36 +245,36 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         }
     }
 
-    /// The breakpoint with the id `text`, or with one that begins so, of those that can be seen.
+    /// Resolves `text`, an id or a unique prefix of one, among the visible breakpoints.
     fn named(&self, text: &str) -> Result<BreakpointId, SessionRefusal> {
         if let Ok(id) = text.parse() {
             return Ok(id);
         }
         let begun = text.parse::<BreakpointIdPrefix>();
         let begun = begun.map_err(|why| SessionRefusal::Nothing(why.to_string()))?;
-        let seen = visible(&self.principal, &self.context.registry.snapshot());
-        let found = begun.find(&seen);
+        let permitted = visible(&self.principal, &self.context.registry.snapshot());
+        let found = begun.find(&permitted);
         let found = found.map_err(|several| SessionRefusal::Nothing(several.to_string()))?;
         let unknown =
-            || SessionRefusal::unknown(&format!("has an id that begins with {begun}"), &seen);
+            || SessionRefusal::unknown(&format!("has an id that begins with {begun}"), &permitted);
         found.ok_or_else(unknown)
     }
 
-    /// The next line of a person who is in no session.
-    async fn typed(&mut self, patience: Duration) -> Result<Typed, Outcome> {
+    /// Returns the next line of a client that is in no session.
+    async fn typed(&mut self, idle_timeout: Duration) -> Result<Typed, Outcome> {
         tokio::select! {
             typed = self.input.next() => Ok(typed),
             () = self.out.closed() => Err(Outcome::Client),
             why = self.principal.ended() => {
-                self.out.farewell(&format!("this session ends, because {why}"));
+                self.out.final_notice(&format!("this session ends, because {why}"));
                 Err(Outcome::Revoked)
             }
             () = self.context.shutdown.drain.cancelled() => {
-                self.out.farewell("the relay is being shut down");
+                self.out.final_notice("the relay is being shut down");
                 Err(Outcome::Drained)
             }
-            () = sleep(patience) => {
-                self.out.farewell("this connection is closed, because nothing was said for too long");
+            () = sleep(idle_timeout) => {
+                self.out.final_notice("this connection is closed, because nothing was said for too long");
                 Err(Outcome::Limit)
             }
         }
@@ -272,23 +286,23 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         self.out.notice(&sentence).await;
     }
 
-    /// Sessions with the breakpoint `id`, wherever it goes on, also with what another person has parked there where it is to
-    /// `take_over`.
+    /// Runs sessions with the breakpoint `id`, following its stops. With `take_over`, this includes a session that
+    /// another user has parked.
     async fn enter(&mut self, id: BreakpointId, take_over: bool) -> NextPrompt {
         loop {
             let (registry, sessions) = (&self.context.registry, &self.context.sessions.table);
             let access = self.principal.access();
-            let wanted =
+            let may_enter =
                 |b: &Breakpoint| b.id == id && access.rights(b).scopes.contains(Scope::Terminal);
-            leaving::given_back(registry, sessions, wanted).await;
-            let mut taken = self.take(id, take_over).await;
-            if let Err(SessionRefusal::InUse { .. }) = taken {
-                // One's own whose client is gone without a word.
-                leaving::made_sure(registry, sessions, &self.principal, wanted).await;
-                taken = self.take(id, take_over).await;
+            leaving::given_back(registry, sessions, may_enter).await;
+            let mut acquired = self.take(id, take_over).await;
+            if let Err(SessionRefusal::InUse { .. }) = acquired {
+                // Held by the same principal: make sure that its earlier client is still there.
+                leaving::made_sure(registry, sessions, &self.principal, may_enter).await;
+                acquired = self.take(id, take_over).await;
             }
-            let (permit, resumed) = match taken {
-                Ok(taken) => taken,
+            let (permit, resumed) = match acquired {
+                Ok(acquired) => acquired,
                 Err(refusal) => {
                     self.denied(id, &refusal).await;
                     self.refuse(&refusal).await;
@@ -307,7 +321,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         }
     }
 
-    /// Puts on record that there is no session with the breakpoint `id`.
+    /// Records that access to the breakpoint `id` was denied.
     async fn denied(&self, id: BreakpointId, refusal: &SessionRefusal) {
         let all = self.context.registry.snapshot();
         let mut details = Map::new();
@@ -317,7 +331,8 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         audit::denied(audit, self.session, &self.principal, known, details).await;
     }
 
-    /// The permit for the breakpoint `id`, and what it goes on with, where that is a park that the principal may go on with.
+    /// Acquires the permit for the breakpoint `id`. If the principal may resume a session parked there, returns that
+    /// too.
     async fn take(
         &self,
         id: BreakpointId,
@@ -335,8 +350,8 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
             take_over,
             taker: Taker::Prompt,
         };
-        let taken = park::take((self.context, self.session), held, authorised, terms);
-        let (permit, resumed) = Box::pin(taken).await?;
+        let acquired = park::take((self.context, self.session), held, authorised, terms);
+        let (permit, resumed) = Box::pin(acquired).await?;
         Ok((permit, Some(resumed)))
     }
 

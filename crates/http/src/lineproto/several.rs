@@ -1,7 +1,7 @@
-//! The prompt for many: [`ray_relay_view::group`], with a client's lines.
+//! The prompt for many tasks: drives [`ray_relay_view::group`] with a client's lines.
 //!
-//! What is typed while tasks run is done when they have stopped, as at the prompt of one, and a line that leaves does not wait for those
-//! that do not stop. A line is on record in the session of each.
+//! As at the prompt of one task, lines typed while tasks run are executed once those have stopped. A line that quits
+//! does not wait for tasks that do not stop. Each session records the line.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -15,19 +15,19 @@ use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::PromptEnd;
 use ray_relay_view::group::prompt::PromptGroup;
 
-/// What a client types that has no key for it.
+/// Typed in place of Ctrl-C by a client without that key.
 const INTERRUPT: &str = "interrupt";
 
 /// How the conversation ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum GroupOutcome {
-    /// None is left.
+    /// No task remains at the prompt.
     Over,
-    /// The client is gone without a word about tasks that stand.
+    /// The client is gone without deciding what happens to the paused tasks.
     Lost,
 }
 
-/// Runs the prompt until none is left at it, or until its client is lost.
+/// Runs the prompt until no task remains at it, or until its client is lost.
 pub(super) async fn converse<S, R>(
     group: &mut PromptGroup<'_, S>,
     input: &mut ClientInput<R>,
@@ -70,21 +70,21 @@ where
             }
             continue;
         }
-        let waited = Box::pin(ask(group, &line, input, out, &mut ahead)).await;
-        // Who had tasks run, and had nothing to say about what comes then, is done with them.
+        let unfinished = Box::pin(execute(group, &line, input, out, &mut ahead)).await;
+        // The last command resumed tasks, and the client closed its input: detach.
         let is_done = ahead.front() == Some(&Typed::End) && lets_run(&line);
-        let left = match is_done {
+        let notice = match is_done {
             true => group.leave_all().await,
-            false => group.leave(&waited).await,
+            false => group.leave(&unfinished).await,
         };
-        out.text(&left).await;
+        out.text(&notice).await;
     }
     GroupOutcome::Over
 }
 
-/// Has those in the focus do `line`, shows what they answer, and takes what is typed `ahead` meanwhile. Who has not done it is to be
-/// left.
-async fn ask<S, R>(
+/// Runs `line` on the focused tasks, shows their answers, and collects input typed `ahead` meanwhile. Returns the tasks
+/// that have not finished, which are to be detached.
+async fn execute<S, R>(
     group: &mut PromptGroup<'_, S>,
     line: &str,
     input: &mut ClientInput<R>,
@@ -120,7 +120,7 @@ where
                     Typed::TooLong | Typed::End => false,
                 };
                 if is_interrupt {
-                    // What was typed before is for a prompt that will be another one.
+                    // Earlier input was meant for a prompt that will not come.
                     ahead.clear();
                     asking.interrupt();
                 } else {
@@ -132,13 +132,13 @@ where
             },
         }
     }
-    let (said, waited) = asking.over();
-    let (text, _) = group.heard(said);
+    let (answers, unfinished) = asking.over();
+    let (text, _) = group.heard(answers);
     out.text(&text).await;
-    waited
+    unfinished
 }
 
-/// What is typed next, or which session ended, and how, while that was awaited.
+/// Returns the next input, or the session that ended while waiting for it and how.
 async fn typed<S, R>(
     group: &mut PromptGroup<'_, S>,
     input: &mut ClientInput<R>,

@@ -1,4 +1,4 @@
-//! Posting: one notice at a time, in order, each until it is taken, refused, or too old.
+//! Posts one notice at a time, in order, each until it is accepted, refused, or too old.
 
 use std::time::Duration;
 
@@ -12,38 +12,38 @@ use ray_relay_access::telemetry::Metrics;
 use ray_relay_access::telemetry::metrics::NoticeOutcome;
 use ray_relay_base::wire::backoff::Backoff;
 
-/// The first pause after a failure, and the longest, which also bounds what a webhook may ask for.
+/// The first pause after a failure, and the longest, which also caps the webhook's `Retry-After`.
 pub(super) const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(5 * 60);
 
-/// A notice that could not be posted for so long since it happened is given up.
-pub(super) const KEPT: Duration = Duration::from_secs(60 * 60);
+/// Maximum age of an undelivered notice; after that it is dropped.
+pub(super) const MAX_NOTICE_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// What came of an attempt.
+/// Result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It was taken.
+    /// The webhook accepted it.
     Delivered,
-    /// It never will be.
+    /// The webhook will never accept it.
     Refused(StatusCode),
     /// Another attempt may succeed.
     Again {
         /// The cause, for the log.
         why: String,
-        /// When to try again, where the webhook says it.
+        /// Pause that the webhook asked for, if any.
         after: Option<Duration>,
     },
 }
 
-/// Somewhere to post.
+/// Posts notices.
 pub(super) trait Post {
-    /// One attempt, which has a deadline of its own.
+    /// Makes one attempt, with its own deadline.
     async fn post(&self, notice: &Notice) -> Outcome;
 }
 
-/// Posts what is in `queue` to the webhook at `host`, and never ends.
+/// Posts what is in `queue` to the webhook at `host`. Never returns.
 pub(super) async fn run(to: &impl Post, host: &str, queue: &Queue, metrics: &Metrics) {
-    // Of all together: a webhook that is down is not asked faster because much waits for it.
+    // Shared by all notices: a long queue does not make the relay retry a webhook that is down any faster.
     let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
     loop {
         let notice = queue.next().await;
@@ -60,7 +60,7 @@ async fn deliver(
 ) -> NoticeOutcome {
     let (id, event) = (&*notice.id, notice.event.word());
     let about = &notice.about;
-    let mut told = false;
+    let mut warned = false;
     loop {
         let (why, after) = match to.post(notice).await {
             Outcome::Delivered => {
@@ -77,12 +77,12 @@ async fn deliver(
         };
         let pause = backoff.pause();
         let wait = after.map_or(pause, |after| after.clamp(FIRST_BACKOFF, MAX_BACKOFF));
-        let given_up = notice.at.elapsed() + wait > KEPT;
+        let given_up = notice.at.elapsed() + wait > MAX_NOTICE_AGE;
         if given_up {
             warn!(webhook = host, id, event, %about, %why, "a notice was not delivered within an hour; it is given up");
-        } else if !told {
+        } else if !warned {
             warn!(webhook = host, id, event, %about, %why, "a notice was not delivered; it is tried again");
-            told = true;
+            warned = true;
         }
         sleep(wait).await;
         if given_up {

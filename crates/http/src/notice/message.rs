@@ -1,7 +1,7 @@
-//! A notice in words: the sentence from the template, and the body that is posted.
+//! A notice in words: the sentence from the template, and the body to post.
 //!
-//! Names of tasks, files and people are foreign texts: they are cleaned, cut, and for Slack escaped. No value of a
-//! variable is in a notice, nor what Ray says of a death, which may quote one.
+//! Names of tasks, files and people are untrusted text: they are sanitized, cut, and escaped for Slack. A notice
+//! contains no value of a variable, nor Ray's account of a death, which may quote one.
 
 use std::time::Duration;
 
@@ -17,22 +17,22 @@ use ray_relay_base::wire::text::{hex, one_line, replaced};
 use ray_relay_ray::ray::registry::{Breakpoint, Holder, Location};
 use ray_relay_session::agents::Failed;
 
-/// One notice, as it is posted however often that is tried.
+/// One notice, with the same body on each attempt.
 #[derive(Debug, Clone)]
 pub(super) struct Notice {
-    /// Tells it from every other one.
+    /// Unique id of the notice.
     pub(super) id: String,
     pub(super) event: NoticeEvent,
-    /// What it is about, by its id.
+    /// Id of the breakpoint or failed task.
     pub(super) about: String,
     /// When it happened.
     pub(super) at: Instant,
-    /// JSON.
+    /// JSON body.
     pub(super) body: Bytes,
 }
 
 impl Notice {
-    /// That `event` has befallen `breakpoint`, which `holder` has or had.
+    /// Creates the notice that `event` happened to `breakpoint`, whose holder is or was `holder`.
     pub(super) fn new(
         config: &config::Notice,
         event: NoticeEvent,
@@ -41,7 +41,7 @@ impl Notice {
         now: Timestamp,
     ) -> Self {
         let id = hex(&rand::rng().random::<[u8; 16]>());
-        let said = NoticeContent {
+        let content = NoticeContent {
             config,
             event,
             breakpoint,
@@ -49,8 +49,8 @@ impl Notice {
             now,
         };
         let body = match config.form {
-            NoticeForm::Json => said.json(&id),
-            NoticeForm::Slack => said.slack(),
+            NoticeForm::Json => content.json(&id),
+            NoticeForm::Slack => content.slack(),
         };
         Self {
             id,
@@ -61,7 +61,7 @@ impl Notice {
         }
     }
 
-    /// That `failed` has.
+    /// Creates the notice that a task has failed.
     pub(super) fn of_failed(config: &config::Notice, failed: &Failed, now: Timestamp) -> Self {
         let id = hex(&rand::rng().random::<[u8; 16]>());
         let task = &failed.task;
@@ -84,7 +84,7 @@ impl Notice {
                 "task": {
                     "id": failed.id, "cluster": *task.cluster, "node_id": task.node_id, "node_ip": task.node_ip,
                     "worker_id": task.worker_id, "job_id": task.names.job_id.as_deref().map(line),
-                    "name": line(task.name()), "exception": line(&failed.exception), "location": place(failed.location.as_ref()),
+                    "name": line(task.name()), "exception": line(&failed.exception), "location": location_json(failed.location.as_ref()),
                 },
             }),
             NoticeForm::Slack => slack(&text(escaped)),
@@ -99,28 +99,28 @@ impl Notice {
     }
 }
 
-/// Slack draws no preview of what a link leads to: it would have to show a credential.
+/// Slack fetches no preview of the link: that would need a credential.
 fn slack(text: &str) -> Value {
     json!({"text": text, "unfurl_links": false, "unfurl_media": false})
 }
 
-/// What `id` names, in the relay's page.
+/// Link to `id` in the relay's page.
 fn link(config: &config::Notice, id: impl std::fmt::Display) -> Option<String> {
     let relay = config.link.as_deref()?;
     Some(format!("{relay}/relay/#{id}"))
 }
 
-fn place(location: Option<&Location>) -> Option<Value> {
+fn location_json(location: Option<&Location>) -> Option<Value> {
     let at = location?;
     Some(json!({"file": line(&at.file), "line": at.line, "function": line(&at.function)}))
 }
 
-/// What there is to say.
+/// Content of a notice about a breakpoint.
 struct NoticeContent<'a> {
     config: &'a config::Notice,
     event: NoticeEvent,
     breakpoint: &'a Breakpoint,
-    /// Who has it; `Some(None)` is a client whose name is not known.
+    /// The holder's name. `Some(None)` is a client whose name is unknown.
     holder: Option<Option<String>>,
     now: Timestamp,
 }
@@ -128,8 +128,8 @@ struct NoticeContent<'a> {
 impl NoticeContent<'_> {
     fn json(&self, id: &str) -> Value {
         let breakpoint = self.breakpoint;
-        let location = place(breakpoint.location.as_deref());
-        let mut told = json!({
+        let location = location_json(breakpoint.location.as_deref());
+        let mut body = json!({
             "id": id,
             "event": self.event.word(),
             "time": self.now,
@@ -149,25 +149,28 @@ impl NoticeContent<'_> {
                 "holder": self.holder.as_ref().map(|name| name.as_deref().unwrap_or(NAMELESS)),
             },
         });
-        if let Some(left) = self.left() {
-            told["breakpoint"]["collective_left_seconds"] = left.as_secs().into();
+        if let Some(time_left) = self.time_left() {
+            body["breakpoint"]["collective_left_seconds"] = time_left.as_secs().into();
         }
-        told
+        body
     }
 
     fn slack(&self) -> Value {
         slack(&self.text(|value| escaped(&value)))
     }
 
-    /// The template with what `form` makes of each value.
+    /// Fills the template, passing each value through `form`.
     fn text(&self, form: impl Fn(String) -> String) -> String {
-        let filled = self.config.text.filled(|wanted| form(self.value(wanted)));
+        let filled = self
+            .config
+            .text
+            .filled(|placeholder| form(self.value(placeholder)));
         filled.trim().to_owned()
     }
 
-    fn value(&self, wanted: Placeholder) -> String {
+    fn value(&self, placeholder: Placeholder) -> String {
         let breakpoint = self.breakpoint;
-        match wanted {
+        match placeholder {
             Placeholder::Name => line(&breakpoint.name()),
             Placeholder::Cluster => breakpoint.cluster.to_string(),
             Placeholder::Node => breakpoint.node_ip.to_string(),
@@ -198,35 +201,35 @@ impl NoticeContent<'_> {
         }
     }
 
-    /// How long the tasks that wait for this one in a collective still wait; `None`: nothing is known of that.
-    fn left(&self) -> Option<Duration> {
+    /// Time before the collectives of the waiting ranks time out. `None`: unknown.
+    fn time_left(&self) -> Option<Duration> {
         let ends = self.breakpoint.collective_ends()?;
         Some(self.now.until(ends))
     }
 
     fn times_out(&self) -> String {
-        let left = self.left().unwrap_or_default();
+        let time_left = self.time_left().unwrap_or_default();
         format!(
             "has others of its job wait, whose collectives time out in {}",
-            span(left)
+            span(time_left)
         )
     }
 
-    /// The breakpoint in the relay's page.
+    /// Link to the breakpoint in the relay's page.
     fn link(&self) -> Option<String> {
         link(self.config, self.breakpoint.id)
     }
 }
 
-/// The holder, where authentication is off.
+/// Name of the holder if authentication is off.
 const NAMELESS: &str = "a client";
 
-/// `text` on one line of at most 200 characters, with `�` for what could make it look like another.
+/// `text` on one line of at most 200 characters, with `�` for characters that could disguise it.
 fn line(text: &str) -> String {
     one_line(&replaced(text))
 }
 
-/// `text` for Slack, where the three could begin a mention or a link.
+/// Escapes `text` for Slack: these three characters could begin a mention or a link.
 fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;");
     text.replace('<', "&lt;").replace('>', "&gt;")

@@ -1,8 +1,8 @@
-//! Notices: a webhook is told of breakpoints that wait too long, and of what became of them.
+//! Notices: a webhook is notified of breakpoints that wait too long, and of how they ended.
 //!
-//! [`watch`] follows the registry and says what is worth a notice, [`message`] puts it into words, and [`delivery`] posts
-//! one after another to the [`target`], as often as it takes. What waits to be posted is bounded, and lost when the relay
-//! ends: nothing that matters hangs on a notice.
+//! [`watch`] follows the registry and decides what is worth a notice, [`message`] puts it into words, and [`delivery`]
+//! posts one after another to the [`target`], with retries. The queue is bounded, and lost when the relay ends: nothing
+//! important depends on a notice.
 
 mod delivery;
 mod message;
@@ -27,14 +27,14 @@ use ray_relay_base::key_mode::{Holds, warn_if_open};
 use ray_relay_ray::ray::registry::Registry;
 use ray_relay_session::agents::Failed;
 
-/// What tells a webhook of breakpoints.
+/// Notifies a webhook of breakpoints.
 pub struct Notices {
     config: config::Notice,
     target: Target,
 }
 
 impl Notices {
-    /// Those that `config` asks for; `None` where it names no webhook. Reads its files. Blocks.
+    /// Creates the notices that `config` asks for; `None` if it names no webhook. Reads its files. Blocks.
     ///
     /// # Errors
     /// Every [`Fault`], as sentences.
@@ -55,21 +55,21 @@ impl Notices {
         }))
     }
 
-    /// Tells, also of what is `failing`, until `closed`. Once the relay is `leaving`, what waits is no longer its business, but what becomes of its own
-    /// sessions still is.
+    /// Posts notices of breakpoints and of `failing` tasks until `closed`. Once the relay is `draining`, it no longer
+    /// reports waiting tasks, but still how its own sessions end.
     pub async fn run(
         self,
         registry: Registry,
         failing: broadcast::Receiver<Arc<Failed>>,
         metrics: Arc<Metrics>,
-        leaving: CancellationToken,
+        draining: CancellationToken,
         closed: CancellationToken,
     ) {
         let queue = Queue::new(metrics.clone());
         info!(webhook = self.target.host(), "notices are posted");
         tokio::select! {
             () = closed.cancelled() => {}
-            () = Watch::new(&self.config, &queue).run(&registry, &leaving) => {}
+            () = Watch::new(&self.config, &queue).run(&registry, &draining) => {}
             () = watch::failures(&self.config, &queue, failing) => {}
             () = delivery::run(&self.target, self.target.host(), &queue, &metrics) => {}
         }
@@ -80,7 +80,7 @@ impl Notices {
     }
 }
 
-/// Everything that stands against posting with the files of `config`. Blocks.
+/// Returns every fault of the files in `config` that prevents posting. Blocks.
 pub fn check(config: &config::Notice) -> Vec<Fault> {
     let target = config.url_file.as_deref();
     let loaded = target.map(|url_file| Target::load(config, url_file));

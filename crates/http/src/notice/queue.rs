@@ -1,4 +1,4 @@
-//! What waits to be posted: bounded, in the order in which it happened. The oldest gives way.
+//! Queue of notices to post: bounded and in order. When full, it drops the oldest.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use super::message::Notice;
 use ray_relay_access::telemetry::Metrics;
 use ray_relay_access::telemetry::metrics::NoticeOutcome;
 
-/// Notices that wait at most, of a few KiB each.
+/// Maximum number of queued notices, of a few KiB each.
 pub(super) const MAX_NOTICES: usize = 256;
 
-/// The queue between those who see and who posts.
+/// Queue between the watchers and the poster.
 pub(super) struct Queue {
     waiting: Mutex<WaitingNotice>,
-    news: Notify,
+    added: Notify,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Default)]
 struct WaitingNotice {
     notices: VecDeque<Notice>,
-    /// Those that gave way and that the log does not know of yet.
+    /// Number of dropped notices that are not logged yet.
     dropped: usize,
 }
 
@@ -32,7 +32,7 @@ impl Queue {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             waiting: Mutex::default(),
-            news: Notify::new(),
+            added: Notify::new(),
             metrics,
         }
     }
@@ -46,10 +46,10 @@ impl Queue {
             self.metrics.notice(oldest.event, NoticeOutcome::Dropped);
         }
         waiting.notices.push_back(notice);
-        self.news.notify_one();
+        self.added.notify_one();
     }
 
-    /// Takes the oldest as soon as there is one. Cancel safe.
+    /// Removes the oldest notice, waiting for one if needed. Cancel safe.
     pub(super) async fn next(&self) -> Notice {
         loop {
             let (next, dropped) = {
@@ -67,7 +67,7 @@ impl Queue {
             }
             match next {
                 Some(notice) => return notice,
-                None => self.news.notified().await,
+                None => self.added.notified().await,
             }
         }
     }

@@ -1,7 +1,7 @@
-//! The webhook: where it is, how a notice is signed, and what its answer means.
+//! The webhook: its address, the signature of a notice, and the meaning of its answers.
 //!
-//! The address is a secret (a person who knows that of a Slack channel can write there): nothing of it but the host is in an
-//! error or a log, and nothing of what it answers but the status.
+//! The address is a secret: that of a Slack channel lets its holder write there. Errors and logs contain only its host,
+//! and only the status of its answers.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -22,13 +22,13 @@ use ray_relay_base::dial::http::{self, HttpClient};
 use ray_relay_base::dial::{Connector, Proxies};
 use ray_relay_base::wire::text::{hex, innermost_cause};
 
-/// From the beginning of an attempt to the status of the answer.
-const DEADLINE: Duration = Duration::from_secs(10);
+/// Time limit of an attempt, up to the status of the answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The header with the id of a notice, the same each time it is tried.
+/// Header with the id of a notice, the same on each attempt.
 pub(super) const ID: &str = "x-ray-relay-notice";
 
-/// The header with when a notice was posted, and the HMAC-SHA-256 of that, a dot and the body: `t=SECONDS,v1=HEX`.
+/// Header with the time of posting, and the HMAC-SHA-256 of that time, a dot and the body: `t=SECONDS,v1=HEX`.
 pub(super) const SIGNATURE: &str = "x-ray-relay-signature";
 
 /// A webhook.
@@ -39,7 +39,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The webhook whose address is in `url_file`, with the other files of `config`. Blocks.
+    /// Loads the webhook whose address is in `url_file`, with the other files of `config`. Blocks.
     ///
     /// # Errors
     /// Every [`Fault`].
@@ -61,9 +61,13 @@ impl Target {
             (Ok(uri), Ok(key), Ok(tls)) => Ok(Self {
                 uri,
                 key,
-                // Minutes pass between notices: a connection that is kept would be dead by then.
+                // Minutes pass between notices: a pooled connection would be dead by then.
                 client: http::client(
-                    Connector::new(tls.with_no_client_auth(), DEADLINE, Proxies::from_env()),
+                    Connector::new(
+                        tls.with_no_client_auth(),
+                        REQUEST_TIMEOUT,
+                        Proxies::from_env(),
+                    ),
                     Duration::ZERO,
                 ),
             }),
@@ -74,7 +78,7 @@ impl Target {
         }
     }
 
-    /// Of the address, what may be told.
+    /// The part of the address that is not secret.
     pub(super) fn host(&self) -> &str {
         self.uri.host().unwrap_or_default()
     }
@@ -103,10 +107,10 @@ impl Post for Target {
             Ok(request) => request,
             Err(why) => return again(why.to_string()),
         };
-        let answer = match timeout(DEADLINE, self.client.request(request)).await {
+        let answer = match timeout(REQUEST_TIMEOUT, self.client.request(request)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(why)) => return again(innermost_cause(&why)),
-            Err(_) => return again(format!("no answer within {} s", DEADLINE.as_secs())),
+            Err(_) => return again(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())),
         };
         let status = answer.status();
         if status.is_success() {
@@ -122,7 +126,7 @@ impl Post for Target {
     }
 }
 
-/// What `Retry-After` says in seconds. As a date it is not looked at: that would be by the other's clock.
+/// Parses `Retry-After` in seconds. A date is ignored, because it depends on the server's clock.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse();
     seconds.ok().map(Duration::from_secs)

@@ -1,7 +1,7 @@
-//! What is worth a notice, by the registry's events and list.
+//! Decides what is worth a notice, by the registry's events and list.
 //!
-//! A change is told by the one relay whose session it befell, but for a park that an agent keeps, whose relay may be no
-//! more. How long something has waited each relay measures for itself.
+//! A change is reported by the one relay whose session it concerns. The exception is a park that an agent keeps, whose
+//! relay may be gone. Each relay measures waiting times itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,32 +21,32 @@ use ray_relay_session::agents::Failed;
 use ray_relay_session::release::auto;
 use ray_relay_session::session::parks::is_parked;
 
-/// Polls of the list in the time after which something is told, and the bounds of the pause between two.
+/// Polls of the list within the configured time, and the bounds of the poll interval.
 const POLLS_PER_NOTICE: u32 = 20;
 const MIN_POLL_DELAY: Duration = Duration::from_millis(100);
 const MAX_POLL_DELAY: Duration = Duration::from_secs(10);
 
-/// How long after the end of a session Ray may say that the worker has died: longer than it is asked.
-const EXPLAINED: Duration = Duration::from_secs(90);
+/// How long after a session Ray may report that the worker died: longer than the relay asks for it.
+const DEATH_EXPLANATION_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Sessions that have just ended which are remembered at most.
+/// Maximum number of recently ended sessions to remember.
 const MAX_ENDED_SESSIONS: usize = 1024;
 
-/// Who sees what happens.
+/// Watches the registry and queues notices.
 pub(super) struct Watch<'a> {
     config: &'a config::Notice,
     queue: &'a Queue,
-    /// What is held, with its stop.
+    /// Held breakpoints, with their stop.
     held: HashMap<BreakpointId, (u64, Holder)>,
-    /// What a session of this relay has left, by the last word of Ray running on.
-    left: HashMap<BreakpointId, (u64, Holder, Instant)>,
-    /// The stops that have waited for long and were told of.
-    told: HashMap<BreakpointId, u64>,
-    /// The stops of which it was told that a job is about to time out.
+    /// Breakpoints that this relay's sessions have detached from, whose workers were last known to run.
+    ended_sessions: HashMap<BreakpointId, (u64, Holder, Instant)>,
+    /// Stops that were reported as waiting for long.
+    reported: HashMap<BreakpointId, u64>,
+    /// Stops whose job was reported as about to time out.
     timing_out: HashMap<BreakpointId, u64>,
 }
 
-/// Tells of each task that fails, and never ends.
+/// Queues a notice for each task that fails. Never returns.
 pub(super) async fn failures(
     config: &config::Notice,
     queue: &Queue,
@@ -65,8 +65,8 @@ pub(super) async fn failures(
     }
 }
 
-/// Whether this relay tells what befalls a session of `holder`.
-fn is_told_here(holder: &Holder) -> bool {
+/// Whether this relay reports on sessions of `holder`.
+fn reports_on(holder: &Holder) -> bool {
     holder.is_here() || is_parked(holder)
 }
 
@@ -76,21 +76,21 @@ impl<'a> Watch<'a> {
             config,
             queue,
             held: HashMap::new(),
-            left: HashMap::new(),
-            told: HashMap::new(),
+            ended_sessions: HashMap::new(),
+            reported: HashMap::new(),
             timing_out: HashMap::new(),
         }
     }
 
-    /// Sees what happens until `registry` is no more. What waits is not told of once the relay is `leaving`: another one
-    /// lists it then.
-    pub(super) async fn run(mut self, registry: &Registry, leaving: &CancellationToken) {
+    /// Watches until `registry` is closed. Once the relay is `draining`, it does not report waiting tasks: another relay
+    /// lists them then.
+    pub(super) async fn run(mut self, registry: &Registry, draining: &CancellationToken) {
         let mut events = registry.events();
         self.catch_up(&registry.snapshot());
         let soonest = self.config.paused_for.min(self.config.collective_within);
         let pause = (soonest / POLLS_PER_NOTICE).clamp(MIN_POLL_DELAY, MAX_POLL_DELAY);
-        let mut looks = interval(pause);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(pause);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 event = events.recv() => match event {
@@ -102,12 +102,12 @@ impl<'a> Watch<'a> {
                     }
                     Err(RecvError::Closed) => return,
                 },
-                _ = looks.tick() => self.look(&registry.snapshot(), !leaving.is_cancelled()),
+                _ = ticks.tick() => self.check(&registry.snapshot(), !draining.is_cancelled()),
             }
         }
     }
 
-    /// Takes in what `breakpoint` is now.
+    /// Processes the current state of `breakpoint`.
     pub(super) fn see(&mut self, breakpoint: &Arc<Breakpoint>) {
         let (id, stop) = (breakpoint.id, breakpoint.stop);
         let died = match &breakpoint.state {
@@ -115,7 +115,7 @@ impl<'a> Watch<'a> {
                 let before = self.held.insert(id, (stop, holder.clone()));
                 let was_parked = before.is_some_and(|(_, before)| is_parked(&before));
                 if is_parked(holder) && !was_parked {
-                    self.tell(NoticeEvent::Parked, breakpoint, Some(holder));
+                    self.notify(NoticeEvent::Parked, breakpoint, Some(holder));
                 }
                 return;
             }
@@ -126,7 +126,7 @@ impl<'a> Watch<'a> {
             State::Released { .. } => false,
             State::Died { .. } => true,
         };
-        // The end of another stop than the one that is held now.
+        // This is the end of another stop than the one held now.
         if self.held.get(&id).is_none_or(|(held, _)| *held != stop) {
             return;
         }
@@ -134,17 +134,18 @@ impl<'a> Watch<'a> {
             return;
         };
         match died {
-            false if auto::is_by(&holder) => self.tell(NoticeEvent::Released, breakpoint, None),
-            _ if auto::is_by(&holder) || !is_told_here(&holder) => {}
-            true => self.tell_death(breakpoint, &holder),
-            false if self.left.len() < MAX_ENDED_SESSIONS => {
-                self.left.insert(id, (stop, holder, Instant::now()));
+            false if auto::is_by(&holder) => self.notify(NoticeEvent::Released, breakpoint, None),
+            _ if auto::is_by(&holder) || !reports_on(&holder) => {}
+            true => self.notify_death(breakpoint, &holder),
+            false if self.ended_sessions.len() < MAX_ENDED_SESSIONS => {
+                self.ended_sessions
+                    .insert(id, (stop, holder, Instant::now()));
             }
             false => {}
         }
     }
 
-    /// Takes in `list` in place of the changes that led to it.
+    /// Processes `list` in place of missed events.
     pub(super) fn catch_up(&mut self, list: &Snapshot) {
         list.ended.iter().for_each(|ended| self.see(ended));
         list.live.iter().for_each(|live| self.see(live));
@@ -152,49 +153,49 @@ impl<'a> Watch<'a> {
         self.held.retain(|id, (stop, _)| held.get(id) == Some(stop));
     }
 
-    /// Looks for what has waited for long, where that is `wanted`, and for deaths of which Ray has said so late.
-    pub(super) fn look(&mut self, list: &Snapshot, wanted: bool) {
-        if !self.left.is_empty() {
-            self.left
-                .retain(|_, (_, _, since)| since.elapsed() < EXPLAINED);
+    /// Checks for tasks that have waited for long, if `reports_waiting`, and for deaths that Ray reported late.
+    pub(super) fn check(&mut self, list: &Snapshot, reports_waiting: bool) {
+        if !self.ended_sessions.is_empty() {
+            self.ended_sessions
+                .retain(|_, (_, _, since)| since.elapsed() < DEATH_EXPLANATION_TIMEOUT);
             for ended in list.ended.iter() {
                 let is_it = |(stop, _, _): &(u64, Holder, Instant)| *stop == ended.stop;
                 if matches!(ended.state, State::Died { .. })
-                    && self.left.get(&ended.id).is_some_and(is_it)
-                    && let Some((_, holder, _)) = self.left.remove(&ended.id)
+                    && self.ended_sessions.get(&ended.id).is_some_and(is_it)
+                    && let Some((_, holder, _)) = self.ended_sessions.remove(&ended.id)
                 {
-                    self.tell_death(ended, &holder);
+                    self.notify_death(ended, &holder);
                 }
             }
         }
-        if !wanted {
+        if !reports_waiting {
             return;
         }
         let now = Timestamp::now();
-        let told = std::mem::take(&mut self.told);
+        let reported = std::mem::take(&mut self.reported);
         for breakpoint in list.live.iter() {
-            let known = told.get(&breakpoint.id) == Some(&breakpoint.stop);
+            let known = reported.get(&breakpoint.id) == Some(&breakpoint.stop);
             let waits = matches!(breakpoint.state, State::Paused | State::Unreachable { .. });
             let due = !known && waits && breakpoint.watched(now) >= self.config.paused_for;
             if due {
-                self.tell(NoticeEvent::Paused, breakpoint, None);
+                self.notify(NoticeEvent::Paused, breakpoint, None);
             }
             if due || known {
-                self.told.insert(breakpoint.id, breakpoint.stop);
+                self.reported.insert(breakpoint.id, breakpoint.stop);
             }
         }
         self.look_at_collectives(list, now);
     }
 
-    /// Looks for jobs that are about to time out, by the first of each.
+    /// Checks for jobs that are about to time out, by the first rank of each.
     fn look_at_collectives(&mut self, list: &Snapshot, now: Timestamp) {
-        let told = std::mem::take(&mut self.timing_out);
+        let reported = std::mem::take(&mut self.timing_out);
         for standing in list.collective_timeouts(|_| true).values() {
             let first = standing.first;
-            let known = told.get(&first.id) == Some(&first.stop);
+            let known = reported.get(&first.id) == Some(&first.stop);
             let due = !known && now.until(standing.ends) <= self.config.collective_within;
             if due {
-                self.tell(NoticeEvent::Collective, first, first.holder());
+                self.notify(NoticeEvent::Collective, first, first.holder());
             }
             if due || known {
                 self.timing_out.insert(first.id, first.stop);
@@ -202,14 +203,14 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Of a worker that ended as it was meant to, such as with its job, no notice is sent.
-    fn tell_death(&self, breakpoint: &Breakpoint, holder: &Holder) {
+    /// Reports a death, unless the worker ended as intended, such as with its job.
+    fn notify_death(&self, breakpoint: &Breakpoint, holder: &Holder) {
         if !breakpoint.state.is_finished() {
-            self.tell(NoticeEvent::Died, breakpoint, Some(holder));
+            self.notify(NoticeEvent::Died, breakpoint, Some(holder));
         }
     }
 
-    fn tell(&self, event: NoticeEvent, breakpoint: &Breakpoint, holder: Option<&Holder>) {
+    fn notify(&self, event: NoticeEvent, breakpoint: &Breakpoint, holder: Option<&Holder>) {
         if self.config.on.contains(&event) {
             let now = Timestamp::now();
             let notice = Notice::new(self.config, event, breakpoint, holder, now);

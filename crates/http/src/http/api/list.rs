@@ -1,8 +1,8 @@
 //! `GET /relay/v1/breakpoints`: the list, or a page of it.
 //!
-//! Its rows are those that the principal may list in the snapshot of this moment; their text is shared with everybody
-//! who may list the same ([`SharedRows`]). The entity tag stands for the rows and for how the heads answer, not for how
-//! long ago anything was: a client that has the same list already is answered 304.
+//! Its rows are those that the principal may list in the current snapshot. Their text is shared by all clients with the
+//! same rows ([`SharedRows`]). The entity tag covers the rows and the state of the heads, but no ages. A client that
+//! already has the same list gets 304.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use ray_relay_session::session::within;
 use ray_relay_view::listing::json::Rest;
 use ray_relay_view::listing::shared::SharedRows;
 
-/// A shorter list is not worth compressing.
-const WORTH_COMPRESSING: usize = 1024;
+/// Minimum length of a list that is compressed, in bytes.
+const MIN_COMPRESSED_BYTES: usize = 1024;
 
-/// The list in `snapshot` for `principal`, or what [`super::page`] makes of the query.
+/// Answers with the list in `snapshot` for `principal`, or with a page of it ([`super::page`]).
 pub async fn breakpoints(
     shared: &SharedRows,
     snapshot: &Arc<Snapshot>,
@@ -34,12 +34,12 @@ pub async fn breakpoints(
     principal: &Principal,
 ) -> Response<Body> {
     let bad = |sentence: String| answer::error(StatusCode::BAD_REQUEST, sentence);
-    let wanted = match query::pairs(query).and_then(|pairs| ListQuery::read(&pairs)) {
-        Ok(wanted) => wanted,
+    let selection = match query::pairs(query).and_then(|pairs| ListQuery::read(&pairs)) {
+        Ok(selection) => selection,
         Err(sentence) => return bad(sentence),
     };
     let listed = within(principal, Scope::List, snapshot);
-    let page = match wanted.of(&listed) {
+    let page = match selection.of(&listed) {
         Ok(page) => page,
         Err(sentence) => return bad(sentence),
     };
@@ -58,7 +58,7 @@ pub async fn breakpoints(
     }
     let mut end = rest.end();
     end.push(b'\n');
-    let compressed = match takes_gzip(headers) && rows.text.len() >= WORTH_COMPRESSING {
+    let compressed = match takes_gzip(headers) && rows.text.len() >= MIN_COMPRESSED_BYTES {
         true => rows.compressed(&end).await,
         false => None,
     };
@@ -82,13 +82,13 @@ fn tagged(mut response: Response<Body>, tag: &str) -> Response<Body> {
     response
 }
 
-/// Whether the client says that it has the list that `tag` stands for.
+/// Whether the client already has the list with this `tag`.
 fn is_known(headers: &HeaderMap, tag: &str) -> bool {
     let opaque = |tag: &str| tag.strip_prefix("W/").unwrap_or(tag).to_owned();
     hop::listed(headers, &IF_NONE_MATCH).any(|known| known == "*" || opaque(known) == opaque(tag))
 }
 
-/// Whether the client says that it understands gzip.
+/// Whether the client accepts gzip.
 fn takes_gzip(headers: &HeaderMap) -> bool {
     hop::listed(headers, &ACCEPT_ENCODING).any(|coding| {
         let (name, quality) = coding.split_once(';').unwrap_or((coding, "q=1"));

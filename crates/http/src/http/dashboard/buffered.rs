@@ -1,6 +1,6 @@
-//! Answers that are changed: addresses in them are replaced while they [pass](super::streamed), and those of which rows are left
-//! out are held until their end. What is left out is not held; what is, is taken from the memory of who asks, and of what the
-//! answers of the cluster may have.
+//! Modified answers. Addresses are replaced while the answer [streams](super::streamed); filtered lists are buffered to
+//! their end. Rejected rows are not buffered. The rest is charged to the memory of the principal, and to the share for
+//! answers of the cluster.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::upstream::Upstream;
 use crate::http::answer::{self, Body};
 use crate::http::filter::{FilteredRow, RowFilter};
 use crate::http::hop;
-use crate::http::refusal::ASK_AGAIN;
+use crate::http::refusal::RETRY_AFTER_SECONDS;
 use crate::http::required_access::RowAccess;
 use crate::http::rewrite::{Worker, rewrite};
 use ray_relay_access::identity::Principal;
@@ -30,32 +30,31 @@ use ray_relay_session::context::Context;
 use ray_relay_session::session::may_list;
 use ray_relay_view::advertise::ExternalAddress;
 
-/// How long an answer that is held for rewriting may take to arrive: 10,000 rows take Ray a few
-/// seconds.
-const WHOLE_ANSWER: Duration = Duration::from_secs(60);
+/// Time limit for receiving an answer to rewrite. 10,000 rows take Ray a few seconds.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Largest dashboard answer in which addresses are replaced or rows left out: the list of workers of a large cluster.
+/// Maximum size of a dashboard answer that is rewritten or filtered: the list of workers of a large cluster.
 const MAX_REWRITE_BYTES: usize = 64 << 20;
 
-/// How much of an answer is for the one who asks.
+/// The part of an answer that is visible to the principal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
-    /// All of it, as it comes.
+    /// All of it, unchanged.
     Whole,
-    /// Those rows that are for the principal.
+    /// Only the rows for the principal.
     Rows(RowAccess, Viewer),
 }
 
-/// For whom an answer is made, which decides what rows are left out.
+/// The kind of viewer, which decides about the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Viewer {
-    /// A principal that may read the whole dashboard, and not list every breakpoint.
+    /// A principal that may read the whole dashboard, but not list every breakpoint.
     Dashboard,
     /// A principal that may list some breakpoints.
     List,
 }
 
-/// The answer with what is for the principal in it, and addresses that it can dial.
+/// Answers with the rows visible to the principal, and with addresses that it can dial.
 pub(super) async fn rewritten(
     upstream: &Upstream,
     job: BufferedAnswer,
@@ -66,17 +65,17 @@ pub(super) async fn rewritten(
     let metrics = Arc::clone(&job.ctx.metrics);
     let principal = job.principal.clone();
     let changed = job.changed(&parts.headers, body);
-    let refused = match tokio::time::timeout(WHOLE_ANSWER, changed).await {
+    let refused = match tokio::time::timeout(ANSWER_TIMEOUT, changed).await {
         Ok(Ok(changed)) => {
             hop::forget_body(&mut parts.headers);
             let body = match changed {
-                Changed::Whole(pieces, taken) => {
+                Changed::Whole(pieces, reservation) => {
                     let length: usize = pieces.iter().map(Bytes::len).sum();
                     parts.headers.insert(CONTENT_LENGTH, length.into());
-                    answer::held(answer::pieces(pieces), taken).boxed_unsync()
+                    answer::held(answer::pieces(pieces), reservation).boxed_unsync()
                 }
                 Changed::Begun(list) if principal.is_anonymous() => list,
-                Changed::Begun(list) => answer::until_over(list, &principal).boxed_unsync(),
+                Changed::Begun(list) => answer::while_valid(list, &principal).boxed_unsync(),
             };
             return Response::from_parts(parts, body);
         }
@@ -89,20 +88,22 @@ pub(super) async fn rewritten(
     let again = matches!(refused, NotChanged::Short(_));
     let mut response = answer::text(refused.status(), refused);
     if again {
-        response.headers_mut().insert(RETRY_AFTER, ASK_AGAIN.into());
+        response
+            .headers_mut()
+            .insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
     }
     response
 }
 
-/// What came of an answer.
+/// A rewritten answer.
 enum Changed {
-    /// All of it, and the memory that it takes.
+    /// The whole answer, and its memory reservation.
     Whole(Vec<Bytes>, Reservation),
-    /// A list on its way.
+    /// A list that is still streaming.
     Begun(Body),
 }
 
-/// What to do with an answer.
+/// An answer to rewrite, and how.
 pub(super) struct BufferedAnswer {
     pub(super) ctx: Arc<Context>,
     pub(super) cluster: Arc<str>,
@@ -129,27 +130,27 @@ impl BufferedAnswer {
             .ctx
             .account(&self.principal)
             .for_answers_of(&of_cluster);
-        let mut taken = account.nothing(MemoryUse::Answers);
+        let mut reservation = account.nothing(MemoryUse::Answers);
         let View::Rows(rows, reader) = self.view else {
-            let mut list = StreamedList::new(body, limit, self.addresses(), taken);
+            let mut list = StreamedList::new(body, limit, self.addresses(), reservation);
             return Ok(match list.begin().await? {
-                Some(text) => Changed::Whole(vec![text], list.into_taken()),
+                Some(text) => Changed::Whole(vec![text], list.into_reservation()),
                 None => Changed::Begun(list.boxed_unsync()),
             });
         };
         let mut filter = RowFilter::new(self.judge(rows, reader));
         while let Some(piece) = next(&mut body, limit).await? {
-            // A buffer that grows is there twice.
-            hold(&mut taken, filter.held() + 2 * piece.len()).await?;
+            // While a buffer grows, both copies exist.
+            hold(&mut reservation, filter.held() + 2 * piece.len()).await?;
             filter.feed(&piece)?;
         }
         let pieces = filter.finish()?.map(Bytes::from).to_vec();
-        hold(&mut taken, pieces.iter().map(Bytes::len).sum()).await?;
-        Ok(Changed::Whole(pieces, taken))
+        hold(&mut reservation, pieces.iter().map(Bytes::len).sum()).await?;
+        Ok(Changed::Whole(pieces, reservation))
     }
 
-    /// Says which rows are for the principal: those of breakpoints that it may list, and for one who reads the whole dashboard
-    /// all workers that have nothing to do with a debugger.
+    /// Creates the filter of the rows for the principal: those of breakpoints that it may list. A viewer of the whole
+    /// dashboard also gets all workers without a debugger.
     fn judge(
         &self,
         rows: RowAccess,
@@ -176,7 +177,7 @@ impl BufferedAnswer {
         let known = move |name: Option<&str>| name.is_some_and(|name| names.contains(name));
         let mut addresses = self.addresses();
         let cluster = Arc::clone(&self.cluster);
-        move |row, text, kept| {
+        move |row, text, output| {
             let keep = match rows {
                 RowAccess::Workers => {
                     let id = row.worker_id().map(|id| BreakpointId::derive(&cluster, id));
@@ -191,22 +192,22 @@ impl BufferedAnswer {
             if keep {
                 match rows {
                     RowAccess::Workers => match rewrite(text, &mut addresses)? {
-                        Some(new) => kept.extend_from_slice(&new),
-                        None => kept.extend_from_slice(text),
+                        Some(new) => output.extend_from_slice(&new),
+                        None => output.extend_from_slice(text),
                     },
-                    RowAccess::Tasks | RowAccess::Jobs => kept.extend_from_slice(text),
+                    RowAccess::Tasks | RowAccess::Jobs => output.extend_from_slice(text),
                 }
             }
             Ok(keep)
         }
     }
 
-    /// Says which address a worker has for the client.
+    /// Creates the mapping of a worker to its address for the client.
     fn addresses(&self) -> impl FnMut(Worker<'_>, &mut Vec<u8>) -> u16 + Send + use<> {
         let snapshot = self.ctx.registry.snapshot();
         let (ctx, cluster) = (Arc::clone(&self.ctx), Arc::clone(&self.cluster));
         let reached = self.reached.clone();
-        // Those that are there for sure come first, so that they get what there is to have.
+        // Listed breakpoints come first, so that they get the scarce ports.
         let listed = ctx.shown.advertised.listed(&reached, &snapshot);
         move |worker, new| {
             let id = worker
@@ -215,14 +216,13 @@ impl BufferedAnswer {
             let other;
             let (host, port) = match (id, id.and_then(|id| listed.address(id))) {
                 (_, Some(address)) => address,
-                // Paused since the last poll: an attach that comes before the next one is to find
-                // this worker and no other.
+                // Paused since the last poll: an attach before the next one must find exactly this worker.
                 (Some(id), None) if worker.paused => {
                     other = ctx.shown.advertised.address_expected(&reached, id);
                     &other
                 }
-                // A worker that has ended, or is not paused, gets the plain address: no client can
-                // dial what the head says of it, and the relay explains.
+                // A worker that has ended, or is not paused, gets the plain address. No client can dial the head's
+                // address, and the relay explains the failure.
                 (_, None) => {
                     other = ctx.shown.advertised.address(&reached, None);
                     &other

@@ -1,4 +1,4 @@
-//! How an answer of a head that is changed is read, and why it is not given.
+//! Reads a head's answer for rewriting, and the errors of that.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::http::rewrite::NotJson;
 use ray_relay_base::memory::{Reservation, Short};
 use ray_relay_ray::ray::head::HeadBody;
 
-/// How long the head is not read on while there is no memory for what it says.
+/// How long to pause reading from the head while memory is short.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a head's answer of at most `limit` bytes broke off.
+/// Error for an answer of at most `limit` bytes that broke off.
 pub(super) fn broken(error: &(dyn Error + Send + Sync + 'static), limit: usize) -> NotChanged {
     match error.is::<LengthLimitError>() {
         true => NotChanged::TooLarge { limit },
@@ -24,7 +24,7 @@ pub(super) fn broken(error: &(dyn Error + Send + Sync + 'static), limit: usize) 
     }
 }
 
-/// The next piece of a head's answer.
+/// Returns the next piece of a head's answer.
 pub(super) async fn next(
     body: &mut Limited<HeadBody>,
     limit: usize,
@@ -37,13 +37,13 @@ pub(super) async fn next(
     Ok(None)
 }
 
-/// Has `bytes` of memory, once they are there.
-pub(super) async fn hold(taken: &mut Reservation, bytes: usize) -> Result<(), NotChanged> {
-    let held = taken.resize_within(bytes, MEMORY_TIMEOUT).await;
-    held.map_err(NotChanged::Short)
+/// Resizes the reservation to `bytes`, waiting for memory.
+pub(super) async fn hold(reservation: &mut Reservation, bytes: usize) -> Result<(), NotChanged> {
+    let resized = reservation.resize_within(bytes, MEMORY_TIMEOUT).await;
+    resized.map_err(NotChanged::Short)
 }
 
-/// Why an answer is not given. `Display` is a sentence for the client.
+/// Why an answer is not delivered. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotChanged {
     #[error(

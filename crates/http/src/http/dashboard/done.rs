@@ -1,5 +1,4 @@
-//! What a change through the dashboard does, for the record: which job is submitted, which applications are served, and what
-//! came of it.
+//! Audit details of a change through the dashboard: the submitted job, the deployed applications, and the result.
 
 use std::time::Duration;
 
@@ -16,31 +15,31 @@ use crate::http::answer::{self, Body};
 use crate::http::refusal::chain;
 use crate::http::required_access::Described;
 
-/// Largest description of what is run, in bytes. Its files are uploaded by other requests.
+/// Maximum size of the description of a job or applications, in bytes. Its files are uploaded by other requests.
 const MAX_DESCRIPTION_BYTES: usize = 4 << 20;
 
-/// Largest answer to it that is read, by what it says of itself.
+/// Maximum size of an answer to parse, as declared by the head.
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
-/// How long each may take to arrive.
+/// Time limit for receiving either.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What of a job's description says what runs; its environment may hold secrets.
-const TOLD: [&str; 3] = ["entrypoint", "submission_id", "job_id"];
+/// Keys of a job's description to audit. Its environment may contain secrets.
+const AUDITED_KEYS: [&str; 3] = ["entrypoint", "submission_id", "job_id"];
 
-/// What the head calls an application that has no name.
+/// Name that the head gives an unnamed application.
 const UNNAMED: &str = "default";
 
-/// What is to be run.
+/// The description of a job or of applications.
 #[derive(Debug)]
 pub(super) struct Description {
-    /// As it came.
+    /// The original text.
     pub(super) text: Bytes,
-    /// What of it goes on record.
+    /// Details for the audit log.
     pub(super) details: Map<String, Value>,
 }
 
-/// Reads the description of what is to be run. `Err` is the answer for the client.
+/// Reads the description. `Err` is the answer for the client.
 pub(super) async fn description(
     what: Described,
     headers: &HeaderMap,
@@ -83,7 +82,7 @@ pub(super) async fn description(
     }
 }
 
-/// Refuses a description of `name` that the head may read in another way than the relay.
+/// Refuses a description of `name` that the head might parse differently than the relay.
 pub(super) fn unreadable(name: &str) -> Response<Body> {
     let sentence = format!(
         "the relay records the description of {name} and cannot read this one: send one JSON object in UTF-8, not compressed, nested at most 100 deep, without NaN, numbers beyond 1e308 or halves of surrogate pairs, and with the types that Ray documents"
@@ -91,7 +90,7 @@ pub(super) fn unreadable(name: &str) -> Response<Body> {
     answer::text(StatusCode::BAD_REQUEST, sentence)
 }
 
-/// The object that `text` is to every reader.
+/// Parses `text` as an object, if all parsers agree on it.
 fn parsed(headers: &HeaderMap, text: &[u8]) -> Option<Map<String, Value>> {
     let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
     let mut kinds = headers.get_all(CONTENT_TYPE).iter();
@@ -106,7 +105,7 @@ fn parsed(headers: &HeaderMap, text: &[u8]) -> Option<Map<String, Value>> {
         .flatten()
 }
 
-/// What of a description goes on record; `None`: its fields are not of the types that the head takes.
+/// Audit details of a description; `None`: its fields have types that the head does not accept.
 fn details(what: Described, fields: &Map<String, Value>) -> Option<Map<String, Value>> {
     match what {
         Described::Job => of_job(fields),
@@ -116,7 +115,7 @@ fn details(what: Described, fields: &Map<String, Value>) -> Option<Map<String, V
 
 fn of_job(job: &Map<String, Value>) -> Option<Map<String, Value>> {
     let mut details = Map::new();
-    for key in TOLD {
+    for key in AUDITED_KEYS {
         match job.get(key) {
             None | Some(Value::Null) => {}
             Some(text) => _ = details.insert(key.to_owned(), text.as_str()?.into()),
@@ -132,7 +131,7 @@ fn of_job(job: &Map<String, Value>) -> Option<Map<String, Value>> {
     Some(details)
 }
 
-/// What is to be served, by name: what is not in it ends. Arguments and environments may hold secrets.
+/// The names of all applications: one that is missing is deleted. Arguments and environments may contain secrets.
 fn of_applications(config: &Map<String, Value>) -> Option<Map<String, Value>> {
     let names = config.get("applications")?.as_array()?.iter().map(|one| {
         let name = one.as_object()?.get("name");
@@ -142,13 +141,13 @@ fn of_applications(config: &Map<String, Value>) -> Option<Map<String, Value>> {
     Some(Map::from_iter([("applications".to_owned(), names.into())]))
 }
 
-/// A head's answer to a job that is submitted.
+/// A head's answer to a submitted job.
 #[derive(Default, Deserialize)]
 struct Submitted {
     submission_id: Option<String>,
 }
 
-/// The id that the head gave a job, and the answer as it was.
+/// Reads the id that the head gave a job, and returns the answer unchanged.
 pub(super) async fn submission(response: Response<Body>) -> (Option<String>, Response<Body>) {
     let small = |size: u64| size <= MAX_ANSWER_BYTES;
     if !response.body().size_hint().upper().is_some_and(small) {
@@ -158,9 +157,9 @@ pub(super) async fn submission(response: Response<Body>) -> (Option<String>, Res
     match timeout(BODY_TIMEOUT, body.collect()).await {
         Ok(Ok(whole)) => {
             let text = whole.to_bytes();
-            let told: Submitted = serde_json::from_slice(&text).unwrap_or_default();
+            let submitted: Submitted = serde_json::from_slice(&text).unwrap_or_default();
             (
-                told.submission_id,
+                submitted.submission_id,
                 Response::from_parts(parts, answer::full(text)),
             )
         }

@@ -1,5 +1,6 @@
-//! The hook of workers for jobs that are submitted through the relay: as a variable in the job's runtime environment, by which
-//! Ray lets the hook's package add to what the driver asks for. So a hook of the driver's own does not clash with it. Pure.
+//! Adds the worker hook to jobs that are submitted through the relay. A variable in the job's runtime environment makes
+//! Ray call the hook's package, which adds to the driver's settings. So it does not clash with a hook of the driver's
+//! own. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,36 +9,36 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use ray_relay_ray::ray::registry::SUBMITTER;
 
-/// By which Ray is told of a function that changes runtime environments.
+/// Names the function that Ray calls to change runtime environments.
 const HOOK: &str = "RAY_RUNTIME_ENV_HOOK";
-/// The relay's.
-const OURS: &str = "ray_relay.runtime_env";
-/// By which that one is told of the job's own.
-const THEN: &str = "RAY_RELAY_ENV_THEN";
-/// By which a job refuses.
-const REFUSED: (&str, &str) = ("RAY_RELAY_HOOK", "off");
+/// The relay's function.
+const RELAY_HOOK: &str = "ray_relay.runtime_env";
+/// Passes the job's own function on to the relay's.
+const NEXT_HOOK_VARIABLE: &str = "RAY_RELAY_ENV_THEN";
+/// Opts a job out of the hook.
+const HOOK_DISABLED: (&str, &str) = ("RAY_RELAY_HOOK", "off");
 
-/// What of a job was changed.
+/// Changes that were made to a job.
 #[derive(Debug, PartialEq)]
 pub(super) struct JobChanges {
-    /// It has the hook: it did not refuse.
+    /// The hook was added: the job did not opt out.
     pub(super) hook: bool,
-    /// Its metadata names its submitter.
+    /// The submitter was added to the metadata.
     pub(super) submitter: bool,
 }
 
 impl JobChanges {
-    /// Whether the job is another one now.
+    /// Whether the job was changed at all.
     pub(super) fn any(&self) -> bool {
         self.hook || self.submitter
     }
 }
 
-/// An object whose values stay as they are written.
+/// An object whose values keep their original text.
 type RawObject = BTreeMap<String, Box<RawValue>>;
 
-/// Puts the hook into `job` where the relay `injects` it, and names its `submitter`, where known, in the metadata that Ray keeps.
-/// `None`: the job, its runtime environment or its metadata is no object, so neither can be done.
+/// Adds the hook to `job` if the relay `injects` it, and the `submitter`, if known, to the metadata that Ray stores.
+/// `None`: the job, its runtime environment or its metadata is no object.
 pub(super) fn change(
     job: &[u8],
     injects: bool,
@@ -46,7 +47,7 @@ pub(super) fn change(
     let mut job: RawObject = serde_json::from_slice(job).ok()?;
     let hook = injects && add_hook(&mut job)?;
     if let Some(submitter) = submitter {
-        // Whatever the job says itself.
+        // Overrides the job's own value.
         let mut metadata = object(&job, "metadata")?;
         metadata.insert(SUBMITTER.to_owned(), raw(submitter)?);
         job.insert("metadata".to_owned(), raw(&metadata)?);
@@ -58,25 +59,25 @@ pub(super) fn change(
     Some((changes, serde_json::to_string(&job).ok()?))
 }
 
-/// Whether `job` has the hook now; `false`: it refuses.
+/// Adds the hook to `job`; `false`: the job opts out.
 fn add_hook(job: &mut RawObject) -> Option<bool> {
     let mut environment = object(job, "runtime_env")?;
     let mut variables = object(&environment, "env_vars")?;
     let text = |value: &RawValue| serde_json::from_str::<String>(value.get()).ok();
-    let refuses = variables.get(REFUSED.0).and_then(|value| text(value));
-    if refuses.as_deref() == Some(REFUSED.1) {
+    let refuses = variables.get(HOOK_DISABLED.0).and_then(|value| text(value));
+    if refuses.as_deref() == Some(HOOK_DISABLED.1) {
         return Some(false);
     }
-    let own = variables.insert(HOOK.to_owned(), raw(OURS)?);
-    if let Some(own) = own.filter(|own| text(own).as_deref() != Some(OURS)) {
-        variables.insert(THEN.to_owned(), own);
+    let own = variables.insert(HOOK.to_owned(), raw(RELAY_HOOK)?);
+    if let Some(own) = own.filter(|own| text(own).as_deref() != Some(RELAY_HOOK)) {
+        variables.insert(NEXT_HOOK_VARIABLE.to_owned(), own);
     }
     environment.insert("env_vars".to_owned(), raw(&variables)?);
     job.insert("runtime_env".to_owned(), raw(&environment)?);
     Some(true)
 }
 
-/// The object `key` of `parent`, empty where there is none.
+/// The object `key` of `parent`, empty if it is absent.
 fn object(parent: &RawObject, key: &str) -> Option<RawObject> {
     let text = parent.get(key).map_or("null", |value| value.get());
     let object: Option<RawObject> = serde_json::from_str(text).ok()?;
@@ -118,14 +119,17 @@ mod tests {
         for environment in [json!({}), Value::Null] {
             let job = json!({"entrypoint": "python a.py", "runtime_env": environment, "metadata": {"a": "1"}});
             let with = json!({"entrypoint": "python a.py", "metadata": {"a": "1"},
-                "runtime_env": {"env_vars": {HOOK: OURS}}});
+                "runtime_env": {"env_vars": {HOOK: RELAY_HOOK}}});
             assert_eq!(injected(&job).unwrap(), with);
         }
         let own = json!({"entrypoint": "x", "runtime_env": {"working_dir": "gcs://a.zip", "worker_process_setup_hook": "mine.hook",
             "env_vars": {"A": "b", HOOK: "uv.hook"}}});
         let with = injected(&own).unwrap();
         let variables = &with["runtime_env"]["env_vars"];
-        assert_eq!(*variables, json!({"A": "b", HOOK: OURS, THEN: "uv.hook"}));
+        assert_eq!(
+            *variables,
+            json!({"A": "b", HOOK: RELAY_HOOK, NEXT_HOOK_VARIABLE: "uv.hook"})
+        );
         assert_eq!(
             with["runtime_env"]["worker_process_setup_hook"],
             "mine.hook"

@@ -1,4 +1,4 @@
-//! A request that changes something at the head: what it does is read and on record before it goes on.
+//! A request that changes something at the head: its details are read and audited before it is forwarded.
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -16,18 +16,18 @@ use crate::http::required_access::Described;
 use crate::http::route::Missing;
 use ray_relay_access::identity::Principal;
 
-/// A change that is on record.
+/// A change that was audited.
 pub(super) struct RecordedChange {
     described: Option<Described>,
-    /// The body, where it was read.
+    /// The body, if it was read.
     pub(super) read: Option<Bytes>,
 }
 
 impl RecordedChange {
-    /// Reads what of `body` the record describes, puts into a job what `[hook]` says, and has the change at `place` on record.
+    /// Reads the audited parts of `body`, changes a job as `[hook]` configures, and audits the change at `place`.
     ///
     /// # Errors
-    /// What is answered in its place: what cannot be read or recorded is not made.
+    /// The answer for the client: a change that cannot be read or audited is not made.
     pub(super) async fn make(
         exchange: &Exchange<'_>,
         principal: &Principal,
@@ -61,7 +61,7 @@ impl RecordedChange {
         Ok(Self { described, read })
     }
 
-    /// `response` as it goes on, once what came of the change is on record.
+    /// Audits the result of the change, and returns `response` for the client.
     pub(super) async fn answered(
         &self,
         exchange: &Exchange<'_>,

@@ -1,5 +1,5 @@
-//! A list whose addresses are replaced while it passes. One that turns out to be no JSON behind its beginning breaks off:
-//! nothing of it leaves that has not been walked.
+//! A list whose addresses are replaced while it streams. If invalid JSON follows its beginning, it breaks off: only
+//! validated text is sent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,61 +14,61 @@ use crate::http::rewrite::{Rewriter, Worker};
 use ray_relay_base::memory::Reservation;
 use ray_relay_ray::ray::head::{HeadBody, StreamedBodyError};
 
-/// Bytes of a list that are walked before its answer begins, so that a page of errors is refused with a sentence. A shorter list
-/// is walked to its end.
-const BEGINNING: usize = 64 << 10;
+/// Bytes of a list that are validated before the answer begins, so that an error page is refused with a sentence. A
+/// shorter list is validated to its end.
+const VALIDATED_BYTES: usize = 64 << 10;
 
-/// The list on its way, with new addresses.
+/// A list that is being streamed with new addresses.
 pub(super) struct StreamedList<F> {
     body: Limited<HeadBody>,
     limit: usize,
-    /// `None`: all of it has been walked, or it has broken off.
+    /// `None`: it is complete, or has broken off.
     rewriter: Option<Rewriter<F>>,
-    /// What has been walked of it, and was not given out.
+    /// Rewritten text that is not sent yet.
     walked: Vec<u8>,
-    /// For what is held of it.
-    taken: Reservation,
+    /// Memory reservation for the buffered text.
+    reservation: Reservation,
 }
 
 impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> StreamedList<F> {
-    /// The list in `body`, of at most `limit` bytes; `address` is that of [`Rewriter::new`].
+    /// Streams the list in `body`, of at most `limit` bytes. `address` is as for [`Rewriter::new`].
     pub(super) fn new(
         body: Limited<HeadBody>,
         limit: usize,
         address: F,
-        taken: Reservation,
+        reservation: Reservation,
     ) -> Self {
         Self {
             body,
             limit,
             rewriter: Some(Rewriter::new(address)),
             walked: Vec::new(),
-            taken,
+            reservation,
         }
     }
 
-    /// Walks its beginning; `Some`: that is all of it.
+    /// Rewrites the beginning. `Some`: that is the whole list.
     ///
     /// # Errors
-    /// [`NotChanged`], and nothing of it has left.
+    /// [`NotChanged`], before any of it was sent.
     pub(super) async fn begin(&mut self) -> Result<Option<Bytes>, NotChanged> {
-        let mut seen = 0;
-        while seen < BEGINNING {
+        let mut validated = 0;
+        while validated < VALIDATED_BYTES {
             let Some(piece) = next(&mut self.body, self.limit).await? else {
                 self.finish()?;
                 return Ok(Some(std::mem::take(&mut self.walked).into()));
             };
-            seen += piece.len();
-            // A buffer that grows is there twice.
-            hold(&mut self.taken, 2 * seen).await?;
+            validated += piece.len();
+            // While a buffer grows, both copies exist.
+            hold(&mut self.reservation, 2 * validated).await?;
             self.walk(&piece)?;
         }
         Ok(None)
     }
 
-    /// The memory that it takes.
-    pub(super) fn into_taken(self) -> Reservation {
-        self.taken
+    /// The memory reservation.
+    pub(super) fn into_reservation(self) -> Reservation {
+        self.reservation
     }
 
     fn walk(&mut self, piece: &[u8]) -> Result<(), NotChanged> {
@@ -85,7 +85,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> StreamedList<F> {
         Ok(())
     }
 
-    /// Takes the next piece of the head's, or its end.
+    /// Processes the head's next frame, or the end.
     fn take(
         &mut self,
         next: Option<Result<Frame<Bytes>, StreamedBodyError>>,
@@ -98,7 +98,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> StreamedList<F> {
         }
         let held = self.rewriter.as_ref().map_or(0, Rewriter::held);
         let held = held + self.walked.len();
-        self.taken.resize(held).map_err(NotChanged::Short)
+        self.reservation.resize(held).map_err(NotChanged::Short)
     }
 }
 

@@ -1,4 +1,4 @@
-//! One Ray head as the proxy uses it: what is sent, and what of an answer is fit for a client.
+//! One Ray head as the proxy uses it: sends requests, and prepares answers for the client.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use hyper::{Request, Response, StatusCode};
 
 use crate::http::answer::{self, Body};
 use crate::http::refusal::HttpRefusal;
-use crate::http::route::{Which, segments, unescaped};
+use crate::http::route::{RequestedCluster, segments, unescaped};
 use crate::http::{hop, origin};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
@@ -17,16 +17,18 @@ use ray_relay_access::telemetry::metrics::{Asker, HeadOutcome};
 use ray_relay_ray::ray::head::{HeadBody, HeadClient, HeadError};
 use ray_relay_session::context::Context;
 
-/// The cluster that is asked for. One that the caller has nothing to do with is as unknown as one that does not exist.
+/// Resolves the requested cluster. One that the caller may not know of is reported like one that does not exist.
 pub(crate) fn cluster(
     ctx: &Context,
     principal: &Principal,
-    which: Which<'_>,
+    which: RequestedCluster<'_>,
 ) -> Result<Arc<str>, HttpRefusal> {
     let registry = &ctx.registry;
     let name = match which {
-        Which::Default => return registry.default_cluster().ok_or(HttpRefusal::NoDashboard),
-        Which::Named(name, _) | Which::Own(name) => name,
+        RequestedCluster::Default => {
+            return registry.default_cluster().ok_or(HttpRefusal::NoDashboard);
+        }
+        RequestedCluster::Named(name, _) | RequestedCluster::Own(name) => name,
     };
     let access = principal.access();
     let may_know = |cluster: &Arc<str>| {
@@ -47,18 +49,18 @@ pub(crate) fn cluster(
     }
 }
 
-/// One head, and where the client sees it.
+/// One head, and how the client addresses it.
 pub(crate) struct Upstream {
     pub cluster: Arc<str>,
     pub head: HeadClient,
-    /// What the client's paths have in front of the head's; empty for the default cluster.
+    /// Prefix of the client's paths in front of the head's; empty for the default cluster.
     pub(super) prefix: String,
-    /// The client is on the dashboard's own origin.
+    /// Whether the client is on the dashboard's own origin.
     pub(super) own: bool,
 }
 
 impl Upstream {
-    /// Sends a stripped request; `Err` is the answer for the client where the head gave none.
+    /// Sends a stripped request. If the head does not answer, `Err` is the answer for the client.
     pub(crate) async fn send(
         &self,
         ctx: &Context,
@@ -80,7 +82,7 @@ impl Upstream {
         })
     }
 
-    /// The head's answer for the client, its body as it comes, for as long as the principal lasts.
+    /// Streams the head's answer to the client, until the principal expires or is revoked.
     pub(crate) fn stream(
         &self,
         response: Response<HeadBody>,
@@ -89,26 +91,26 @@ impl Upstream {
         let (mut parts, body) = response.into_parts();
         self.fit(&mut parts.headers);
         let body = match principal.filter(|principal| !principal.is_anonymous()) {
-            Some(principal) => answer::until_over(body, principal).boxed_unsync(),
+            Some(principal) => answer::while_valid(body, principal).boxed_unsync(),
             None => body.map_err(Into::into).boxed_unsync(),
         };
         Response::from_parts(parts, body)
     }
 
-    /// Makes the headers of an answer fit for the client.
+    /// Prepares the headers of an answer for the client.
     pub(super) fn fit(&self, headers: &mut HeaderMap) {
         hop::strip_answer(headers, self.own);
         let Some(location) = headers.remove(LOCATION) else {
             return;
         };
         let within = self.location(&location);
-        // A client that follows does at the relay what it does here, and with its credential.
+        // A client that follows a redirect acts on the relay with its credential, so it must stay within the head.
         if let Some(location) = within.or_else(|| self.own.then_some(location)) {
             headers.insert(LOCATION, location);
         }
     }
 
-    /// A redirect within the head as one within the relay.
+    /// Translates a redirect within the head to one within the relay.
     fn location(&self, location: &HeaderValue) -> Option<HeaderValue> {
         let location = location.to_str().ok()?;
         let address = self.head.address();
@@ -125,15 +127,15 @@ impl Upstream {
         };
         let slash = if path.starts_with('/') { "" } else { "/" };
         let path = format!("{slash}{path}");
-        if !self.own && leaves(&path, &self.prefix) {
+        if !self.own && leaves_prefix(&path, &self.prefix) {
             return None;
         }
         HeaderValue::try_from(format!("{}{path}", self.prefix)).ok()
     }
 }
 
-/// Whether `path` behind `prefix` is anything but the head's, however the next server reads it.
-fn leaves(path: &str, prefix: &str) -> bool {
+/// Whether `path` behind `prefix` leaves the head, in any reading of the next server.
+fn leaves_prefix(path: &str, prefix: &str) -> bool {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let bytes = unescaped(path);
     let climbs = bytes

@@ -1,4 +1,4 @@
-//! Which running tasks are meant. Pure.
+//! Selection of running tasks. Pure.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,10 +12,10 @@ use ray_relay_view::listing::row::Row;
 use ray_relay_view::listing::running::is_called;
 use ray_relay_view::listing::select::Filter;
 
-/// Longest name or pattern, in bytes.
+/// Maximum length of a name or pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 256;
 
-/// Those that are meant; the default is all.
+/// A selection of tasks; the default is all.
 #[derive(Debug, Default)]
 pub(super) struct TaskChoice {
     cluster: Option<Pattern>,
@@ -23,13 +23,13 @@ pub(super) struct TaskChoice {
     pub(super) job: Option<String>,
     name: Option<Pattern>,
     older_than: Option<Duration>,
-    /// All of them have to fit.
+    /// A task must match all filters.
     filters: Vec<Filter>,
 }
 
-/// The same as the body of a request has it.
+/// The selection in the body of a request.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Written {
+pub(super) struct RawSelection {
     cluster: Option<String>,
     job: Option<String>,
     name: Option<String>,
@@ -38,8 +38,8 @@ pub(super) struct Written {
     filter: Vec<String>,
 }
 
-impl Written {
-    /// An error is a sentence for who sent it.
+impl RawSelection {
+    /// Parses the selection. An error is a sentence for the client.
     pub(super) fn read(self) -> Result<TaskChoice, String> {
         let mut choice = TaskChoice::default();
         let older_than = self.older_than.map(|seconds| seconds.to_string());
@@ -62,7 +62,7 @@ impl Written {
 }
 
 impl TaskChoice {
-    /// Takes one parameter of a query; whether there is one of that name. An error is a sentence for who sent it.
+    /// Parses one parameter of a query, and returns whether it is one. An error is a sentence for the client.
     pub(super) fn take(&mut self, name: &str, value: &str) -> Result<bool, String> {
         if value.is_empty() || value.len() > MAX_PATTERN_BYTES {
             let bounds = format!("{name} has 1 to {MAX_PATTERN_BYTES} bytes");
@@ -88,7 +88,7 @@ impl TaskChoice {
         self.cluster.as_ref().is_none_or(|p| p.matches(cluster))
     }
 
-    /// Whether `task` is of the job that is meant.
+    /// Whether `task` belongs to the selected job.
     pub(super) fn fits_job(&self, task: &Running) -> bool {
         let own = [&task.names.job_id, &task.names.submission_id];
         self.job
@@ -96,8 +96,7 @@ impl TaskChoice {
             .is_none_or(|job| own.into_iter().flatten().any(|own| own == job))
     }
 
-    /// Whether `running` is meant at `now`, of which `row` is the JSON. One of which it is not known for how long it has run
-    /// has not run for long enough.
+    /// Whether `running`, with the JSON `row`, is selected at `now`. A task of unknown age never matches `older_than`.
     pub(super) fn fits(&self, running: &Running, row: &Value, now: SystemTime) -> bool {
         self.name
             .as_ref()

@@ -1,5 +1,5 @@
-//! Tasks that have failed: the list of those whose stacks agents keep (`GET /relay/v1/tasks?state=failed`), and a look at one
-//! (`POST /relay/v1/looks` with `{"failed": "ID"}`), which is answered as looks at what runs are.
+//! Failed tasks: the list of those whose stacks agents keep (`GET /relay/v1/tasks?state=failed`), and the snapshot of
+//! one (`POST /relay/v1/looks` with `{"failed": "ID"}`). The answer has the format for running tasks.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::choice::TaskChoice;
 use super::may;
-use super::shown::{Looked, LooksAnswer, held, on_record, shown};
+use super::shown::{LooksAnswer, LooksRow, held, record_inspection, shown};
 use crate::http::answer::{self, Body};
 use crate::http::audit;
 use crate::http::exchange::Exchange;
@@ -21,7 +21,7 @@ use ray_relay_view::listing::running::FailedRow;
 
 const AGENT_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// What is kept, the latest first, of what `choice` means and `principal` may list.
+/// The kept failures, latest first, that `choice` selects and `principal` may list.
 pub(super) fn rows(ctx: &Context, principal: &Principal, choice: &TaskChoice) -> Vec<Value> {
     let now = SystemTime::now();
     let mut rows = Vec::new();
@@ -51,7 +51,7 @@ fn row(failed: &Failed, now: SystemTime) -> Value {
     ))
 }
 
-/// What is kept as `id`, as `principal` may see it. It is on record before it is fetched.
+/// Answers with the kept snapshot `id`, as `principal` may see it. It is audited before it is fetched.
 pub(super) async fn look(
     exchange: &Exchange<'_>,
     principal: &Principal,
@@ -64,7 +64,7 @@ pub(super) async fn look(
         all.find(|failed| failed.id == id && may(principal, scope, &failed.task))
     };
     let Some(failed) = known(Scope::View) else {
-        // Hidden and unknown are the same.
+        // Hidden and unknown tasks are answered alike.
         return match known(Scope::List) {
             Some(failed) => {
                 let place = format!(
@@ -81,16 +81,16 @@ pub(super) async fn look(
         };
     };
     let task = &failed.task;
-    on_record(exchange, principal, task, (locals, Some(&failed.id))).await?;
-    let look = ctx.peers.agents.black_box(&failed, AGENT_TIMEOUT).await;
+    record_inspection(exchange, principal, task, (locals, Some(&failed.id))).await?;
+    let stored = ctx.peers.agents.black_box(&failed, AGENT_TIMEOUT).await;
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
-    let look = look.map(|look| shown(principal, &[task], look, locals));
-    let looked = Looked::new(
+    let stored = stored.map(|stored| shown(principal, &[task], stored, locals));
+    let row = LooksRow::new(
         vec![row(&failed, SystemTime::now())],
-        look.map_err(|why| why.to_string()),
+        stored.map_err(|why| why.to_string()),
     );
-    let told = LooksAnswer::new(vec![looked], failed.at);
-    Ok(held(exchange, principal, &told))
+    let response = LooksAnswer::new(vec![row], failed.at);
+    Ok(held(exchange, principal, &response))
 }

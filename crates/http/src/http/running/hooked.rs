@@ -1,5 +1,5 @@
-//! Which running workers have the hook (`GET /relay/v1/tasks?hook=true`), by the word of their nodes' agents: one question for
-//! each node, when a client asks.
+//! Determines which running workers have the hook (`GET /relay/v1/tasks?hook=true`). It asks the agent of each node
+//! once, on request.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -13,19 +13,19 @@ use ray_relay_base::wire::json::put;
 use ray_relay_ray::ray::registry::Running;
 use ray_relay_session::context::Context;
 
-/// How long one agent may take, and all of them.
+/// Time limit for one agent, and for all of them.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(3);
-const ALL: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Agents that are asked at a time.
-const AT_ONCE: usize = 32;
+/// Number of agents asked at a time.
+const MAX_CONCURRENT_QUERIES: usize = 32;
 
-/// The workers of one node that have it, or why that is not known.
-type OfNode = Result<HashSet<u32>, String>;
+/// The workers of one node with the hook, or why they are unknown.
+type NodeHooks = Result<HashSet<u32>, String>;
 
-/// Writes into each of `rows`, which are those of `running`, whether its worker has the hook, and where that is not known why.
-pub(super) async fn tell(ctx: &Context, running: &[&Running], rows: &mut [Value]) {
-    let of_nodes = ask(ctx, running).await;
+/// Adds to each of `rows`, which belong to `running`, whether its worker has the hook, or why that is unknown.
+pub(super) async fn annotate(ctx: &Context, running: &[&Running], rows: &mut [Value]) {
+    let of_nodes = query_nodes(ctx, running).await;
     for (one, row) in running.iter().zip(rows) {
         let of_node = of_nodes.get(&(&*one.cluster, &*one.node_id));
         let known = match (of_node, one.pid) {
@@ -43,27 +43,30 @@ pub(super) async fn tell(ctx: &Context, running: &[&Running], rows: &mut [Value]
     }
 }
 
-async fn ask<'a>(ctx: &Context, running: &[&'a Running]) -> HashMap<(&'a str, &'a str), OfNode> {
+async fn query_nodes<'a>(
+    ctx: &Context,
+    running: &[&'a Running],
+) -> HashMap<(&'a str, &'a str), NodeHooks> {
     let nodes: BTreeSet<(&str, &str)> = running
         .iter()
         .map(|one| (&*one.cluster, &*one.node_id))
         .collect();
-    let until = Instant::now() + ALL;
-    // Boxed where they are made: as a closure of a stream's they would have to be for every lifetime.
-    let asked = nodes.into_iter().map(|(cluster, node_id)| {
+    let until = Instant::now() + REQUEST_TIMEOUT;
+    // Boxed here: as a closure of the stream they would have to be valid for every lifetime.
+    let queries = nodes.into_iter().map(|(cluster, node_id)| {
         async move {
             let hooked = ctx.peers.agents.hooked(cluster, node_id, AGENT_TIMEOUT);
-            let told = match timeout_at(until, hooked).await {
-                Ok(told) => told.map_err(|why| why.to_string()),
+            let hooked_pids = match timeout_at(until, hooked).await {
+                Ok(hooked_pids) => hooked_pids.map_err(|why| why.to_string()),
                 Err(_) => Err("there was no time left to ask the agent of its node".to_owned()),
             };
-            ((cluster, node_id), told)
+            ((cluster, node_id), hooked_pids)
         }
         .boxed()
     });
-    let asked: Vec<_> = asked.collect();
-    stream::iter(asked)
-        .buffer_unordered(AT_ONCE)
+    let queries: Vec<_> = queries.collect();
+    stream::iter(queries)
+        .buffer_unordered(MAX_CONCURRENT_QUERIES)
         .collect()
         .await
 }

@@ -1,4 +1,5 @@
-//! Actors that run nothing while others of their class and job are looked at: one that has returned is what those may wait for.
+//! Actors that run nothing while others of their class and job are inspected. The others may wait for one that has
+//! returned.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,11 +15,11 @@ use ray_relay_ray::ray::registry::{Running, RunningIn};
 use ray_relay_session::context::Context;
 use ray_relay_view::listing::running::IdleRow;
 
-/// Actors that are reported, and those of which Ray is asked what they ran last.
+/// Maximum number of actors to report, and of those whose last method Ray is asked for.
 const MAX_ROWS: usize = 256;
 const MAX_ASKED: usize = 8;
 
-/// How long Ray may take for that.
+/// Time limit for that query.
 const LAST_METHOD_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A class of actors: its cluster, job and name.
@@ -34,10 +35,10 @@ pub(super) fn class(running: &Running) -> Class<'_> {
 pub(super) async fn rows(
     ctx: &Context,
     principal: &Principal,
-    found: &[RunningIn],
+    per_cluster: &[RunningIn],
     classes: &BTreeSet<Class<'_>>,
 ) -> Vec<Value> {
-    let idle = found.iter().flat_map(|one| &one.idle);
+    let idle = per_cluster.iter().flat_map(|one| &one.idle);
     let idle = idle.filter(|one| classes.contains(&class(one)));
     let may_know = |one: &&Running| {
         [Scope::List, Scope::View]
@@ -45,12 +46,12 @@ pub(super) async fn rows(
             .any(|scope| may(principal, scope, one))
     };
     let idle: Vec<&Running> = idle.filter(may_know).take(MAX_ROWS).collect();
-    let asked = idle.iter().take(MAX_ASKED).map(|one| {
-        let asked = timeout(LAST_METHOD_TIMEOUT, ctx.registry.last_method(one));
-        async { asked.await.ok().flatten() }
+    let queries = idle.iter().take(MAX_ASKED).map(|one| {
+        let query = timeout(LAST_METHOD_TIMEOUT, ctx.registry.last_method(one));
+        async { query.await.ok().flatten() }
     });
-    let asked: Vec<_> = asked.collect();
-    let last = join_all(asked)
+    let queries: Vec<_> = queries.collect();
+    let last = join_all(queries)
         .await
         .into_iter()
         .chain(std::iter::repeat(None));

@@ -1,9 +1,11 @@
-//! `GET /relay/v1/tasks`: what runs, a page at a time.
+//! `GET /relay/v1/tasks`: the running tasks, a page at a time.
 //!
-//! The answer has `{"tasks": [ROW], "total", "next", "clusters": [{"name", "trouble", "complete"}], "jobs": [JOB]}`. A job is there when tasks
-//! of it stand ([`standing`]). The rows are those of
-//! this moment by Ray's last word, which is a second old; pages are in an order in which a row keeps its place. With
-//! `hook=true` each row says whether its worker has the [hook](super::hooked). With `state=failed` the answer has what agents keep of tasks that have failed, the latest first and in one page.
+//! The answer is `{"tasks": [ROW], "total", "next", "clusters": [{"name", "trouble", "complete"}], "jobs": [JOB]}`. A
+//! job is listed while tasks of it are paused ([`standing`]). Rows are at most a second old by Ray's report; pages use
+//! an order in which a row keeps its position.
+//!
+//! With `hook=true` each row tells whether its worker has the [hook](super::hooked). With `state=failed` the answer
+//! lists the failed tasks that agents keep, latest first and in one page.
 
 use std::time::SystemTime;
 
@@ -24,16 +26,16 @@ use ray_relay_ray::ray::registry::Running;
 use ray_relay_session::session::within;
 use ray_relay_view::listing::standing;
 
-/// Rows of a page, where no number is asked for, and at most.
-const PAGE: usize = 1000;
+/// Rows per page, by default and at most.
+const DEFAULT_PAGE_ROWS: usize = 1000;
 const MAX_PAGE_ROWS: usize = 10_000;
 
 const PARAMETERS: &str = "the parameters of /relay/v1/tasks are cluster and name (patterns such as train*), job (its id or \
     submission id), older_than (seconds), filter (as `ray-relay tasks --filter` takes it, again and again), state (running, or \
     failed: what is kept of those), hook (true: whether each has the hook), limit (rows of a page) and after (`next` of the page before)";
 
-/// What a page is asked for with.
-struct Wanted {
+/// Parameters of a page.
+struct TaskListRequest {
     choice: TaskChoice,
     failed: bool,
     hook: bool,
@@ -41,13 +43,13 @@ struct Wanted {
     after: Option<[String; 3]>,
 }
 
-impl Wanted {
+impl TaskListRequest {
     fn read(query: Option<&str>) -> Result<Self, String> {
-        let mut wanted = Self {
+        let mut request = Self {
             choice: TaskChoice::default(),
             failed: false,
             hook: false,
-            limit: PAGE,
+            limit: DEFAULT_PAGE_ROWS,
             after: None,
         };
         for (name, value) in query::pairs(query)? {
@@ -58,32 +60,32 @@ impl Wanted {
                         .ok()
                         .filter(|n| (1..=MAX_PAGE_ROWS).contains(n));
                     let bounds = || format!("limit is a number of rows from 1 to {MAX_PAGE_ROWS}");
-                    wanted.limit = limit.ok_or_else(bounds)?;
+                    request.limit = limit.ok_or_else(bounds)?;
                 }
                 "after" => {
                     let key = serde_json::from_str(&value).ok();
                     let key = key.ok_or("after is `next` of the page before")?;
-                    wanted.after = Some(key);
+                    request.after = Some(key);
                 }
                 "state" => {
-                    wanted.failed = match &*value {
+                    request.failed = match &*value {
                         "running" => false,
                         "failed" => true,
                         _ => return Err("state is running or failed".to_owned()),
                     };
                 }
                 "hook" => {
-                    wanted.hook = match &*value {
+                    request.hook = match &*value {
                         "true" => true,
                         "false" => false,
                         _ => return Err("hook is true or false".to_owned()),
                     };
                 }
-                _ if wanted.choice.take(&name, &value)? => {}
+                _ if request.choice.take(&name, &value)? => {}
                 _ => return Err(PARAMETERS.to_owned()),
             }
         }
-        Ok(wanted)
+        Ok(request)
     }
 
     fn is_behind(&self, running: &Running) -> bool {
@@ -94,23 +96,22 @@ impl Wanted {
     }
 }
 
-/// Answers with those that `principal` may list.
+/// Answers with the tasks that `principal` may list.
 pub(in crate::http) async fn list(
     exchange: &Exchange<'_>,
     parts: &Parts,
     principal: &Principal,
 ) -> Response<Body> {
     let ctx = exchange.ctx;
-    let wanted = match Wanted::read(parts.uri.query()) {
-        Ok(wanted) => wanted,
+    let request = match TaskListRequest::read(parts.uri.query()) {
+        Ok(request) => request,
         Err(sentence) => return answer::error(StatusCode::BAD_REQUEST, sentence),
     };
-    if wanted.failed {
-        let rows = failed::rows(ctx, principal, &wanted.choice);
-        let (total, keeps) = (rows.len(), ctx.config.post_mortem.enabled);
-        let told =
-            json!({ "tasks": rows, "total": total, "next": null, "clusters": [], "kept": keeps });
-        return held(exchange, principal, &told);
+    if request.failed {
+        let rows = failed::rows(ctx, principal, &request.choice);
+        let (total, post_mortem) = (rows.len(), ctx.config.post_mortem.enabled);
+        let body = json!({ "tasks": rows, "total": total, "next": null, "clusters": [], "kept": post_mortem });
+        return held(exchange, principal, &body);
     }
     let _share = match ctx.snapshots.take(principal) {
         Ok(share) => share,
@@ -120,43 +121,43 @@ pub(in crate::http) async fn list(
             return answer::error(StatusCode::TOO_MANY_REQUESTS, sentence);
         }
     };
-    let Some(mut found) = running(ctx, principal, Scope::List, &wanted.choice).await else {
+    let Some(mut per_cluster) = running(ctx, principal, Scope::List, &request.choice).await else {
         return answer::error(StatusCode::SERVICE_UNAVAILABLE, SLOW);
     };
     let now = SystemTime::now();
-    let (mut total, mut rows, mut told) = (0, Vec::new(), Vec::new());
+    let (mut total, mut rows, mut page) = (0, Vec::new(), Vec::new());
     let mut next = None;
-    found.sort_by(|a, b| a.cluster.cmp(&b.cluster));
-    for one in found.iter().flat_map(|found| &found.rows) {
+    per_cluster.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+    for one in per_cluster.iter().flat_map(|one| &one.rows) {
         if !may(principal, Scope::List, one) {
             continue;
         }
         let json = row(ctx, principal, one, now);
-        if !wanted.choice.fits(one, &json, now) {
+        if !request.choice.fits(one, &json, now) {
             continue;
         }
         total += 1;
-        match (wanted.is_behind(one), rows.len() < wanted.limit) {
+        match (request.is_behind(one), rows.len() < request.limit) {
             (false, _) => {}
             (true, true) => {
                 rows.push(json);
-                told.push(one);
+                page.push(one);
             }
-            (true, false) => next = told.last().copied(),
+            (true, false) => next = page.last().copied(),
         }
     }
     let next = next.map(|last: &Running| json!(last.key()).to_string());
-    if wanted.hook {
-        hooked::tell(ctx, &told, &mut rows).await;
+    if request.hook {
+        hooked::annotate(ctx, &page, &mut rows).await;
     }
     let listed = within(principal, Scope::List, &ctx.registry.snapshot());
-    let all = found.iter().flat_map(|found| &found.rows);
-    let seen = all.filter(|one| may(principal, Scope::List, one));
-    let jobs = standing::jobs(&listed, seen, Timestamp::now());
-    // A person who may not look any more sees nothing of what was asked before.
+    let all = per_cluster.iter().flat_map(|one| &one.rows);
+    let permitted = all.filter(|one| may(principal, Scope::List, one));
+    let jobs = standing::jobs(&listed, permitted, Timestamp::now());
+    // A principal that was revoked meanwhile gets no answer.
     if let Some(ended) = principal.is_over() {
         return answer::error(StatusCode::UNAUTHORIZED, ended);
     }
-    let told = json!({ "tasks": rows, "total": total, "next": next, "clusters": clusters(&found), "jobs": jobs });
-    held(exchange, principal, &told)
+    let body = json!({ "tasks": rows, "total": total, "next": next, "clusters": clusters(&per_cluster), "jobs": jobs });
+    held(exchange, principal, &body)
 }

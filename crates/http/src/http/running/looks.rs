@@ -1,9 +1,12 @@
-//! `POST /relay/v1/looks`: where running tasks are, and what their variables hold. They run on as they did.
+//! `POST /relay/v1/looks`: snapshots of running tasks, with stacks and variables. The tasks keep running.
 //!
-//! The body says which (`name`, `job`, `cluster`, `filter`, `older_than` as of `/relay/v1/tasks`), and with `"locals": false`
-//! that no values are wanted, with `"objects": true` that Ray is asked for the [objects] that they wait for; or with `failed` alone, the id of a task that has failed, of which an agent keeps the stack. The answer has `{"looks": [{"tasks": [ROW], "look": LOOK}], "left_out", "idle": [ROW], "taken", "clusters"}`, with
-//! `error` in place of `look` where there is none. One process is looked at once, whatever runs in it, for people who may
-//! `view` all of that. Each look is on record before it is taken.
+//! The body selects tasks by `name`, `job`, `cluster`, `filter` and `older_than`, as for `/relay/v1/tasks`. `"locals":
+//! false` omits values. With `"objects": true`, Ray is asked for the [objects] that the tasks wait for. `failed` alone
+//! is the id of a failed task whose stack an agent keeps.
+//!
+//! The answer is `{"looks": [{"tasks": [ROW], "look": LOOK}], "left_out", "idle": [ROW], "taken", "clusters"}`, with
+//! `error` in place of `look` if there is none. A process is inspected once, whatever runs in it, for principals that
+//! may `view` all of it. Each snapshot is audited before it is taken.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -11,13 +14,14 @@ use std::time::{Duration, SystemTime};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use hyper::Response;
+use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::choice::{TaskChoice, Written};
-use super::objects::{self, Awaits};
-use super::shown::{Looked, LooksAnswer, held, on_record, shown, text_of};
+use super::choice::{RawSelection, TaskChoice};
+use super::objects::{self, AwaitedObjects};
+use super::shown::{LooksAnswer, LooksRow, held, record_inspection, shown, text_of};
 use super::{SLOW, clusters, failed, idle, may, row, running};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::{Exchange, Post};
@@ -31,24 +35,24 @@ use ray_relay_session::agents::{NotInspected, WorkerAt};
 use ray_relay_session::context::Context;
 
 const MAX_BODY_BYTES: usize = 4096;
-/// What is wrong with a body.
-const WANTED: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"], \"older_than\": SECONDS, \"locals\": false, \"objects\": true}, each of which may be left out; or {\"failed\": \"ID\"} alone, with \"locals\" or without";
-/// Processes that are looked at for one request.
+/// Error for an invalid body.
+const INVALID_BODY: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"], \"older_than\": SECONDS, \"locals\": false, \"objects\": true}, each of which may be left out; or {\"failed\": \"ID\"} alone, with \"locals\" or without";
+/// Maximum number of processes to inspect for one request.
 const MAX_PROCESSES: usize = 512;
-/// Of these so many at a time.
-const AT_ONCE: usize = 32;
-/// How long one look may take, the part of that which an agent has, and all of a request.
+/// Number of processes inspected at a time.
+const MAX_CONCURRENT_INSPECTIONS: usize = 32;
+/// Time limits of one snapshot, of the agent's part of it, and of the whole request.
 const INSPECTION_TIMEOUT: Duration = Duration::from_secs(8);
-const BY_AGENT: Duration = Duration::from_secs(3);
-const ALL: Duration = Duration::from_secs(30);
-/// Bytes of all looks of a request.
-const ROOM: usize = 24 << 20;
+const AGENT_TIMEOUT: Duration = Duration::from_secs(3);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum size of all snapshots of a request, in bytes.
+const MAX_ANSWER_BYTES: usize = 24 << 20;
 
 #[derive(Debug, Deserialize)]
-struct Wanted {
+struct LooksRequest {
     #[serde(flatten)]
-    choice: Written,
-    /// A task that has failed.
+    choice: RawSelection,
+    /// Id of a failed task.
     failed: Option<String>,
     #[serde(default = "body::yes")]
     locals: bool,
@@ -56,7 +60,7 @@ struct Wanted {
     objects: bool,
 }
 
-/// The keys of a body.
+/// Valid keys of a body.
 const KEYS: [&str; 8] = [
     "name",
     "job",
@@ -68,33 +72,38 @@ const KEYS: [&str; 8] = [
     "failed",
 ];
 
-/// A process that is meant, with what runs in it.
-struct LookedProcess<'a> {
-    running: Vec<&'a Running>,
-    /// The rows of these that may be told.
-    told: Vec<Value>,
+impl LooksRequest {
+    /// Parses the body of a request. `None`: it is malformed, or combines `failed` with a selection.
+    async fn read(body: Incoming) -> Option<Self> {
+        let body: Option<Value> = body::json(body, MAX_BODY_BYTES).await;
+        let body = body.filter(is_of_keys)?;
+        let selects = body.as_object().is_some_and(|body| {
+            body.keys()
+                .any(|key| !["failed", "locals"].contains(&key.as_str()))
+        });
+        let request: Self = serde_json::from_value(body).ok()?;
+        (request.failed.is_none() || !selects).then_some(request)
+    }
 }
 
-/// Looks at the tasks that the body means.
+/// A selected process, with the tasks that run in it.
+struct SelectedProcess<'a> {
+    running: Vec<&'a Running>,
+    /// The rows of those tasks that the principal may know of.
+    rows: Vec<Value>,
+}
+
+/// Inspects the tasks that the body selects.
 pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
-    let malformed = || HttpRefusal::Malformed(WANTED.into());
-    let body: Option<Value> = body::json(post.body, MAX_BODY_BYTES).await;
-    let body = body.filter(is_of_keys).ok_or_else(malformed)?;
-    let alone = !body.as_object().is_some_and(|body| {
-        body.keys()
-            .any(|key| !["failed", "locals"].contains(&key.as_str()))
-    });
-    let Wanted {
+    let request = LooksRequest::read(post.body).await;
+    let LooksRequest {
         choice,
         failed,
         locals,
         objects: asks_objects,
-    } = serde_json::from_value(body).map_err(|_| malformed())?;
-    if failed.is_some() && !alone {
-        return Err(malformed());
-    }
+    } = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let choice = choice
         .read()
         .map_err(|why| HttpRefusal::Malformed(why.into()))?;
@@ -102,42 +111,43 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     if let Some(id) = failed {
         return failed::look(exchange, principal, &id, locals).await;
     }
-    let Some(found) = running(ctx, principal, Scope::View, &choice).await else {
+    let Some(per_cluster) = running(ctx, principal, Scope::View, &choice).await else {
         return Ok(answer::error(hyper::StatusCode::SERVICE_UNAVAILABLE, SLOW));
     };
-    let all = found.iter().flat_map(|one| &one.rows);
-    let mut meant = processes(ctx, principal, all, &choice);
-    let left_out = meant.len().saturating_sub(MAX_PROCESSES);
-    meant.truncate(MAX_PROCESSES);
-    let classes = meant.iter().flat_map(|process| &process.running);
+    let all = per_cluster.iter().flat_map(|one| &one.rows);
+    let mut selected = processes(ctx, principal, all, &choice);
+    let left_out = selected.len().saturating_sub(MAX_PROCESSES);
+    selected.truncate(MAX_PROCESSES);
+    let classes = selected.iter().flat_map(|process| &process.running);
     let classes = classes.map(|one| idle::class(one)).collect();
-    let until = Instant::now() + ALL;
-    // Boxed where they are made: as a closure of a stream's they would have to be for every lifetime.
-    let looked = meant.into_iter().map(|process| {
+    let until = Instant::now() + REQUEST_TIMEOUT;
+    // Boxed here: as a closure of the stream they would have to be valid for every lifetime.
+    let inspections = selected.into_iter().map(|process| {
         async move {
-            let look = look(exchange, principal, &process.running, locals);
-            let looked = timeout_at(until, look).await;
-            let looked = looked.unwrap_or_else(|_| Err("there was no time left for it".to_owned()));
-            let awaits = looked
+            let inspection = inspect(exchange, principal, &process.running, locals);
+            let inspected = timeout_at(until, inspection).await;
+            let inspected =
+                inspected.unwrap_or_else(|_| Err("there was no time left for it".to_owned()));
+            let awaits = inspected
                 .as_ref()
-                .map_or_else(|_| Awaits::default(), Awaits::of);
+                .map_or_else(|_| AwaitedObjects::default(), AwaitedObjects::of);
             let cluster = process.running.first().map_or("", |one| &*one.cluster);
-            let looked = looked.and_then(|look| text_of(&look));
-            (process.told, looked, (cluster, awaits))
+            let inspected = inspected.and_then(|snapshot| text_of(&snapshot));
+            (process.rows, inspected, (cluster, awaits))
         }
         .boxed()
     });
-    let looked: Vec<_> = looked.collect();
-    let mut looked = stream::iter(looked).buffered(AT_ONCE);
-    let (mut looks, mut room, mut awaited) = (Vec::new(), ROOM, Vec::new());
-    while let Some((tasks, looked, awaits)) = looked.next().await {
-        let looked = looked.and_then(|look| {
+    let inspections: Vec<_> = inspections.collect();
+    let mut inspections = stream::iter(inspections).buffered(MAX_CONCURRENT_INSPECTIONS);
+    let (mut rows, mut room, mut awaited) = (Vec::new(), MAX_ANSWER_BYTES, Vec::new());
+    while let Some((tasks, text, awaits)) = inspections.next().await {
+        let text = text.and_then(|text| {
             room = room
-                .checked_sub(look.get().len())
+                .checked_sub(text.get().len())
                 .ok_or("the answer has no room for it: ask for fewer")?;
-            Ok(look)
+            Ok(text)
         });
-        looks.push(Looked::of_text(tasks, looked));
+        rows.push(LooksRow::of_text(tasks, text));
         awaited.push(awaits);
     }
     if asks_objects {
@@ -145,58 +155,61 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
             .iter()
             .map(|(cluster, awaits)| (*cluster, awaits))
             .collect();
-        let told = objects::told(ctx, principal, &found, &awaited).await;
-        for (look, waits_for) in looks.iter_mut().zip(told) {
-            look.waits_for = waits_for;
+        let objects = objects::query(ctx, principal, &per_cluster, &awaited).await;
+        for (row, waits_for) in rows.iter_mut().zip(objects) {
+            row.waits_for = waits_for;
         }
     }
-    let idle = idle::rows(ctx, principal, &found, &classes).await;
-    // A person who may not look any more sees nothing of what was looked at before.
+    let idle = idle::rows(ctx, principal, &per_cluster, &classes).await;
+    // A principal that was revoked meanwhile gets no snapshot taken before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
-    let mut told = LooksAnswer::new(looks, SystemTime::now());
-    (told.left_out, told.idle, told.clusters) = (left_out, idle, clusters(&found));
-    Ok(held(exchange, principal, &told))
+    let mut response = LooksAnswer::new(rows, SystemTime::now());
+    (response.left_out, response.idle, response.clusters) =
+        (left_out, idle, clusters(&per_cluster));
+    Ok(held(exchange, principal, &response))
 }
 
-/// What is not known of a body is not passed over: it may have been meant to ask for less.
+/// An unknown key is refused: it may have been meant to restrict the request.
 fn is_of_keys(body: &Value) -> bool {
     let keys = body.as_object().map(|body| body.keys());
     keys.is_some_and(|mut keys| keys.all(|key| KEYS.contains(&key.as_str())))
 }
 
-/// The processes in which anything runs that `choice` means and `principal` may know of.
+/// The processes that run a task that `choice` selects and `principal` may know of.
 fn processes<'a>(
     ctx: &Context,
     principal: &Principal,
     all: impl Iterator<Item = &'a Running>,
     choice: &TaskChoice,
-) -> Vec<LookedProcess<'a>> {
+) -> Vec<SelectedProcess<'a>> {
     let now = SystemTime::now();
-    let mut by_worker: BTreeMap<(&str, &str), (LookedProcess<'_>, bool)> = BTreeMap::new();
+    let mut by_worker: BTreeMap<(&str, &str), (SelectedProcess<'_>, bool)> = BTreeMap::new();
     for one in all {
         let key = (&*one.cluster, &*one.worker_id);
-        let (process, is_meant) = by_worker.entry(key).or_insert_with(|| {
-            let process = LookedProcess {
+        let (process, is_selected) = by_worker.entry(key).or_insert_with(|| {
+            let process = SelectedProcess {
                 running: Vec::new(),
-                told: Vec::new(),
+                rows: Vec::new(),
             };
             (process, false)
         });
         process.running.push(one);
         if may(principal, Scope::List, one) || may(principal, Scope::View, one) {
             let json = row(ctx, principal, one, now);
-            *is_meant |= choice.fits(one, &json, now);
-            process.told.push(json);
+            *is_selected |= choice.fits(one, &json, now);
+            process.rows.push(json);
         }
     }
-    let meant = by_worker.into_values().filter(|(_, is_meant)| *is_meant);
-    meant.map(|(process, _)| process).collect()
+    let selected = by_worker
+        .into_values()
+        .filter(|(_, is_selected)| *is_selected);
+    selected.map(|(process, _)| process).collect()
 }
 
-/// The process in which `running` is, as `principal` may see it; an error is a sentence for who asked.
-async fn look(
+/// Inspects the process of `running`, as `principal` may see it. An error is a sentence for the client.
+async fn inspect(
     exchange: &Exchange<'_>,
     principal: &Principal,
     running: &[&Running],
@@ -212,22 +225,23 @@ async fn look(
         let denied = audit::deny(exchange, principal, missing).await;
         return Err(denied.to_string());
     }
-    on_record(exchange, principal, first, (locals, None))
+    record_inspection(exchange, principal, first, (locals, None))
         .await
         .map_err(|why| why.to_string())?;
-    let looked = timeout(INSPECTION_TIMEOUT, seen(ctx, first)).await;
+    let inspected = timeout(INSPECTION_TIMEOUT, snapshot_of(ctx, first)).await;
     let slow = || {
         format!(
             "it gives no answer within {} s",
             INSPECTION_TIMEOUT.as_secs()
         )
     };
-    let looked = looked.map_err(|_| slow())??;
-    Ok(shown(principal, running, looked, locals))
+    let inspected = inspected.map_err(|_| slow())??;
+    Ok(shown(principal, running, inspected, locals))
 }
 
-/// What the agent of its node tells of `running`, with variables; else what Ray's head does. An error is a sentence.
-async fn seen(ctx: &Context, running: &Running) -> Result<Look, String> {
+/// Returns the snapshot of `running` from its node's agent, with variables, or else from Ray's head. An error is a
+/// sentence.
+async fn snapshot_of(ctx: &Context, running: &Running) -> Result<Look, String> {
     let at = running.pid.map(|pid| WorkerAt {
         cluster: &running.cluster,
         node_id: &running.node_id,
@@ -236,19 +250,19 @@ async fn seen(ctx: &Context, running: &Running) -> Result<Look, String> {
     });
     let by_agent = match &at {
         Some(at) => {
-            let looked = ctx.peers.agents.look(at, false, BY_AGENT).await;
-            looked.map_err(|why| (why.to_string(), !matches!(why, NotInspected::NoAgent(_))))
+            let by_agent = ctx.peers.agents.look(at, false, AGENT_TIMEOUT).await;
+            by_agent.map_err(|why| (why.to_string(), !matches!(why, NotInspected::NoAgent(_))))
         }
         None => Err((NoStack::Nowhere.to_string(), false)),
     };
     let (why, has_agent) = match by_agent {
-        Ok(look) => return Ok(look),
+        Ok(snapshot) => return Ok(snapshot),
         Err(why) => why,
     };
     let by_head = ctx.registry.stack(running).await;
-    let by_head = by_head.map(|look| Look {
+    let by_head = by_head.map(|snapshot| Look {
         note: has_agent.then(|| why.clone()),
-        ..look
+        ..snapshot
     });
     by_head.map_err(|head| match head {
         NoStack::Gone | NoStack::Idle | NoStack::Nowhere => head.to_string(),

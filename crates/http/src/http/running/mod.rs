@@ -1,7 +1,7 @@
-//! Tasks that run and wait at no breakpoint, and those that have failed: the list of them, and looks at them.
+//! Running and failed tasks: lists and snapshots. The running ones wait at no breakpoint.
 //!
-//! Ray is asked when a client asks, and never otherwise. What a principal may not see does not exist, by the same rules as of
-//! breakpoints (`clusters`, `jobs`, `namespaces`, `tasks`, `nodes`).
+//! Ray is queried only on a client's request. A task that a principal may not see is treated as missing, by the same
+//! rules as breakpoints (`clusters`, `jobs`, `namespaces`, `tasks`, `nodes`).
 
 mod choice;
 mod failed;
@@ -27,14 +27,14 @@ use ray_relay_ray::ray::registry::{BreakpointId, Running, RunningIn, RunningQuer
 use ray_relay_session::context::Context;
 use ray_relay_view::listing::running::RunningRow;
 
-/// How long the heads may take to say what runs, those who asked before included.
+/// Time limit for the heads to list running tasks, including earlier requests in the queue.
 const HEADS_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What is said where they take longer.
+/// Error if they take longer.
 const SLOW: &str = "the Ray heads do not say in time what runs; ask again in a moment, or for one cluster or job alone";
 
-/// What runs in the clusters in which `principal` may do `scope` somewhere, of those that `choice` means; nothing is left out
-/// by its rights yet. `None`: the heads take too long.
+/// Running tasks in clusters where `principal` has `scope` somewhere, as preselected by `choice`. The caller has to
+/// check its rights on each task. `None`: the heads take too long.
 async fn running(
     ctx: &Context,
     principal: &Principal,
@@ -44,16 +44,16 @@ async fn running(
     let access = principal.access();
     let on =
         |cluster: &str| choice.fits_cluster(cluster) && access.may_somewhere_on(scope, cluster);
-    let asked = RunningQuery {
+    let query = RunningQuery {
         on: &on,
         job: choice.job.as_deref(),
     };
-    timeout(HEADS_TIMEOUT, ctx.registry.running(&asked))
+    timeout(HEADS_TIMEOUT, ctx.registry.running(&query))
         .await
         .ok()
 }
 
-/// Whether `principal` may do `scope` with `running`.
+/// Whether `principal` has `scope` on `running`.
 fn may(principal: &Principal, scope: Scope, running: &Running) -> bool {
     let rights = principal.access().rights_on_running(running);
     rights.scopes.contains(scope)
@@ -74,10 +74,10 @@ fn row(ctx: &Context, principal: &Principal, running: &Running, now: SystemTime)
     ))
 }
 
-/// What was found of each cluster.
-fn clusters(found: &[RunningIn]) -> Value {
-    let told = found.iter().map(
+/// JSON with the status of each cluster.
+fn clusters(per_cluster: &[RunningIn]) -> Value {
+    let statuses = per_cluster.iter().map(
         |one| json!({ "name": *one.cluster, "trouble": one.trouble, "complete": one.complete }),
     );
-    told.collect()
+    statuses.collect()
 }

@@ -1,7 +1,8 @@
-//! Whose objects running tasks wait for in `ray.get`: asked of Ray where a look wants that (`"objects": true`).
+//! The objects that running tasks wait for in `ray.get`: Ray is asked for them if a request wants that (`"objects":
+//! true`).
 //!
-//! Which objects they are stands in the variables of Ray's own frames, as the principal may see them. What makes or owns one is
-//! told to people who may list or look at that.
+//! Their ids come from the variables of Ray's own frames, as the principal may see them. The task or owner of an object
+//! is shown to principals that may list or view it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,28 +17,28 @@ use ray_relay_ray::ray::look::{Frame, Look, Source};
 use ray_relay_ray::ray::registry::{ObjectState, OwnedBy, Running, RunningIn};
 use ray_relay_session::context::Context;
 
-/// Objects of one cluster that Ray is asked for: the head asks all of its workers for each.
+/// Maximum number of objects to query per cluster: for each, the head queries all of its workers.
 const MAX_CLUSTER_OBJECTS: usize = 4;
 
-/// How long Ray may take for all of a request.
+/// Time limit for Ray's part of a request.
 const RAY_TIMEOUT: Duration = Duration::from_secs(6);
 
 const MAX_PROCESS_OBJECTS: usize = 4;
 
-/// As the hook writes one, with the digits of its id between them.
+/// Text around the hexadecimal id, as the hook renders an object reference.
 const REF: [&str; 2] = ["ObjectRef(", ")"];
 const DIGITS: usize = 56;
 
-/// Which objects a process waits for, in `ray.get`.
+/// Objects that a process waits for in `ray.get`.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::http) struct Awaits {
+pub(in crate::http) struct AwaitedObjects {
     ids: Vec<String>,
-    /// Why it is not known of those of a thread.
+    /// Why they are unknown for a thread.
     unknown: Option<&'static str>,
 }
 
-impl Awaits {
-    /// Those of `look`, which is as the principal may see it.
+impl AwaitedObjects {
+    /// Extracts them from `look`, which is as the principal may see it.
     pub(in crate::http) fn of(look: &Look) -> Self {
         let mut awaits = Self::default();
         for thread in &look.threads {
@@ -81,35 +82,35 @@ fn awaited(frame: &Frame) -> Vec<String> {
     value.split(REF[0]).skip(1).filter_map(id).collect()
 }
 
-/// What `awaits`, each of a process of the cluster beside it, come to, as JSON for the answer: a list for each.
-pub(in crate::http) async fn told(
+/// Queries the objects of `awaits`, each with its cluster. Returns the JSON for each.
+pub(in crate::http) async fn query(
     ctx: &Context,
     principal: &Principal,
-    found: &[RunningIn],
-    awaits: &[(&str, &Awaits)],
+    per_cluster: &[RunningIn],
+    awaits: &[(&str, &AwaitedObjects)],
 ) -> Vec<Vec<Value>> {
-    let mut wanted: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut ids_by_cluster: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (cluster, awaits) in awaits {
-        let of_cluster = wanted.entry(cluster).or_default();
+        let of_cluster = ids_by_cluster.entry(cluster).or_default();
         for id in &awaits.ids {
             if !of_cluster.contains(id) && of_cluster.len() < MAX_CLUSTER_OBJECTS {
                 of_cluster.push(id.clone());
             }
         }
     }
-    let mut known: BTreeMap<(&str, String), Value> = BTreeMap::new();
+    let mut described_objects: BTreeMap<(&str, String), Value> = BTreeMap::new();
     let asking = async {
-        for (cluster, ids) in &wanted {
+        for (cluster, ids) in &ids_by_cluster {
             if ids.is_empty() {
                 continue;
             }
             let objects = ctx.registry.objects(cluster, ids).await;
             for (id, object) in ids.iter().zip(objects) {
-                let told = match object {
-                    Ok(object) => shown(principal, found, cluster, &object),
+                let described = match object {
+                    Ok(object) => shown(principal, per_cluster, cluster, &object),
                     Err(why) => json!({ "object_id": id, "unknown": why }),
                 };
-                known.insert((cluster, id.clone()), told);
+                described_objects.insert((cluster, id.clone()), described);
             }
         }
     };
@@ -117,21 +118,26 @@ pub(in crate::http) async fn told(
         Ok(()) => "Ray was asked for as many as it is at a time: look at fewer",
         Err(_) => "the Ray head does not tell of its objects in time",
     };
-    let of_one = |(cluster, awaits): &(&str, &Awaits)| {
-        let told = awaits.ids.iter().map(|id| {
-            let told = known.get(&(*cluster, id.clone())).cloned();
-            told.unwrap_or_else(|| json!({ "object_id": id, "unknown": late }))
+    let of_one = |(cluster, awaits): &(&str, &AwaitedObjects)| {
+        let objects = awaits.ids.iter().map(|id| {
+            let object = described_objects.get(&(*cluster, id.clone())).cloned();
+            object.unwrap_or_else(|| json!({ "object_id": id, "unknown": late }))
         });
         let unknown = awaits
             .unknown
             .map(|why| json!({ "object_id": null, "unknown": why }));
-        told.chain(unknown).collect()
+        objects.chain(unknown).collect()
     };
     awaits.iter().map(of_one).collect()
 }
 
-/// `object` of `cluster`, as far as `principal` may know of what makes and what owns it.
-fn shown(principal: &Principal, found: &[RunningIn], cluster: &str, object: &ObjectState) -> Value {
+/// JSON of `object` in `cluster`, as far as `principal` may know its task and owner.
+fn shown(
+    principal: &Principal,
+    per_cluster: &[RunningIn],
+    cluster: &str,
+    object: &ObjectState,
+) -> Value {
     let may_know = |one: &Running| {
         [Scope::List, Scope::View]
             .into_iter()
@@ -141,7 +147,7 @@ fn shown(principal: &Principal, found: &[RunningIn], cluster: &str, object: &Obj
     let hidden = task.is_some_and(|(task, _)| !may_know(task));
     let owner = object.owner.as_ref();
     let owning = owner.and_then(|(owner, _)| {
-        let mut all = found
+        let mut all = per_cluster
             .iter()
             .filter(|one| *one.cluster == *cluster)
             .flat_map(|one| &one.rows);
@@ -197,19 +203,19 @@ mod tests {
             "Worker.get_objects",
             Some(&format!("[ObjectRef({a})]")),
         );
-        assert_eq!(Awaits::of(&one).ids, std::slice::from_ref(&a));
+        assert_eq!(AwaitedObjects::of(&one).ids, std::slice::from_ref(&a));
         let several = format!("[ObjectRef({a}), ObjectRef({b}), ObjectRef({a}), ObjectRef(abc");
-        let several = Awaits::of(&look("hook", "get", Some(&several)));
+        let several = AwaitedObjects::of(&look("hook", "get", Some(&several)));
         assert_eq!((several.ids, several.unknown), (vec![a, b], None));
     }
 
     #[test]
     fn where_the_ids_are_not_known_it_is_said_why() {
-        let hidden = Awaits::of(&look("hook", "get", None));
+        let hidden = AwaitedObjects::of(&look("hook", "get", None));
         assert!(hidden.unknown.unwrap().contains("not shown"));
-        let outside = Awaits::of(&look("py-spy", "get", Some("<ObjectRef at 0x7f>")));
+        let outside = AwaitedObjects::of(&look("py-spy", "get", Some("<ObjectRef at 0x7f>")));
         assert!(outside.unknown.unwrap().contains("hook"));
         let elsewhere = look("hook", "main_loop", Some("1"));
-        assert_eq!(Awaits::of(&elsewhere), Awaits::default());
+        assert_eq!(AwaitedObjects::of(&elsewhere), AwaitedObjects::default());
     }
 }

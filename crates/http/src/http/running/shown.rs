@@ -1,4 +1,4 @@
-//! A look as a client sees it, of a task that runs or of one that has failed: on record, without what its reader may not see, and answered in one form.
+//! Snapshots of running and failed tasks for clients: audited, reduced to what the reader may see, and formatted.
 
 use std::time::SystemTime;
 
@@ -21,10 +21,10 @@ use ray_relay_ray::ray::look::{Local, LocalStructure, Look};
 use ray_relay_ray::ray::registry::Running;
 use ray_relay_view::listing::json::seconds;
 
-/// What is answered.
+/// The answer.
 #[derive(Serialize)]
 pub(super) struct LooksAnswer {
-    looks: Vec<Looked>,
+    looks: Vec<LooksRow>,
     pub(super) left_out: usize,
     /// Actors of the same classes that run nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -34,22 +34,22 @@ pub(super) struct LooksAnswer {
     pub(super) clusters: Value,
 }
 
-/// What was seen of one process, written once; or why nothing was.
+/// Snapshot of one process, serialized once; or the error.
 #[derive(Serialize)]
-pub(super) struct Looked {
+pub(super) struct LooksRow {
     tasks: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     look: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// The objects that it waits for in `ray.get`, where that was asked for.
+    /// The objects that it waits for in `ray.get`, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) waits_for: Vec<Value>,
 }
 
 impl LooksAnswer {
-    /// Of `looks` that were taken `at`.
-    pub(super) fn new(looks: Vec<Looked>, at: SystemTime) -> Self {
+    /// Creates the answer with `looks` that were taken `at`.
+    pub(super) fn new(looks: Vec<LooksRow>, at: SystemTime) -> Self {
         let since = at.duration_since(SystemTime::UNIX_EPOCH);
         Self {
             looks,
@@ -61,13 +61,13 @@ impl LooksAnswer {
     }
 }
 
-impl Looked {
-    /// What was seen of `tasks`, or why nothing was.
+impl LooksRow {
+    /// Creates the entry of `tasks` from their snapshot or an error.
     pub(super) fn new(tasks: Vec<Value>, look: Result<Look, String>) -> Self {
         Self::of_text(tasks, look.and_then(|look| text_of(&look)))
     }
 
-    /// The same of what is written already.
+    /// The same with a serialized snapshot.
     pub(super) fn of_text(tasks: Vec<Value>, look: Result<Box<RawValue>, String>) -> Self {
         let (look, error) = match look {
             Ok(look) => (Some(look), None),
@@ -82,13 +82,13 @@ impl Looked {
     }
 }
 
-/// `look` as it is answered.
+/// Serializes `look`.
 pub(super) fn text_of(look: &Look) -> Result<Box<RawValue>, String> {
     to_raw_value(look).map_err(|why| why.to_string())
 }
 
-/// Puts a look at `first` on record, or at what was kept of it as `failed`: what is not on record does not happen.
-pub(super) async fn on_record(
+/// Audits the snapshot of `first`, or of its kept stack `failed`. Only an audited snapshot is taken.
+pub(super) async fn record_inspection(
     exchange: &Exchange<'_>,
     principal: &Principal,
     first: &Running,
@@ -116,10 +116,10 @@ pub(super) async fn on_record(
     if let Some(id) = failed {
         entry = entry.with("failed", id);
     }
-    audit::on_record(exchange.ctx, entry).await
+    audit::write_entry(exchange.ctx, entry).await
 }
 
-/// `look` as `principal` may see it, by the least that it may of all that is `running` there.
+/// Reduces `look` to what `principal` may see, by its least rights on all that is `running` there.
 pub(super) fn shown(
     principal: &Principal,
     running: &[&Running],
@@ -130,7 +130,7 @@ pub(super) fn shown(
         .iter()
         .map(|one| principal.access().rights_on_running(one));
     let rights: Vec<_> = rights.collect();
-    // Nothing records a look, so where a rule wants values on record none are shown.
+    // Nothing records these snapshots, so a rule that requires recording hides the values.
     let locals = locals && !rights.iter().any(|rights| rights.obligations.record);
     let visible: Vec<_> = rights.iter().map(Visibility::of).collect();
     let hides = visible.iter().any(Visibility::hides);
@@ -154,7 +154,7 @@ pub(super) fn shown(
             thread.call = thread.call.take().filter(|call| is_call(call));
         }
         if let Some(raised) = &mut thread.raised {
-            // It may have been made of variables.
+            // The message may contain values of variables.
             let kind = raised.split('(').next().and_then(type_name);
             let kind = kind.unwrap_or("exception").to_owned();
             match structure.filter(|_| locals) {
@@ -167,7 +167,7 @@ pub(super) fn shown(
     look
 }
 
-/// Whether `call` can be what the hook calls a call of the system, or a type.
+/// Whether `call` can be the hook's name of a system call, or a type.
 fn is_call(call: &str) -> bool {
     const MAX_CHARS: usize = 40;
     call.len() <= MAX_CHARS
@@ -176,7 +176,7 @@ fn is_call(call: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || "._ ".contains(c))
 }
 
-/// Leaves of a variable its structure, as the hook renders it; else its type.
+/// Reduces a variable to its structure, as the hook renders it, or else to its type.
 fn hide(local: &mut Local, structure: Option<LocalStructure>) {
     if let Some(LocalStructure {
         name,
@@ -199,20 +199,20 @@ fn hide(local: &mut Local, structure: Option<LocalStructure>) {
     (local.kind, local.cut) = (kind, false);
 }
 
-/// The answer `told`, for whose text there has to be memory until it has gone out.
+/// Answers with `content`, holding its memory reservation until it is sent.
 pub(in crate::http) fn held(
     exchange: &Exchange<'_>,
     principal: &Principal,
-    told: &impl Serialize,
+    content: &impl Serialize,
 ) -> Response<Body> {
-    // Strings and numbers: that does not fail.
-    let text = serde_json::to_string(told).unwrap_or_default();
+    // Strings and numbers always serialize.
+    let text = serde_json::to_string(content).unwrap_or_default();
     let account = exchange.ctx.account(principal);
     match account.take(MemoryUse::Answers, text.len()) {
-        Ok(taken) => {
+        Ok(reservation) => {
             let body = answer::full(text);
             let answer = answer::own(StatusCode::OK, "application/json", body);
-            answer.map(|body| answer::held(body, taken).boxed_unsync())
+            answer.map(|body| answer::held(body, reservation).boxed_unsync())
         }
         Err(short) => answer::error(StatusCode::SERVICE_UNAVAILABLE, short),
     }

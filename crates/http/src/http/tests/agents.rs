@@ -1,4 +1,4 @@
-//! The agents of Ray nodes, as a relay takes them in.
+//! The agents of Ray nodes, as a relay handles them.
 
 mod failing;
 mod inspecting;

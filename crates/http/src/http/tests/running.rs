@@ -3,7 +3,7 @@
 use serde_json::{Value, json as object};
 
 use super::*;
-use crate::http::running::objects::{self, Awaits};
+use crate::http::running::objects::{self, AwaitedObjects};
 use ray_relay_ray::ray::look::Look;
 use ray_relay_ray::ray::registry::RunningQuery;
 
@@ -334,11 +334,14 @@ async fn whose_object_is_waited_for_is_told_to_whoever_may_know_of_what_makes_it
     let on = |_: &str| true;
     let asked = RunningQuery { on: &on, job: None };
     let found = relay.registry.running(&asked).await;
-    let (first, second) = (Awaits::of(&waits_for("ab")), Awaits::of(&waits_for("bcde")));
+    let (first, second) = (
+        AwaitedObjects::of(&waits_for("ab")),
+        AwaitedObjects::of(&waits_for("bcde")),
+    );
     let awaits = [("default", &first), ("default", &second)];
     let told = async |who: &str| {
         let principal = principal(&relay.ctx.auth, who).await;
-        objects::told(&relay.ctx, &principal, &found, &awaits).await
+        objects::query(&relay.ctx, &principal, &found, &awaits).await
     };
     let all = told("ann").await;
     let [a, b] = &all[0][..] else {

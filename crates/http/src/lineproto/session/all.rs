@@ -1,7 +1,7 @@
-//! One prompt for many tasks that wait.
+//! One prompt for many paused tasks.
 //!
-//! Each of them is a debugger's session of the relay's own, as `ray-relay debug --all` has them: what it takes, what goes on record,
-//! what is shown and what becomes of the task without its client is decided there. `terminal` is asked for here, as of one.
+//! Each task has a session of its own over the relay's debugger protocol, as with `ray-relay debug --all`. That session
+//! decides about permissions, audit, output and parking. This module checks the permission `terminal`, as for one task.
 
 use std::collections::BTreeMap;
 
@@ -25,29 +25,29 @@ use ray_relay_view::group::prompt::PromptGroup;
 use ray_relay_view::listing::json;
 use ray_relay_view::listing::select::{ListSelection, arranged};
 
-/// Tasks that one prompt may be for.
+/// Maximum number of tasks at one prompt.
 const MAX_TASKS: usize = 256;
 
-/// Bytes of the output of one command that are kept of all together, and what it takes to put them together.
-const KEPT: usize = 2 << 20;
-const FOLDING: usize = 2 * KEPT;
+/// Bytes of one command's output that are stored for all tasks together, and those needed to fold equal answers.
+const MAX_OUTPUT_BYTES: usize = 2 << 20;
+const FOLDING_BYTES: usize = 2 * MAX_OUTPUT_BYTES;
 
 impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
-    /// Is one prompt for those of the list, as `choice` has it, that `words` mean, until none is left.
+    /// Runs one prompt for the tasks selected by `words` from the list, ordered by `choice`, until none remains.
     ///
     /// # Errors
-    /// The connection is over.
+    /// The connection is closed.
     pub(super) async fn all(&mut self, words: &str, choice: &ListSelection) -> Result<(), Outcome> {
-        let (mut members, group) = match self.meant(words, choice).await {
-            Ok(meant) => meant,
+        let (mut members, group) = match self.select_tasks(words, choice).await {
+            Ok(selected) => selected,
             Err(why) => {
                 self.out.text(&format!("*** {}\n", replaced(&why))).await;
                 return Ok(());
             }
         };
         let account = self.context.account(&self.principal);
-        let _folding = match account.take(MemoryUse::Messages, KEPT + FOLDING) {
-            Ok(taken) => taken,
+        let _folding = match account.take(MemoryUse::Messages, MAX_OUTPUT_BYTES + FOLDING_BYTES) {
+            Ok(reservation) => reservation,
             Err(short) => {
                 self.out.text(&format!("*** {short}\n")).await;
                 return Ok(());
@@ -57,7 +57,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
             .set_state(SessionProtocol::Terminal, SessionState::Connecting);
         self.out.text(&members.legend()).await;
         let refused = self.not_permitted(&members).await;
-        let room = KEPT / members.len();
+        let room = MAX_OUTPUT_BYTES / members.len();
         let (context, peer, out) = (self.context, self.connection.peer, &self.out);
         let principal = &self.principal;
         let dial = |at: usize, id: String| {
@@ -77,7 +77,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         };
         let opened = tokio::select! {
             opened = open_all(&members, room, dial) => opened,
-            // Before the first stop, a client that leaves lets the task wait on.
+            // Before the first stop is shown, a client that disconnects leaves the tasks waiting.
             () = out.closed() => return Err(Outcome::Client),
         };
         let (mut group, arrived) = PromptGroup::gathered(&mut members, opened, room);
@@ -91,25 +91,25 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         match Box::pin(converse(&mut group, self.input, &self.out)).await {
             GroupOutcome::Over => Ok(()),
             GroupOutcome::Lost => {
-                self.out.farewell("this connection was closed without a word about the tasks: each is parked for you, where sessions are kept, or runs on");
+                self.out.final_notice("this connection was closed without a word about the tasks: each is parked for you, where sessions are kept, or runs on");
                 Err(Outcome::Client)
             }
         }
     }
 
-    /// Those that `words` mean, and the id of the line that has them on record.
+    /// Returns the tasks that `words` select, and the id of the audit line that records them.
     ///
     /// # Errors
-    /// A sentence: there is none, there are too many, or they are not on record.
-    async fn meant(
+    /// A sentence: no task matches, too many do, or they cannot be recorded.
+    async fn select_tasks(
         &mut self,
         words: &str,
         choice: &ListSelection,
     ) -> Result<(MeantTasks, String), String> {
-        let meant = Meant::read(words)?;
-        let seen = visible(&self.principal, &self.context.registry.snapshot());
-        let list = arranged(json::list(&seen), choice);
-        let members = MeantTasks::of(&list, &meant).map_err(|why| why.to_string())?;
+        let selection = Meant::read(words)?;
+        let permitted = visible(&self.principal, &self.context.registry.snapshot());
+        let list = arranged(json::list(&permitted), choice);
+        let members = MeantTasks::of(&list, &selection).map_err(|why| why.to_string())?;
         if members.len() > MAX_TASKS {
             return Err(format!(
                 "{} tasks are too many for one prompt, which has room for {MAX_TASKS}: `all job=ID` or `all ranks=0-{}` are some",
@@ -130,7 +130,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         Ok((members, request.to_string()))
     }
 
-    /// Which of `members`, by their places, this person may have no prompt on, and why; that is on record.
+    /// Returns the `members`, by index, on which this principal may have no prompt, with the reason. Records each.
     async fn not_permitted(&self, members: &MeantTasks) -> BTreeMap<usize, String> {
         let all = self.context.registry.snapshot();
         let mut refused = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! One session with a breakpoint: on record, within its limits, and with the task let go at its end.
+//! One session with a breakpoint: audited, within its limits, and detached at its end.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -27,108 +27,95 @@ use ray_relay_session::session::{Permit, WorkerEnd};
 use ray_relay_session::upstream;
 use ray_relay_session::upstream::park::{self, ResumeState, Resumed, Stay};
 
-/// How long the head is asked why a worker died.
+/// Time limit for asking the head why a worker died.
 const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the worker is waited for when the session is over.
+/// Time limit for the worker to return to the list after the session.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What a person is told who leaves a task.
+/// Shown when a client detaches.
 pub(super) const RUNS_ON: &str = "The task runs on without a debugger.\n";
 
-/// What was done with a worker.
+/// How the work with a debugger ended.
 enum WorkerOutcome {
     Prompt(Result<PromptEnd, PromptError>),
     Legacy(LegacyOutcome),
     /// The client's connection broke before anything was shown.
     Gone,
-    /// The client is gone, and the task stands at the prompt.
+    /// The client is gone, and the task is paused at the prompt.
     Lost,
 }
 
-/// What everything that is done in a session needs.
+/// Shared tools of a session's steps.
 struct Tools<'a> {
     out: Out,
-    shown: WorkerOutput,
+    worker_output: WorkerOutput,
     log: Log<'a>,
     active: watch::Receiver<Instant>,
 }
 
 impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
-    /// One session, on record from its begin to its end, or until it is parked.
+    /// Runs one session, audited from its begin until it ends or is parked.
     pub(super) async fn recorded(
         &mut self,
         permit: Permit,
         resumed: Option<Resumed>,
     ) -> NextPrompt {
         let session = self.session;
-        let mut details: Map<String, Value> = Map::new();
-        details.insert("protocol".into(), "terminal".into());
-        details.insert("client".into(), "terminal".into());
-        details.insert("scope".into(), Scope::Terminal.word().into());
-        if let Some(resumed) = &resumed {
-            resumed.tell(&mut details);
-        }
-        let (services, protocol) = (self.context.services(), Protocol::Terminal);
-        let begun = Begun::begin(services, session, permit, protocol, "terminal", details);
-        let mut begun = match begun.await {
-            Ok(begun) => begun,
-            Err(refusal) => {
-                self.refuse(&refusal).await;
-                return NextPrompt::List;
-            }
+        let Some(mut begun) = self.begin(permit, resumed.as_ref()).await else {
+            return NextPrompt::List;
         };
         session.set_state(SessionProtocol::Terminal, SessionState::Attached);
-        let keeps = park::keeps(self.context, &begun.permit, None);
-        let stay = keeps.map(|time| Stay {
+        let park_time = park::keeps(self.context, &begun.permit, None);
+        let stay = park_time.map(|time| Stay {
             time,
             at_least: resumed.as_ref().and_then(Resumed::until),
         });
         let resumes = resumed.map(|resumed| {
-            let told = (resumed.whose(), resumed.origin.for_how_long());
-            (resumed.origin, told)
+            let description = (resumed.whose(), resumed.origin.for_how_long());
+            (resumed.origin, description)
         });
-        let (origin, told) = resumes.unzip();
-        // The breakpoint is given back before the list comes next, which is right then.
+        let (origin, description) = resumes.unzip();
+        // The breakpoint returns to the list before it is shown next.
         let reached = ReachedWorker::of(self.context, &mut begun.permit, origin, stay);
         let reached = Box::pin(reached).await;
         let (closing, outcome, next) = match reached {
             Ok(reached) => {
-                if let Some((whose, for_how_long)) = told {
+                if let Some((whose, for_how_long)) = description {
                     let title = begun.permit.breakpoint().title();
-                    let text = reached.told(&whose, &title, &for_how_long);
+                    let text = reached.resume_notice(&whose, &title, &for_how_long);
                     self.out.notice(&text).await;
                 }
                 if begun.permit.breakpoint().names.is_replica() {
                     self.out.notice(SERVE_NOTE).await;
                 }
                 let ReachedWorker {
-                    mut line,
+                    mut debugger,
                     mut memory,
                     began,
                 } = reached;
                 let mut live = begun.attached_since(began);
-                let ran = self.run(&mut live, &mut line, (stay, &mut memory));
+                let ran = self.run(&mut live, &mut debugger, (stay, &mut memory));
                 let (outcome, mut next) = Box::pin(ran).await;
                 session.set_bytes((self.input.bytes(), self.out.counts().written()));
                 if matches!(next, NextPrompt::Lost) {
-                    let kept = (stay, memory);
-                    (live, line) = match self.park(live, line, kept, outcome).await {
+                    let terms = (stay, memory);
+                    (live, debugger) = match self.park(live, debugger, terms, outcome).await {
                         Ok(()) => return NextPrompt::Lost,
                         Err(ends) => ends,
                     };
-                    if let SessionDebugger::Prompt(attached) = &mut line {
+                    if let SessionDebugger::Prompt(attached) = &mut debugger {
                         attached.prompt.leave().await;
                     }
                     self.out.text(RUNS_ON).await;
                     next = NextPrompt::Ended(outcome);
                 }
-                drop(line);
+                drop(debugger);
                 let (attached, closing) = live.part();
                 attached.end(RETURN_TIMEOUT).await;
                 (closing, outcome, next)
             }
             Err(why) => {
-                self.not_reached(&mut begun.permit, &why).await;
+                self.report_unreachable(&mut begun.permit, &why).await;
                 let (permit, closing) = begun.part();
                 permit.end(RETURN_TIMEOUT).await;
                 (closing, Outcome::Refused, NextPrompt::List)
@@ -139,7 +126,34 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         next
     }
 
-    async fn not_reached(&mut self, permit: &mut Permit, why: &upstream::ConnectError) {
+    /// Begins the audited session. `None`: it is refused, and the client was notified.
+    async fn begin(&self, permit: Permit, resumed: Option<&Resumed>) -> Option<Begun<'a>> {
+        let mut details: Map<String, Value> = Map::new();
+        details.insert("protocol".into(), "terminal".into());
+        details.insert("client".into(), "terminal".into());
+        details.insert("scope".into(), Scope::Terminal.word().into());
+        if let Some(resumed) = resumed {
+            resumed.tell(&mut details);
+        }
+        let (services, protocol) = (self.context.services(), Protocol::Terminal);
+        let begun = Begun::begin(
+            services,
+            self.session,
+            permit,
+            protocol,
+            "terminal",
+            details,
+        );
+        match begun.await {
+            Ok(begun) => Some(begun),
+            Err(refusal) => {
+                self.refuse(&refusal).await;
+                None
+            }
+        }
+    }
+
+    async fn report_unreachable(&mut self, permit: &mut Permit, why: &upstream::ConnectError) {
         self.context.metrics.refused(RefusalKind::Upstream);
         let sentence = match permit.ask_why_died(DEATH_CAUSE_TIMEOUT).await {
             Some(death) => self.ended(permit.breakpoint(), &death),
@@ -149,76 +163,32 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         self.out.notice(&sentence).await;
     }
 
-    /// Why the worker is gone, in a sentence.
+    /// Explains why the worker is gone, in a sentence.
     fn ended(&self, breakpoint: &Breakpoint, why: &str) -> String {
         let list = self.context.registry.snapshot();
         WorkerEnd::explained(&list, breakpoint, why).sentence
     }
 
-    /// What is done with the debugger, unless the session is ended from elsewhere before.
+    /// Runs the debugger session until it ends or a limit or administrator ends it.
     async fn work(
         &mut self,
         live: &mut Live<'_>,
-        line: &mut SessionDebugger,
+        debugger: &mut SessionDebugger,
         (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
         tools: &mut Tools<'_>,
     ) -> Result<WorkerOutcome, SessionEnd> {
-        let Tools {
-            out,
-            shown,
-            log,
-            active,
-        } = tools;
-        let may_kill = self.context.may_end_worker(live.worker.rights().scopes);
-        if let SessionDebugger::Opening(_) = line
+        if let SessionDebugger::Opening(_) = debugger
             && let SessionDebugger::Opening(opening) =
-                std::mem::replace(line, SessionDebugger::Gone)
+                std::mem::replace(debugger, SessionDebugger::Gone)
+            && let Some(over) = self
+                .attach(opening, live, debugger, (stay, memory), tools)
+                .await?
         {
-            // A person who goes on with a task that stands does not let it run by leaving at this moment.
-            let may_leave = matches!(opening, Opening::New(_));
-            let account = self.context.account(live.worker.principal());
-            let attach = async {
-                tokio::select! {
-                    attached = prompt::attach(opening, shown, (may_kill, account)) => Some(attached),
-                    () = out.closed(), if may_leave => None,
-                }
-            };
-            let mut attach = pin!(attach);
-            let attached = match watched(live, active, out, &mut attach).await {
-                // Half attached it cannot be parked. Once it stands, this end is looked at anew.
-                Err(SessionEnd::Quiet | SessionEnd::Aborted) if stay.is_some() => attach.await,
-                attached => attached?,
-            };
-            let (attached, over) = match attached {
-                None => return Ok(WorkerOutcome::Gone),
-                Some(Err(why)) => return Ok(WorkerOutcome::Prompt(Err(why))),
-                Some(Ok(opened)) => opened,
-            };
-            let before = memory.take();
-            let resumes = before.is_some();
-            let capabilities = match before {
-                Some(before) => serde_json::from_str(&before.capabilities).unwrap_or_default(),
-                None => attached.prompt.capabilities().clone(),
-            };
-            // No editor's `attach` is like that of a prompt.
-            let new = |stay| ResumeState::new(stay, &capabilities, 0);
-            let keep = match stay {
-                Some(stay) => memory.insert(new(stay)).keep(live, None),
-                // Not beyond this session.
-                None if resumes => new(Duration::ZERO.into()).keep(live, Some(Duration::ZERO)),
-                None => None,
-            };
-            *line = SessionDebugger::Prompt(attached);
-            if let (Some(keep), Some(worker)) = (keep, line.worker()) {
-                Box::pin(worker.keep_by(&keep)).await;
-            }
-            if let Some(end) = over {
-                return Ok(WorkerOutcome::Prompt(Ok(end)));
-            }
+            return Ok(over);
         }
-        if let SessionDebugger::Legacy(entered) = line {
+        if let SessionDebugger::Legacy(entered) = debugger {
             let before = memory.take().map(|_| Duration::ZERO.into());
-            // Where it is not to be kept, not beyond this session.
+            // Without parking, retained for this session only.
             if let Some(stay) = stay.or(before) {
                 let own = ResumeState::of_prompt(stay);
                 if let Some(keep) = own.keep(live, None) {
@@ -227,19 +197,25 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 *memory = Some(own);
             }
         }
+        let Tools {
+            out,
+            worker_output,
+            log,
+            active,
+        } = tools;
         let task = live.worker.task_end();
         let input = &mut *self.input;
         let work = async {
-            match line {
+            match debugger {
                 SessionDebugger::Prompt(attached) => {
-                    match prompt::converse(attached, task, input, out, shown, log).await {
-                        prompt::PromptOutcome::By(end) => WorkerOutcome::Prompt(Ok(end)),
+                    match prompt::converse(attached, task, input, out, worker_output, log).await {
+                        prompt::PromptOutcome::Ended(end) => WorkerOutcome::Prompt(Ok(end)),
                         prompt::PromptOutcome::Lost => WorkerOutcome::Lost,
                     }
                 }
                 SessionDebugger::Legacy(entered) => {
-                    legacy::show_missed(entered, out, shown).await;
-                    match legacy::relay(entered, input, out, shown, log).await {
+                    legacy::show_missed(entered, out, worker_output).await;
+                    match legacy::relay(entered, input, out, worker_output, log).await {
                         LegacyOutcome::Lost => WorkerOutcome::Lost,
                         ended => WorkerOutcome::Legacy(ended),
                     }
@@ -250,48 +226,100 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         watched(live, active, out, work).await
     }
 
+    /// Attaches to debugpy as `opening` tells, and opens its prompt. `Some`: the work has ended by that.
+    async fn attach(
+        &self,
+        opening: Opening,
+        live: &mut Live<'_>,
+        debugger: &mut SessionDebugger,
+        (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
+        tools: &mut Tools<'_>,
+    ) -> Result<Option<WorkerOutcome>, SessionEnd> {
+        let (out, worker_output, active) = (&tools.out, &mut tools.worker_output, &tools.active);
+        let may_kill = self.context.may_end_worker(live.worker.rights().scopes);
+        // If a paused session is being resumed, a disconnect at this moment must not resume the task.
+        let may_leave = matches!(opening, Opening::New(_));
+        let account = self.context.account(live.worker.principal());
+        let attach = async {
+            tokio::select! {
+                attached = prompt::attach(opening, worker_output, (may_kill, account)) => Some(attached),
+                () = out.closed(), if may_leave => None,
+            }
+        };
+        let mut attach = pin!(attach);
+        let attached = match watched(live, active, out, &mut attach).await {
+            // A half-attached session cannot be parked. Once attached, `watched` checks this end again.
+            Err(SessionEnd::Quiet | SessionEnd::Aborted) if stay.is_some() => attach.await,
+            attached => attached?,
+        };
+        let (attached, over) = match attached {
+            None => return Ok(Some(WorkerOutcome::Gone)),
+            Some(Err(why)) => return Ok(Some(WorkerOutcome::Prompt(Err(why)))),
+            Some(Ok(opened)) => opened,
+        };
+        let before = memory.take();
+        let resumes = before.is_some();
+        let capabilities = match before {
+            Some(before) => serde_json::from_str(&before.capabilities).unwrap_or_default(),
+            None => attached.prompt.capabilities().clone(),
+        };
+        // A prompt has no `attach` arguments of an editor to compare.
+        let new = |stay| ResumeState::new(stay, &capabilities, 0);
+        let keep = match stay {
+            Some(stay) => memory.insert(new(stay)).keep(live, None),
+            // Retained for this session only.
+            None if resumes => new(Duration::ZERO.into()).keep(live, Some(Duration::ZERO)),
+            None => None,
+        };
+        *debugger = SessionDebugger::Prompt(attached);
+        if let (Some(keep), Some(worker)) = (keep, debugger.worker()) {
+            Box::pin(worker.keep_by(&keep)).await;
+        }
+        Ok(over.map(|end| WorkerOutcome::Prompt(Ok(end))))
+    }
+
     async fn run(
         &mut self,
         live: &mut Live<'_>,
-        line: &mut SessionDebugger,
+        debugger: &mut SessionDebugger,
         (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
     ) -> (Outcome, NextPrompt) {
         let out = self.out.clone();
         let mut tools = Tools {
             out: out.clone(),
-            shown: WorkerOutput::new(out.clone(), live.capture.clone()),
+            worker_output: WorkerOutput::new(out.clone(), live.capture.clone()),
             log: Log::new(live.audit.clone(), live.capture.clone()),
             active: self.input.active(),
         };
-        let cut = Box::pin(self.work(live, line, (stay, memory), &mut tools)).await;
+        let cut = Box::pin(self.work(live, debugger, (stay, memory), &mut tools)).await;
         match cut {
-            Ok(done) => self.finished(done, live, line, stay).await,
+            Ok(done) => self.finished(done, live, debugger, stay).await,
             Err(end) => {
                 let outcome = end.outcome();
-                let (sentence, next) = self.cut_short(&end, live, line, stay);
-                out.farewell(&sentence);
+                let (sentence, next) = self.cut_short(&end, live, debugger, stay);
+                out.final_notice(&sentence);
                 (outcome, next)
             }
         }
     }
 
-    /// What a person is told whose session is ended from elsewhere, and what comes next.
+    /// Returns the final sentence for a session that is ended early, and what follows it.
     fn cut_short(
         &self,
         end: &SessionEnd,
         live: &mut Live<'_>,
-        line: &mut SessionDebugger,
+        debugger: &mut SessionDebugger,
         stay: Option<Stay>,
     ) -> (String, NextPrompt) {
         let over = NextPrompt::Ended(end.outcome());
         match end {
             SessionEnd::Died(why) => (self.ended(live.worker.breakpoint(), why), NextPrompt::List),
-            SessionEnd::Limit(_) => (because(end), NextPrompt::List),
+            SessionEnd::Limit(_) => (end_sentence(end), NextPrompt::List),
             SessionEnd::Revoked(_) | SessionEnd::CaptureFailed(_) | SessionEnd::Asked => {
-                (because(end), over)
+                (end_sentence(end), over)
             }
             SessionEnd::Quiet | SessionEnd::Aborted => {
-                let stays = line.abandon();
+                let stays = debugger.abandon();
                 if stays {
                     live.worker.left();
                 }
@@ -304,16 +332,16 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         }
     }
 
-    /// What is told of what was done, and what comes next.
+    /// Reports how the work ended, and returns what follows.
     async fn finished(
         &self,
         done: WorkerOutcome,
         live: &mut Live<'_>,
-        line: &mut SessionDebugger,
+        debugger: &mut SessionDebugger,
         stay: Option<Stay>,
     ) -> (Outcome, NextPrompt) {
         let out = &self.out;
-        let told = match done {
+        let sentence = match done {
             WorkerOutcome::Prompt(Ok(PromptEnd::Left)) => RUNS_ON,
             WorkerOutcome::Prompt(Ok(PromptEnd::TaskEnded)) => "The task has ended.\n",
             WorkerOutcome::Prompt(Ok(PromptEnd::Killed)) => "The worker process is killed.\n",
@@ -322,7 +350,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                     Some(why) => self.ended(live.worker.breakpoint(), &why),
                     None => {
                         let is_broken = matches!(end, PromptEnd::Lost(Lost::Broken(_)));
-                        if is_broken && self.tell_agent_lost(live, line, stay).await {
+                        if is_broken && self.tell_agent_lost(live, debugger, stay).await {
                             return (Outcome::Upstream, NextPrompt::List);
                         }
                         live.worker.unexplained();
@@ -345,7 +373,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 return (Outcome::Upstream, NextPrompt::List);
             }
             WorkerOutcome::Legacy(LegacyOutcome::Broken) => {
-                self.tell_agent_lost(live, line, stay).await;
+                self.tell_agent_lost(live, debugger, stay).await;
                 return (Outcome::Upstream, NextPrompt::List);
             }
             WorkerOutcome::Legacy(LegacyOutcome::Continues) => {
@@ -353,49 +381,49 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 return (Outcome::Upstream, NextPrompt::Follow(breakpoint));
             }
         };
-        out.text(told).await;
+        out.text(sentence).await;
         (Outcome::Client, NextPrompt::List)
     }
 
-    /// Tells, where the worker's agent is lost, and what becomes of the task there. Whether it is.
+    /// Reports that the worker's agent is lost, if it is, and what happens to the task. Returns whether it is lost.
     async fn tell_agent_lost(
         &self,
         live: &Live<'_>,
-        line: &mut SessionDebugger,
+        debugger: &mut SessionDebugger,
         stay: Option<Stay>,
     ) -> bool {
-        let told = agent_lost(&self.context.peers.agents, &live.worker).await;
-        let Some(mut told) = told else {
+        let sentence = agent_lost(&self.context.peers.agents, &live.worker).await;
+        let Some(mut sentence) = sentence else {
             return false;
         };
-        if let Some(stay) = stay.filter(|_| line.was_kept()) {
-            told = kept_there(&told, stay);
+        if let Some(stay) = stay.filter(|_| debugger.was_kept()) {
+            sentence = agent_may_keep(&sentence, stay);
         }
-        self.out.notice(&told).await;
+        self.out.notice(&sentence).await;
         true
     }
 }
 
-/// The last words of a session that the relay ends, where they are the same for every cause.
-fn because(end: &SessionEnd) -> String {
+/// The final sentence of a session that the relay ends, for causes that share one.
+fn end_sentence(end: &SessionEnd) -> String {
     format!("this session ends, because {end}; the task runs on")
 }
 
-/// What becomes of a task that another process keeps.
-pub(super) fn stays_for(keeps: Duration) -> String {
-    let keeps = span(keeps);
+/// Describes how long a task that another process keeps stays parked.
+pub(super) fn stays_for(duration: Duration) -> String {
+    let duration = span(duration);
     format!(
-        "the task stays parked for {keeps}: connect again within that time, at whatever relay there is then"
+        "the task stays parked for {duration}: connect again within that time, at whatever relay there is then"
     )
 }
 
-/// What was `told` of an agent that is lost, where that may keep the task.
-fn kept_there(told: &str, stay: Stay) -> String {
+/// Extends `report`, that of a lost agent, for the case that the agent keeps the task.
+fn agent_may_keep(report: &str, stay: Stay) -> String {
     let stays = stays_for(stay.left());
-    format!("{told}; if that agent still runs, {stays}")
+    format!("{report}; if that agent still runs, {stays}")
 }
 
-/// What comes of `work`, unless the session is ended from elsewhere before.
+/// Awaits `work`, unless the session is ended early.
 async fn watched<T>(
     live: &mut Live<'_>,
     active: &watch::Receiver<Instant>,
@@ -403,7 +431,7 @@ async fn watched<T>(
     work: impl Future<Output = T>,
 ) -> Result<T, SessionEnd> {
     let mut work = pin!(work);
-    // Cancel safe: `work` is kept, and `Live::next` looks at everything anew.
+    // Cancel safe: `work` is retained, and `Live::next` checks every cause anew.
     loop {
         let signal = tokio::select! {
             done = &mut work => return Ok(done),
@@ -411,9 +439,9 @@ async fn watched<T>(
         };
         live.heard(*active.borrow());
         match live.judge(signal) {
-            Some(SessionEvent::Warning(text)) => out.farewell(&text),
+            Some(SessionEvent::Warning(text)) => out.final_notice(&text),
             Some(SessionEvent::End(end)) => return Err(end),
-            // The prompt asks for these itself.
+            // The prompt handles these itself.
             Some(
                 SessionEvent::TaskEnded
                 | SessionEvent::TaskLeft

@@ -1,4 +1,4 @@
-//! A legacy session that goes on in another task, where it registers under the same key.
+//! A legacy session that continues in another task, which registers under the same key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::lineproto::session::{NextPrompt, TerminalSession};
 use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_ray::ray::registry::Breakpoint;
 
-/// How long its next stop is waited for.
-const FOLLOW: Duration = Duration::from_secs(300);
+/// How long to wait for its next stop.
+const FOLLOW_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
-    /// Waits until the breakpoint of `last` has stopped again after it.
+    /// Waits until the breakpoint of `last` stops again.
     pub(super) async fn next_stop(&mut self, last: &Breakpoint) -> Result<(), NextPrompt> {
         self.out
             .text("Waiting for the session to go on in another task (Enter: back to the list).\n")
             .await;
-        let until = Instant::now() + FOLLOW;
+        let until = Instant::now() + FOLLOW_TIMEOUT;
         let mut snapshots = self.context.registry.watch();
         loop {
             let stopped = |b: &&Arc<Breakpoint>| b.stop > last.stop && b.is_paused();
@@ -32,7 +32,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
             {
                 return Ok(());
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let remaining = until.saturating_duration_since(Instant::now());
             tokio::select! {
                 changed = snapshots.changed() => if changed.is_err() {
                     return Err(NextPrompt::Ended(Outcome::Drained));
@@ -47,16 +47,16 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
                     self.out.notice("it goes on in no other task: the one that was debugged has ended").await;
                     return Err(NextPrompt::List);
                 }
-                () = sleep(left) => {
+                () = sleep(remaining) => {
                     self.out.notice("it did not go on within five minutes").await;
                     return Err(NextPrompt::List);
                 }
                 why = self.principal.ended() => {
-                    self.out.farewell(&format!("this session ends, because {why}"));
+                    self.out.final_notice(&format!("this session ends, because {why}"));
                     return Err(NextPrompt::Ended(Outcome::Revoked));
                 }
                 () = self.context.shutdown.drain.cancelled() => {
-                    self.out.farewell("the relay is being shut down");
+                    self.out.final_notice("the relay is being shut down");
                     return Err(NextPrompt::Ended(Outcome::Drained));
                 }
             }

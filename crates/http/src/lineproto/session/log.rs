@@ -1,4 +1,4 @@
-//! What was typed in a session, for the record.
+//! Audit log of the lines typed in a session.
 
 use serde_json::Map;
 
@@ -6,9 +6,9 @@ use ray_relay_access::audit::Unavailable;
 use ray_relay_access::recording::{CaptureTee, Direction};
 use ray_relay_session::session::audit::SessionAudit;
 
-/// What was typed, for the record.
+/// Records the lines typed in a session.
 pub(in crate::lineproto) struct Log<'a> {
-    /// `None`: another session has it on record.
+    /// `None`: another session audits the lines.
     audit: Option<SessionAudit<'a>>,
     capture: CaptureTee,
 }
@@ -21,7 +21,7 @@ impl<'a> Log<'a> {
         }
     }
 
-    /// Of a prompt whose lines another session of the relay's has on record.
+    /// For a prompt whose lines are audited by another of the relay's sessions.
     pub(in crate::lineproto) fn of_another() -> Self {
         Self {
             audit: None,
@@ -29,11 +29,11 @@ impl<'a> Log<'a> {
         }
     }
 
-    /// To be called before it is done.
+    /// Records `line`. Must be called before the line is executed.
     pub(in crate::lineproto) async fn command(&self, line: &str) -> Result<(), Unavailable> {
         let typed = format!("{}\n", line.trim_end_matches(['\r', '\n']));
-        let taken = self.capture.take(Direction::Up, typed.as_bytes());
-        taken.map_err(|why| Unavailable(why.to_string()))?;
+        let captured = self.capture.take(Direction::Up, typed.as_bytes());
+        captured.map_err(|why| Unavailable(why.to_string()))?;
         let Some(audit) = self.audit.as_ref().filter(|audit| audit.wants_commands()) else {
             return Ok(());
         };

@@ -1,4 +1,4 @@
-//! A session whose client is lost while its task stands at the prompt.
+//! Parking: a session whose client is lost while its task is paused at the prompt.
 
 use tokio::io::AsyncRead;
 use tracing::{Instrument as _, Span};
@@ -13,33 +13,33 @@ use ray_relay_debugger::debugger::unattended::Unattended;
 use ray_relay_session::session::live::{Live, SessionEnd};
 use ray_relay_session::upstream::park::{self, Park, ResumeState, Stay};
 
-/// A session that goes on without its client.
+/// A session that continues without its client.
 pub(in crate::lineproto) struct ParkedSession<'a> {
     park: Box<Park<'a>>,
     span: Span,
 }
 
 impl ParkedSession<'_> {
-    /// Waits to its end, which is on record when this returns.
+    /// Waits until the park ends, which has been recorded when this returns.
     pub(in crate::lineproto) async fn wait(self) -> Outcome {
         self.park.wait().instrument(self.span).await
     }
 }
 
 impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
-    /// Has the session go on without its client, for as long as `stay` says, once that is on record. `ends` is
-    /// [`Outcome::Drained`] where it is this process that ends, and not its client that is lost.
+    /// Parks the session for as long as `stay` allows, once that is recorded. `ends` is [`Outcome::Drained`] if the
+    /// relay shuts down, rather than the client being lost.
     ///
     /// # Errors
-    /// What it is made of, where it is not to be kept, or cannot be.
+    /// Returns the session's parts, if it may not or cannot be parked.
     pub(super) async fn park(
         &mut self,
         live: Live<'a>,
-        line: SessionDebugger,
+        debugger: SessionDebugger,
         (stay, memory): (Option<Stay>, Option<ResumeState>),
         ends: Outcome,
     ) -> Result<(), (Live<'a>, SessionDebugger)> {
-        let can = match &line {
+        let can = match &debugger {
             SessionDebugger::Prompt(attached) => {
                 let worker = attached.prompt.stream().get_ref();
                 worker.stays() && park::outlives_drain(self.context, worker.is_kept())
@@ -50,41 +50,41 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             SessionDebugger::Opening(_) | SessionDebugger::Gone => false,
         };
         let Some(stay) = stay.filter(|_| can && !live.is_cut_off()) else {
-            return Err((live, line));
+            return Err((live, debugger));
         };
         let now = Timestamp::now();
         let until = stay.until(now);
-        let keeps = now.until(until);
-        let Some(place) = park::place(self.context, &live, keeps, None).await else {
-            return Err((live, line));
+        let duration = now.until(until);
+        let Some(slot) = park::place(self.context, &live, duration, None).await else {
+            return Err((live, debugger));
         };
         let Some(memory) = memory else {
-            return Err((live, line));
+            return Err((live, debugger));
         };
-        let keep = memory.keep(&live, Some(keeps));
-        let mut debugger = match line {
+        let keep = memory.keep(&live, Some(duration));
+        let mut debugger = match debugger {
             SessionDebugger::Prompt(attached) => Unattended::prompt(Box::new(attached.prompt)),
             SessionDebugger::Legacy(entered) => Unattended::legacy(entered),
-            line => return Err((live, line)),
+            debugger => return Err((live, debugger)),
         };
         if let Some(keep) = keep {
             debugger.keep_by(None, &keep).await;
         }
         let breakpoint = live.worker.breakpoint();
         let (title, id) = (breakpoint.title(), breakpoint.id);
-        // Where the client has only closed its half, it hears of it.
-        self.out.farewell(&match ends {
-            Outcome::Drained => format!("{}; {}", SessionEnd::Aborted, stays_for(keeps)),
+        // Reaches a client that has only closed its half.
+        self.out.final_notice(&match ends {
+            Outcome::Drained => format!("{}; {}", SessionEnd::Aborted, stays_for(duration)),
             _ => format!(
                 "this connection was closed without a word about the task, so the session with {title} is parked for {}: come again to go on with it; `ray-relay release {id}` lets the task run",
-                span(keeps)
+                span(duration)
             ),
         });
         let protocol = SessionProtocol::Terminal;
         let relay = (self.context, self.session);
-        let left = self.session.left(until);
+        let remaining = self.session.left(until);
         self.parked = Some(ParkedSession {
-            park: Park::begin(relay, protocol, live, place, left, (debugger, memory)),
+            park: Park::begin(relay, protocol, live, slot, remaining, (debugger, memory)),
             span: Span::current(),
         });
         Ok(())

@@ -1,4 +1,4 @@
-//! The debugger of a session, of whichever kind, and how it is reached.
+//! The debugger of a session, and how it is reached.
 
 use tokio::time::Instant;
 
@@ -13,37 +13,38 @@ use ray_relay_session::session::Permit;
 use ray_relay_session::upstream::park::{Origin, ResumeState, Stay, YOUR};
 use ray_relay_session::upstream::{self, MAX_HANDSHAKE_FRAME};
 
-/// The debugger of a session. Dropped, it is left in order, and the task runs on.
+/// The debugger of a session. Dropping it detaches in order, and the task resumes.
 pub(super) enum SessionDebugger {
-    /// debugpy, of which nothing was shown yet.
+    /// debugpy, before anything was shown.
     Opening(Opening),
-    /// The prompt on it.
+    /// A prompt on debugpy.
     Prompt(Box<OpenedPrompt<Prefixed<Worker>>>),
-    /// Ray's own.
+    /// Ray's legacy debugger.
     Legacy(Box<LegacySession>),
-    /// None any more.
+    /// No debugger any more.
     Gone,
 }
 
 /// A worker that was reached.
 pub(super) struct ReachedWorker {
-    pub(super) line: SessionDebugger,
-    /// What the session with debugpy before this one remembered.
+    pub(super) debugger: SessionDebugger,
+    /// State retained from an earlier session with debugpy.
     pub(super) memory: Option<ResumeState>,
-    /// When the first session with it began.
+    /// When the first session with the worker began.
     pub(super) began: Instant,
 }
 
 impl ReachedWorker {
-    /// For a permit, or for what a session goes on with; it is to `stay` for so long when the client is lost.
+    /// Reaches the worker for a permit, or resumes `origin`. If the client is lost, the session is kept according to
+    /// `stay`.
     pub(super) async fn of(
         context: &Context,
         permit: &mut Permit,
         origin: Option<Origin>,
         stay: Option<Stay>,
     ) -> Result<Self, upstream::ConnectError> {
-        let new = |line| Self {
-            line,
+        let new = |debugger| Self {
+            debugger,
             memory: None,
             began: Instant::now(),
         };
@@ -53,7 +54,8 @@ impl ReachedWorker {
                 Kind::Debugpy => {
                     let worker = upstream::connect(context, permit, MAX_HANDSHAKE_FRAME).await?;
                     let (mut stream, read) = worker.into_parts();
-                    // It is told anew once it is attached; until then this process may be killed, with the task at its stop.
+                    // The lease is renewed once attached. Until then this process may be killed with the task at its
+                    // stop.
                     if let Some(keep) = keep {
                         Box::pin(stream.keep_by(&keep)).await;
                     }
@@ -69,31 +71,31 @@ impl ReachedWorker {
             };
         };
         let (parked, began) = origin.reach(context, permit).await?;
-        let kept = parked.kept;
-        let line = match parked.line {
+        let state = parked.kept;
+        let debugger = match parked.line {
             unattended::IdleConnection::Worker(worker) => {
-                SessionDebugger::Opening(Opening::Kept(worker, kept))
+                SessionDebugger::Opening(Opening::Kept(worker, state))
             }
             unattended::IdleConnection::Prompt(prompt) => {
-                SessionDebugger::Opening(Opening::Prompt(prompt, kept))
+                SessionDebugger::Opening(Opening::Prompt(prompt, state))
             }
             unattended::IdleConnection::Legacy(entered) => SessionDebugger::Legacy(entered),
         };
         Ok(Self {
-            line,
+            debugger,
             memory: Some(parked.memory),
             began,
         })
     }
 
-    /// What a person is told who goes on with `whose` session with `title`, which was parked `for_how_long`.
-    pub(super) fn told(&self, whose: &str, title: &str, for_how_long: &str) -> String {
-        let standing = match &self.line {
+    /// Notice for resuming `whose` session with `title`, which was parked `for_how_long`.
+    pub(super) fn resume_notice(&self, whose: &str, title: &str, for_how_long: &str) -> String {
+        let standing = match &self.debugger {
             SessionDebugger::Opening(opening) => opening.standing(),
             _ => None,
         };
         match standing.filter(|_| whose == YOUR) {
-            Some(place) => format!("you were parked at {place}{for_how_long}; going on"),
+            Some(location) => format!("you were parked at {location}{for_how_long}; going on"),
             None => {
                 format!("this resumes {whose} session with {title}, which was parked{for_how_long}")
             }
@@ -102,7 +104,7 @@ impl ReachedWorker {
 }
 
 impl SessionDebugger {
-    /// The connection to debugpy, where that is attached.
+    /// The connection to debugpy, if attached.
     pub(super) fn worker(&mut self) -> Option<&mut Worker> {
         match self {
             Self::Prompt(attached) => Some(attached.prompt.stream_mut().get_mut()),
@@ -110,7 +112,7 @@ impl SessionDebugger {
         }
     }
 
-    /// An agent keeps the debugger, where this end may be lost by now.
+    /// Whether an agent keeps the debugger, although this connection may be lost by now.
     pub(super) fn was_kept(&mut self) -> bool {
         match self {
             Self::Legacy(entered) => entered.was_kept(),
@@ -118,7 +120,7 @@ impl SessionDebugger {
         }
     }
 
-    /// Loses this end where the debugger is kept then, and says whether it is.
+    /// Drops this connection if the debugger is kept afterwards, and returns whether it is.
     pub(super) fn abandon(&mut self) -> bool {
         match self {
             Self::Legacy(entered) => entered.abandon(),

@@ -1,7 +1,7 @@
-//! A prompt on a task that runs and waits at no breakpoint.
+//! A prompt on a running task, which waits at no breakpoint.
 //!
-//! It is a debugger's session of the relay's own, as `ray-relay debug --running` has one: what it takes, what goes on record,
-//! what is shown and what becomes of the task without its client is decided there.
+//! It uses a session over the relay's debugger protocol, as `ray-relay debug --running` does. That session decides
+//! about permissions, audit, output and parking.
 
 use serde_json::json;
 use tokio::io::{AsyncRead, DuplexStream};
@@ -13,7 +13,7 @@ use crate::lineproto::authenticate::StopRunning;
 use crate::lineproto::input::Typed;
 use crate::lineproto::output::WorkerOutput;
 use crate::lineproto::prompt::{self, OpenedPrompt, PromptOutcome};
-use crate::lineproto::running_command::leaves;
+use crate::lineproto::running_command::quits;
 use ray_relay_access::recording::CaptureTee;
 use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::shutdown::DRAINING;
@@ -21,24 +21,24 @@ use ray_relay_debugger::pdb::{Options, Prompt, PromptEnd, PromptError};
 use ray_relay_ray::ray::task_end::TaskEnd;
 use ray_relay_session::session::state::SessionState;
 
-/// What a client is told that says something else than that it leaves before there is a stop.
+/// Answer to input other than quitting, before the task has stopped.
 const NOT_YET: &str = "the task has not stopped yet; `quit` leaves it running";
 
-/// What comes of opening it.
+/// Result of opening the prompt.
 type Opened = Result<(Box<OpenedPrompt<DuplexStream>>, Option<PromptEnd>), PromptError>;
 
 impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
-    /// Stops the task that `running` names, and is its prompt until either ends.
+    /// Stops the task that `running` names, and serves its prompt until either side ends.
     pub(super) async fn running(&mut self, running: &StopRunning) -> Outcome {
         let links = &self.context.peers.links;
-        let Some(near) = links.dial(&self.principal, self.connection.peer).await else {
-            self.out.farewell(DRAINING);
+        let Some(stream) = links.dial(&self.principal, self.connection.peer).await else {
+            self.out.final_notice(DRAINING);
             return Outcome::Drained;
         };
         let state = |state| self.session.set_state(SessionProtocol::Terminal, state);
         state(SessionState::Connecting);
-        let mut shown = WorkerOutput::new(self.out.clone(), CaptureTee::default());
-        let Some(opened) = self.open(near, running, &mut shown).await else {
+        let mut worker_output = WorkerOutput::new(self.out.clone(), CaptureTee::default());
+        let Some(opened) = self.open(stream, running, &mut worker_output).await else {
             return Outcome::Client;
         };
         let (mut attached, over) = match opened {
@@ -51,20 +51,22 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         let state = |state| self.session.set_state(SessionProtocol::Terminal, state);
         state(SessionState::Attached);
         let ended = match over {
-            Some(end) => PromptOutcome::By(end),
+            Some(end) => PromptOutcome::Ended(end),
             None => {
                 let (task, log) = (TaskEnd::new(None), Log::of_another());
                 let (input, out) = (&mut *self.input, &self.out);
-                prompt::converse(&mut attached, task, input, out, &mut shown, &log).await
+                prompt::converse(&mut attached, task, input, out, &mut worker_output, &log).await
             }
         };
         match ended {
-            PromptOutcome::By(PromptEnd::Left) => self.out.text(RUNS_ON).await,
-            PromptOutcome::By(PromptEnd::TaskEnded) => self.out.text("The task has ended.\n").await,
-            PromptOutcome::By(PromptEnd::Killed) => {
+            PromptOutcome::Ended(PromptEnd::Left) => self.out.text(RUNS_ON).await,
+            PromptOutcome::Ended(PromptEnd::TaskEnded) => {
+                self.out.text("The task has ended.\n").await
+            }
+            PromptOutcome::Ended(PromptEnd::Killed) => {
                 self.out.text("The worker process is killed.\n").await;
             }
-            PromptOutcome::By(PromptEnd::Terminated | PromptEnd::Lost(_)) => {
+            PromptOutcome::Ended(PromptEnd::Terminated | PromptEnd::Lost(_)) => {
                 let over = "the session is over: the worker process ended, or the relay ended it";
                 self.out.notice(over).await;
                 return Outcome::Died;
@@ -74,27 +76,27 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         Outcome::Client
     }
 
-    /// Until it has stopped. `None`: the client leaves before, and it runs on.
+    /// Waits until the task has stopped. `None`: the client left before, and the task keeps running.
     async fn open(
         &mut self,
-        near: DuplexStream,
+        stream: DuplexStream,
         running: &StopRunning,
-        shown: &mut WorkerOutput,
+        worker_output: &mut WorkerOutput,
     ) -> Option<Opened> {
         let options = Options {
             relay: json!({"running": true, "worker": running.worker, "reason": running.reason}),
-            // It may be in a call without Python for an hour, and may be left at any time.
+            // The task may be in native code for an hour. The client may quit at any time.
             patience: None,
             ..prompt::options(true, self.context.account(&self.principal))
         };
         let (sender, pieces) = mpsc::channel(16);
-        let opening = Box::pin(Prompt::open(near, &options, sender));
-        let mut opened = Box::pin(prompt::opened(opening, pieces, shown));
+        let opening = Box::pin(Prompt::open(stream, &options, sender));
+        let mut opened = Box::pin(prompt::opened(opening, pieces, worker_output));
         loop {
             tokio::select! {
                 opened = &mut opened => return Some(opened),
                 typed = self.input.next() => match typed {
-                    Typed::Line(line) if !leaves(&line) => self.out.notice(NOT_YET).await,
+                    Typed::Line(line) if !quits(&line) => self.out.notice(NOT_YET).await,
                     Typed::TooLong => self.out.notice(NOT_YET).await,
                     Typed::Line(_) | Typed::Interrupt | Typed::End => return None,
                 },

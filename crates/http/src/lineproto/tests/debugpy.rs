@@ -193,7 +193,7 @@ impl Scene {
     /// How it ended, how long that took from `since`, and all that was shown.
     async fn rest(mut self, since: Instant) -> (PromptEnd, Duration, String) {
         let ended = self.ended.await.unwrap().unwrap();
-        let prompt::PromptOutcome::By(end) = ended else {
+        let prompt::PromptOutcome::Ended(end) = ended else {
             panic!("the client was lost");
         };
         let took = since.elapsed();
@@ -285,7 +285,7 @@ async fn a_client_that_is_gone_leaves_the_task_where_its_last_word_let_it_run() 
         let ended = scene.ended.await.unwrap().unwrap();
         let wanted = match is_lost {
             true => prompt::PromptOutcome::Lost,
-            false => prompt::PromptOutcome::By(PromptEnd::Left),
+            false => prompt::PromptOutcome::Ended(PromptEnd::Left),
         };
         assert_eq!(ended, wanted, "{said:?}");
     }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::counted;
-use crate::notice::delivery::{FIRST_BACKOFF, KEPT, MAX_BACKOFF, Outcome, Post, run};
+use crate::notice::delivery::{FIRST_BACKOFF, MAX_BACKOFF, MAX_NOTICE_AGE, Outcome, Post, run};
 use crate::notice::message::Notice;
 use crate::notice::queue::{MAX_NOTICES, Queue};
 use ray_relay_access::telemetry::Metrics;
@@ -79,7 +79,7 @@ async fn a_notice_is_tried_again_ever_later_and_the_next_waits_for_it() {
         again(None),
         Outcome::Delivered,
     ];
-    let (ids, pauses, metrics) = posted(outcomes, &["a", "b"], KEPT).await;
+    let (ids, pauses, metrics) = posted(outcomes, &["a", "b"], MAX_NOTICE_AGE).await;
     assert_eq!(ids, ["a", "a", "a", "a", "b", "b"]);
     for (pause, most) in [
         (pauses[0], 1),
@@ -106,7 +106,7 @@ async fn the_webhook_says_when_it_wants_to_be_asked_within_bounds() {
         again(Some(86_400)),
         Outcome::Delivered,
     ];
-    let (_, pauses, _) = posted(outcomes, &["a"], KEPT).await;
+    let (_, pauses, _) = posted(outcomes, &["a"], MAX_NOTICE_AGE).await;
     let rounded: Vec<_> = pauses.iter().map(Duration::as_secs).collect();
     assert_eq!(rounded, [FIRST_BACKOFF.as_secs(), 7, MAX_BACKOFF.as_secs()]);
 }
@@ -114,7 +114,7 @@ async fn the_webhook_says_when_it_wants_to_be_asked_within_bounds() {
 #[tokio::test(start_paused = true)]
 async fn a_notice_that_is_refused_is_not_tried_again() {
     let outcomes = [Outcome::Refused(StatusCode::NOT_FOUND), Outcome::Delivered];
-    let (ids, _, metrics) = posted(outcomes, &["a", "b"], KEPT).await;
+    let (ids, _, metrics) = posted(outcomes, &["a", "b"], MAX_NOTICE_AGE).await;
     assert_eq!(ids, ["a", "b"]);
     assert_eq!(counted(&metrics, "paused", "failed"), 1);
     assert_eq!(counted(&metrics, "paused", "delivered"), 1);
@@ -122,7 +122,8 @@ async fn a_notice_that_is_refused_is_not_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn after_an_hour_a_notice_is_given_up_and_a_dead_webhook_is_asked_no_faster() {
-    let (ids, pauses, metrics) = posted([], &["a", "b", "c"], KEPT + 4 * MAX_BACKOFF).await;
+    let (ids, pauses, metrics) =
+        posted([], &["a", "b", "c"], MAX_NOTICE_AGE + 4 * MAX_BACKOFF).await;
     assert_eq!(ids.last().unwrap(), "c");
     assert_eq!(ids.iter().filter(|id| *id == "b").count(), 1, "{ids:?}");
     assert!(ids.iter().filter(|id| *id == "a").count() > 12, "{ids:?}");

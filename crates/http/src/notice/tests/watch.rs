@@ -200,11 +200,11 @@ async fn a_death_of_which_ray_says_so_after_the_session_is_told_then() {
     };
     watch.see(&with(&breakpoint, State::Attached(ann())));
     watch.see(&with(&breakpoint, released()));
-    watch.look(&ended(released()), true);
+    watch.check(&ended(released()), true);
     assert_eq!(events(&queue), [""; 0]);
     tokio::time::advance(MINUTE).await;
-    watch.look(&ended(died(false)), true);
-    watch.look(&ended(died(false)), true);
+    watch.check(&ended(died(false)), true);
+    watch.check(&ended(died(false)), true);
     assert_eq!(told(&queue), [("died".to_owned(), "ann".into())]);
 }
 
@@ -236,7 +236,7 @@ fn what_is_not_asked_for_is_not_told() {
     let mut watch = Watch::new(&config, &queue);
     let breakpoint = paused("square", 1);
     watch.see(&with(&breakpoint, parked(ann())));
-    watch.look(&snapshot(vec![breakpoint.clone()]), true);
+    watch.check(&snapshot(vec![breakpoint.clone()]), true);
     watch.see(&with(&breakpoint, died(false)));
     assert_eq!(events(&queue), ["died"]);
 }
@@ -253,11 +253,11 @@ async fn a_job_that_is_about_to_time_out_is_told_of_once_by_its_first_stop() {
         rank
     };
     let list = snapshot(vec![rank(1, 14 * MINUTE), rank(2, MINUTE)]);
-    watch.look(&list, true);
+    watch.check(&list, true);
     assert_eq!(events(&queue), [""; 0]);
     tokio::time::advance(2 * MINUTE).await;
-    watch.look(&list, true);
-    watch.look(&list, true);
+    watch.check(&list, true);
+    watch.check(&list, true);
     let told = bodies(&queue);
     assert_eq!(told.len(), 1);
     assert_eq!(told[0]["event"], "collective");
