@@ -1,8 +1,7 @@
-//! Tasks that have failed and whose stacks agents keep: which there are, and what they are called by Ray's word.
+//! Failed tasks whose stacks agents keep, with their names according to Ray.
 //!
-//! What a worker says of itself is not believed: a task belongs to a job, and is shown by rules about jobs and names, as Ray
-//! lists that task for that worker. Until Ray has said so, and where it does not, nothing is known of it, and only who may
-//! see everything on its node sees it.
+//! A worker's own report is not trusted: the policy judges a failed task by the job and name that Ray lists for that
+//! worker. Until Ray has listed it, or if it never does, only those who may see everything on its node see the task.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,10 +16,10 @@ use ray_relay_base::wire::text::base32;
 use ray_relay_base::wire::tunnel::messages::{FailedTask, FailureId, MAX_AGENT_FAILURES};
 use ray_relay_ray::ray::registry::{Location, Names, RayNode, Running, TaskOf, What};
 
-/// Of all agents together.
+/// Largest number of failed tasks, of all agents together.
 const MAX_FAILURES: usize = 16_384;
 
-/// After how long Ray is asked what a task is called, and asked again: it lists tasks a second late.
+/// Delays before Ray is asked for a task's name, first and again: it lists tasks a second late.
 const ASKED: [Duration; 4] = [
     Duration::from_millis(1500),
     Duration::from_secs(2),
@@ -28,26 +27,26 @@ const ASKED: [Duration; 4] = [
     Duration::from_secs(8),
 ];
 
-/// Tasks that Ray is asked about at a time.
+/// Tasks in one query to Ray.
 const AT_A_TIME: usize = 32;
 
-/// What failed longer ago is no news: its agent was linked before.
+/// Older failures are not announced: their agent was linked before.
 const NEWS: Duration = Duration::from_secs(60);
 
-/// News that wait for who tells them.
+/// Queue of announced failures for each subscriber.
 const MAX_QUEUED_FAILURES: usize = 256;
 
 /// A task that has failed.
 #[derive(Debug, Clone)]
 pub struct Failed {
-    /// What people call it.
+    /// The id shown to users.
     pub id: String,
     pub(super) failure: FailureId,
-    /// Ray's id of it, as its worker says.
+    /// Ray's task id, as reported by the worker.
     task_id: String,
-    /// What it was, as far as Ray has said.
+    /// The task, as far as Ray has named it.
     pub task: Running,
-    /// When, by the clock of this machine.
+    /// Time of the failure, by this machine's clock.
     pub at: SystemTime,
     /// The type of the exception.
     pub exception: String,
@@ -59,16 +58,16 @@ pub struct Failed {
 struct FailureEntry {
     link: u64,
     failed: Arc<Failed>,
-    /// How often Ray was asked for it, and when it is asked again; `None`: nothing more is to be learnt.
+    /// Attempts so far and when the next is due; `None`: no more.
     ask: Option<(usize, Instant)>,
     is_news: bool,
 }
 
-/// All of them.
+/// All failed tasks of linked agents.
 #[derive(Debug)]
 pub(super) struct Failures {
     entries: Mutex<HashMap<FailureId, FailureEntry>>,
-    /// There is one that Ray is to be asked about.
+    /// Signals that a task may need a name.
     unnamed: Notify,
     news: broadcast::Sender<Arc<Failed>>,
 }
@@ -83,7 +82,7 @@ impl Default for Failures {
     }
 }
 
-/// As people read and type it, like the id of a breakpoint.
+/// Formats an id as users read and type it, like a breakpoint's id.
 fn id(failure: FailureId) -> String {
     let bits = failure
         .0
@@ -103,7 +102,7 @@ impl Failed {
             task: Running {
                 cluster: Arc::clone(&node.cluster),
                 what: What::Task,
-                // Its worker's word, for people: no rule is about it.
+                // Reported by the worker, for display only: no rule matches on it.
                 group: told.function.to_string(),
                 names: Names::default(),
                 node_id: node.node_id.to_string(),
@@ -120,7 +119,7 @@ impl Failed {
 }
 
 impl Failures {
-    /// What the agent of `link`, which speaks for `nodes`, says is all that it keeps.
+    /// Replaces the tasks of the agent behind `link`, which speaks for `nodes`, with its report.
     pub(super) fn hear(&self, link: u64, nodes: &[RayNode], told: &[FailedTask]) {
         let (now, at) = (Instant::now(), SystemTime::now());
         let kept: HashSet<FailureId> = told.iter().map(|task| task.id).collect();
@@ -143,14 +142,14 @@ impl Failures {
                 ask: Some((0, now + ASKED[0])),
                 is_news: task.ago_ms < NEWS.as_millis() as u64,
             });
-            // A newer link of the same agent's.
+            // The agent may have a newer link.
             entry.link = link;
         }
         drop(entries);
         self.unnamed.notify_one();
     }
 
-    /// What the agent of `link` keeps cannot be had any more.
+    /// Forgets the tasks of the agent behind `link`.
     pub(super) fn lose(&self, link: u64) {
         self.entries.lock().retain(|_, entry| entry.link != link);
     }
@@ -169,12 +168,12 @@ impl Failures {
         self.news.subscribe()
     }
 
-    /// Resolves when there may be one that Ray is to be asked about. Cancel safe.
+    /// Resolves when a task may need a name. Cancel safe.
     pub(super) async fn heard(&self) {
         self.unnamed.notified().await;
     }
 
-    /// How many are kept by the agent of that link.
+    /// Number of failed tasks kept by the agent of `link`.
     pub(super) fn of(&self, link: u64) -> usize {
         let entries = self.entries.lock();
         entries.values().filter(|entry| entry.link == link).count()
@@ -188,7 +187,7 @@ impl Failures {
             .min()
     }
 
-    /// Those that are due, with what Ray is asked about each.
+    /// The tasks that are due, with the query to Ray for each.
     pub(super) fn take_due(&self, now: Instant) -> Vec<(FailureId, Arc<str>, TaskOf)> {
         let entries = self.entries.lock();
         let due = entries
@@ -207,7 +206,7 @@ impl Failures {
             .collect()
     }
 
-    /// Takes in what Ray has said of one; `None`: nothing yet.
+    /// Stores Ray's answer for one task; `None`: Ray does not list it yet.
     pub(super) fn named(&self, id: FailureId, found: Option<Running>) {
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(&id) else {

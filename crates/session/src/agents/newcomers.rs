@@ -1,7 +1,7 @@
-//! Links that have not said who they are, or are not believed yet: the holder of a credential for one node can open any number
-//! of them, and they take no other's place.
+//! Links that are not announced or not trusted yet. The holder of a credential for one node can open any number of
+//! them, so they do not count against the limit of agents.
 //!
-//! A place among the agents is taken with the claim ([`super::table`]).
+//! An agent takes its slot with the claim ([`super::table`]).
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,17 +12,18 @@ use parking_lot::Mutex;
 
 use ray_relay_access::identity::{Principal, Source};
 
-/// In all: what each may send before it is known adds up to some 50 MB.
+/// All newcomers together: their unauthenticated input adds up to some 50 MB.
 const ALL: usize = 256;
 
-/// Of one credential, from wherever, and from one address, by whatever credential: the agents of a cluster may have the same
-/// token, or come through the same proxy, and when a relay has started all of them come at once.
+/// Of one credential, or from one address. The agents of a cluster may share a token or a proxy, and all connect at
+/// once when a relay starts.
 const EACH: usize = 32;
 
-/// Of one credential from one address. One link is one round trip, so that sixteen nodes behind one address are linked in two.
+/// Of one credential from one address. A link takes one round trip, so sixteen nodes behind one address are linked in
+/// two.
 const PAIR: usize = 8;
 
-/// See the module.
+/// Counts links that are not trusted yet.
 #[derive(Debug, Default)]
 pub(super) struct Newcomers {
     taken: Mutex<NewcomerCounts>,
@@ -36,7 +37,7 @@ struct NewcomerCounts {
     by_both: HashMap<(Arc<str>, Source), usize>,
 }
 
-/// One link that is not known yet.
+/// One counted link; dropping it frees its slot.
 #[derive(Debug)]
 pub struct Newcomer {
     of: Arc<Newcomers>,
@@ -45,7 +46,7 @@ pub struct Newcomer {
 }
 
 impl Newcomers {
-    /// One more of `principal` from `address`; `None`: there are as many as there may be.
+    /// Counts one more of `principal` from `address`; `None`: the limit is reached.
     pub(super) fn add(
         self: &Arc<Self>,
         principal: &Principal,

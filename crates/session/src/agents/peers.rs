@@ -1,9 +1,8 @@
-//! What sessions of other relays hold, by the word of the agents that both are linked with, or of the relays themselves
-//! where they are on this machine.
+//! Workers held by sessions of other relays, as reported by shared agents, or by the relays themselves on this machine.
 //!
-//! What they say goes into the registry as it comes ([`RemoteHolds`](ray_relay_ray::hold::RemoteHolds)): the breakpoint is shown and
-//! refused like one that is held here. A worker that this relay did not list when it was taken, because Ray no longer has it
-//! as paused, is asked for here.
+//! Reports go into the registry as they arrive ([`RemoteHolds`](ray_relay_ray::hold::RemoteHolds)): the breakpoint is
+//! shown and refused like one that is held here. If this relay did not list the worker when it was claimed, because Ray
+//! no longer lists it as paused, it is looked up here.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -24,56 +23,56 @@ use ray_relay_base::wire::tunnel::messages::{FromRelay, HoldRow, LetRun, Replica
 use ray_relay_ray::hold::{Holder, RayNode, RemoteHold};
 use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
 
-/// How long after a failed search a worker is asked for again.
+/// Pause before a worker that was not found is looked up again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Workers that are asked for at a time, and the pause between two: an agent that makes them up costs the head no more.
+/// Concurrent lookups, and the pause between two: an agent that invents workers costs the head no more than that.
 const ASKED_AT_ONCE: usize = 4;
 const ASK_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long an agent may take to leave a worker that it keeps.
+/// Deadline of an agent to resume a parked task.
 const LEFT: Duration = Duration::from_secs(10);
 
-/// Characters of a whole worker id: of less than that several could be meant.
+/// Length of a full worker id: a prefix could match several workers.
 const WORKER_ID: usize = 56;
 
-/// The longest pause between looks.
+/// Longest pause between two passes.
 const LOOK: Duration = Duration::from_secs(3600);
 
-/// Who else is there. One for the relay.
+/// The other relays linked with this one's agents; one for the process.
 #[derive(Default)]
 pub(super) struct RelayPeers {
-    /// Which relays each link's agent is linked with.
+    /// Relays linked with each link's agent.
     relays: Mutex<HashMap<u64, Vec<Replica>>>,
     news: watch::Sender<()>,
 }
 
-/// The workers that were asked for, and when.
+/// Lookups of unlisted workers, and when each was made.
 #[derive(Default)]
 struct UnlistedLookups {
     at: HashMap<(Arc<str>, String), Instant>,
     asking: JoinSet<()>,
-    /// When the next may be.
+    /// Earliest time of the next lookup.
     next: Option<Instant>,
 }
 
 impl Agents {
-    /// The agent of the link `link`, which speaks for `nodes`, has said what is `held` through it.
+    /// Stores what is `held` through the agent of `link`, which speaks for `nodes`.
     pub(super) fn hear_holds(&self, link: u64, nodes: Vec<RayNode>, held: &[HoldRow]) {
-        // A session of this relay is one that it has, unless the agent keeps it.
+        // Sessions of this relay are known, unless the agent keeps them parked.
         let others = |held: &&HoldRow| held.replica != self.replica || held.parked.is_some();
         let held: Vec<_> = held.iter().filter(others).cloned().collect();
         self.registry.hear(|said| said.hear(link, nodes, &held));
         self.elsewhere.news.send_replace(());
     }
 
-    /// The agent of the link `link` has said which relays it is linked with.
+    /// Stores the relays that the agent of `link` is linked with.
     pub(super) fn hear_relays(&self, link: u64, replicas: Vec<Replica>) {
         self.elsewhere.relays.lock().insert(link, replicas);
         self.elsewhere.news.send_replace(());
     }
 
-    /// The link `link` has ended at `now`.
+    /// Forgets, or ages, the reports of a link that ended at `now`.
     pub(super) fn lose_holds(&self, link: u64, end: &AgentLinkEnd, now: Instant) {
         self.elsewhere.relays.lock().remove(&link);
         let stands = matches!(
@@ -86,7 +85,7 @@ impl Agents {
         self.elsewhere.news.send_replace(());
     }
 
-    /// Who holds `breakpoint` through another relay.
+    /// The holder of `breakpoint` at another relay.
     pub(super) fn holder_elsewhere(&self, breakpoint: &Breakpoint) -> Option<Holder> {
         self.registry.remote(|said| {
             let hold = said.of(&breakpoint.worker());
@@ -94,7 +93,7 @@ impl Agents {
         })
     }
 
-    /// The relays beside this one, by what they are told apart by: those that agents are linked with.
+    /// Identifiers of the other relays that agents are linked with.
     pub fn other_relays(&self) -> BTreeSet<String> {
         self.others().iter().map(Replica::digits).collect()
     }
@@ -106,8 +105,7 @@ impl Agents {
         all
     }
 
-    /// Takes back what agents said whose links broke, and has workers asked for that others hold and no list has, until
-    /// `shutdown`.
+    /// Expires the reports of broken links, and looks up held workers that no list has, until `shutdown`.
     pub(super) async fn follow_holds(&self, shutdown: CancellationToken) {
         let mut lists = self.registry.watch();
         let mut news = self.elsewhere.news.subscribe();
@@ -128,7 +126,7 @@ impl Agents {
             }
             let next = self.ask_for_unlisted(&mut asked);
             self.end_revoked();
-            // As long as others hold nothing, a list says nothing here: no session wakes this by its claim.
+            // While other relays hold nothing, list changes are irrelevant: local claims do not wake this loop.
             let are_holding = self.registry.remote(|said| said.iter().next().is_some());
             let revoked = async {
                 match &mut revocations {
@@ -148,7 +146,7 @@ impl Agents {
         }
     }
 
-    /// Asks for workers that others hold and no list has, and says when to look again at the latest.
+    /// Looks up held workers that no list has. Returns when to run again at the latest.
     fn ask_for_unlisted(&self, asked: &mut UnlistedLookups) -> Instant {
         let now = Instant::now();
         let expiry = self.registry.remote(|said| said.next_expiry());
@@ -174,7 +172,7 @@ impl Agents {
                 asked.at.insert((Arc::clone(&cluster), worker.clone()), now);
                 next = next.min(now + ASK_AGAIN);
                 let registry = self.registry.clone();
-                // It is in the list afterwards, where Ray knows it.
+                // The registry lists it afterwards, if Ray knows it.
                 asked.asking.spawn(async move {
                     let _ = registry.look_again(Some(&cluster), &worker).await;
                 });
@@ -183,8 +181,8 @@ impl Agents {
         next
     }
 
-    /// Has the agent of its node let the task of `breakpoint` run on, which it keeps for a person. Resolves when the worker was
-    /// left; with its holder where it is not within [`LEFT`].
+    /// Has the agent of its node resume the task of `breakpoint`, which it keeps parked. Resolves when the agent has
+    /// detached; returns the holder if it has not within [`RESUME_TIMEOUT`].
     ///
     /// # Errors
     /// [`NoRoute`].
@@ -198,7 +196,7 @@ impl Agents {
             hold.map(|hold| LetRun::of(&hold.held))
         });
         let Some(kept) = kept else {
-            // It is over already.
+            // The park has ended already.
             return Ok(None);
         };
         link.tell(FromRelay::LetRun(kept));

@@ -1,8 +1,8 @@
-//! What is revoked at one relay is revoked at those that are linked with the same agents.
+//! Propagates revocations to the relays linked with the same agents.
 //!
-//! A relay tells each agent what is in force when that links, and whatever comes to it later; the agent passes it on. The
-//! lines are sealed with a key that comes of `auth.ticket_key_file`: who has that may revoke, agents have not. What was
-//! said before changes nothing, and nothing is ever taken back. Without that file nothing is said, and nothing believed.
+//! A relay sends each agent its revocations when the agent links, and later ones as they come; the agent forwards them.
+//! Messages are sealed with a key derived from `auth.ticket_key_file`: its holders may revoke, agents cannot.
+//! Duplicates are ignored, and nothing is ever un-revoked. Without that file nothing is sent or accepted.
 //!
 //! Bounds: [`PAGES`] of [`LINES`] lines or [`BYTES`] to one agent, those that are the last to expire.
 
@@ -29,21 +29,21 @@ const LINES: usize = MAX_ROWS;
 /// Bytes of the lines of one message.
 const BYTES: usize = 32 * 1024;
 
-/// Messages that an agent that links is told, which is what agents keep of one relay.
+/// Messages to an agent that links; agents keep as many of one relay.
 const PAGES: usize = 16;
 
-/// How long it is waited for what another relay has revoked to be written.
+/// Deadline for writing another relay's revocations.
 const TAKEN_IN: Duration = Duration::from_secs(5);
 
-/// Messages of others that are known again: each comes through every agent.
+/// Remembered messages of other relays: each arrives through every agent.
 const KNOWN: usize = 1024;
 
-/// What other relays have said.
+/// Revocation messages received from other relays.
 #[derive(Default)]
 pub(super) struct SeenRevocations {
     /// The newest last.
     macs: VecDeque<Hex<32>>,
-    /// It was said in the log that something was not believed.
+    /// Whether the log already has the warning about an invalid seal.
     doubted: bool,
 }
 
@@ -60,9 +60,9 @@ impl SeenRevocations {
     }
 }
 
-/// `revocations` as messages, those that are the last to expire first.
+/// Packs `revocations` into messages, the last to expire first.
 fn pages(seal: &RevocationSeal, mut revocations: Vec<Revocation>) -> Vec<Revocations> {
-    // The same list gives the same messages, whichever relay says them.
+    // Deterministic: the same list gives the same messages at every relay.
     let first = |revocation: &Revocation| {
         let until = revocation.until;
         std::cmp::Reverse((until.is_none(), until, revocation.to_line()))
@@ -72,7 +72,7 @@ fn pages(seal: &RevocationSeal, mut revocations: Vec<Revocation>) -> Vec<Revocat
     let mut bytes = 0;
     for line in revocations.iter().map(Revocation::to_line) {
         let entry = Text::new(&line);
-        // Nothing that is not said as it is.
+        // Skips lines that do not fit unchanged.
         if *entry != *line {
             continue;
         }
@@ -93,7 +93,7 @@ fn pages(seal: &RevocationSeal, mut revocations: Vec<Revocation>) -> Vec<Revocat
 }
 
 impl Agents {
-    /// Tells the agent of `link`, which is there now, what is revoked.
+    /// Sends the agent of `link` the current revocations.
     pub(super) fn tell_what_is_revoked(&self, link: &Link) {
         let (Some(seal), Some(list)) = (self.auth.revocation_seal(), self.auth.revocations())
         else {
@@ -106,7 +106,7 @@ impl Agents {
         );
     }
 
-    /// Tells every agent what comes to be revoked, until `shutdown`.
+    /// Sends every agent new revocations, until `shutdown`.
     pub(super) async fn tell_revocations(&self, shutdown: CancellationToken) {
         let (Some(seal), Some(mut lists)) = (self.auth.revocation_seal(), self.auth.revocations())
         else {
@@ -129,7 +129,7 @@ impl Agents {
         }
     }
 
-    /// Takes in what the agent of `link` passes on.
+    /// Applies a message that the agent of `link` forwards.
     pub(super) async fn hear_revocations(&self, link: &Link, said: Revocations) {
         if self.heard.lock().knows(&said) {
             return;
@@ -139,7 +139,7 @@ impl Agents {
             None => false,
         };
         if !believed {
-            // Once: it may come through every agent.
+            // Logged once: it may arrive through every agent.
             if !std::mem::replace(&mut self.heard.lock().doubted, true) {
                 warn!(
                     agent = %link.about.hostname, peer = %link.peer,
@@ -150,7 +150,7 @@ impl Agents {
         }
         let read = said.entries.iter();
         let revocations = read.filter_map(|entry| Revocation::from_line(entry));
-        // A disk that hangs holds up no link: what is revoked holds before it is written.
+        // A slow disk must not block the link: revocations take effect before they are written.
         let heard = timeout(TAKEN_IN, self.auth.hear(revocations.collect())).await;
         match heard.unwrap_or(Err(RevokeError::Late)) {
             Ok(news) => {
@@ -163,8 +163,8 @@ impl Agents {
         }
     }
 
-    /// Has agents let the tasks run that they keep for a person whose credential is revoked. Agents know of no revocations:
-    /// whichever relay is linked with them looks.
+    /// Has agents resume the tasks that they keep for a revoked credential. Agents know of no revocations: each linked
+    /// relay checks.
     pub(super) fn end_revoked(&self) {
         let Some(revocations) = self.auth.revocations() else {
             return;
@@ -196,7 +196,7 @@ impl Agents {
         }
     }
 
-    /// Puts on record what holds already: nothing waits for the record to be safe.
+    /// Audits revocations that are in effect already, without waiting for durability.
     async fn revoked(&self, link: &Link, news: &[Revocation]) {
         info!(revocations = news.len(), agent = %link.about.hostname, "another relay has revoked credentials");
         let lines: Vec<_> = news.iter().map(Revocation::to_line).collect();
@@ -211,7 +211,7 @@ impl Agents {
     }
 }
 
-/// Says `pages` on `link`. Where it takes them not, it ends, and is told everything when it comes again.
+/// Sends `pages` on `link`. If its queue is full, the link ends, and the agent gets everything when it links again.
 fn tell(link: &Link, pages: impl Iterator<Item = Revocations>) {
     for page in pages {
         if !link.tell(FromRelay::Revocations(page)) {

@@ -1,4 +1,4 @@
-//! A link from the agent's announcement to its end.
+//! Serves a link from the agent's announcement to its end.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -28,34 +28,34 @@ use ray_relay_ray::ray::registry::RayNode;
 /// The deadline from the connection to the announcement.
 const ANNOUNCED: Duration = Duration::from_secs(10);
 
-/// How long the heads are asked for a node that they have not listed yet.
+/// Deadline for the heads to list a node that is not known yet.
 const LOOKED_FOR: Duration = Duration::from_secs(3);
 
-/// Messages that an agent may send at once, and in a second all the time.
+/// Rate limit of an agent's messages: burst, and sustained per second.
 const BURST: u32 = 1024;
 const PER_SECOND: u32 = 128;
 
-/// Messages that wait to be sent.
+/// Queue of outgoing messages.
 const OUTBOX: usize = 256;
 
-/// When the relay ends, how long a link stays at most for workers that are being left.
+/// How long a link outlives the shutdown at most, for workers that sessions still detach from.
 const LEFT: Duration = Duration::from_secs(45);
 
-/// Failed tasks of which one agent keeps something; beyond, the oldest of the job that has most give way.
+/// Failed tasks that one agent keeps; beyond that, it drops the oldest of the job with most.
 const MAX_FAILED_TASKS: u32 = 64;
 
-/// Bytes of all that one agent keeps of them.
+/// Bytes that one agent keeps of failed tasks.
 const MAX_FAILED_BYTES: u64 = 16 << 20;
 
 /// How long an agent keeps a failed task, in milliseconds.
 const FAILED_KEPT_FOR_MS: u64 = 24 * 3_600_000;
 
-/// How often it is tried to enter a table in which others come and go.
+/// Attempts to claim nodes while other links come and go.
 const TRIES: usize = 4;
 
 type AgentControlLink = ControlLink<Carrier, FromAgent, FromRelay>;
 
-/// What the loop of a link holds besides.
+/// State of a link's loop.
 struct Serving {
     link: Arc<Link>,
     outbox: mpsc::Receiver<LinkCommand>,
@@ -64,7 +64,7 @@ struct Serving {
 }
 
 impl Agents {
-    /// Serves the link of the agent that was recognised as `principal`, to its end.
+    /// Serves the link of an agent that was authenticated as `principal`, to its end.
     pub async fn serve(
         self: Arc<Self>,
         socket: Socket,
@@ -77,7 +77,7 @@ impl Agents {
             introduced = self.introduced(&mut wire, &principal, peer) => introduced,
             over = principal.ended() => Err(AgentLinkEnd::Over(over)),
         };
-        // Who is known has a place in the table; who is refused counts until the link is closed.
+        // A trusted agent has a slot in the table; a refused one counts as a newcomer until its link is closed.
         let mut newcomer = Some(newcomer);
         let end = match introduced {
             Err(end) => {
@@ -108,7 +108,7 @@ impl Agents {
         drop(newcomer);
     }
 
-    /// Puts on record that `link` is there. Nothing that it is asked for is sent before: what is not on record does not happen.
+    /// Audits the new `link`. No request is sent before: it would go unrecorded.
     async fn recorded(&self, link: &Link) -> Result<(), AgentLinkEnd> {
         let entry = self.entry(link).with("outcome", "linked");
         let recorded = self.audit.write(entry).await;
@@ -119,7 +119,8 @@ impl Agents {
         Ok(())
     }
 
-    /// Has the agent say who it is, and enters its link. Cancel safe: it is entered when this returns, and not before.
+    /// Handshake: reads the agent's announcement and enters its link into the table. Cancel safe: the link is entered
+    /// exactly when this returns.
     async fn introduced(
         &self,
         wire: &mut AgentControlLink,
@@ -142,13 +143,13 @@ impl Agents {
         if !announced.nonce.is_same_secret(&nonce) {
             return Err(AgentLinkEnd::Replayed);
         }
-        // From here on the heads are asked for their nodes.
+        // From here on the registry polls the heads for nodes.
         let mut live = self.registry.watch_nodes();
         let trusted =
             |live: &[RayNode]| trust::nodes(&announced, live, peer.ip(), principal.access());
         let mut nodes = trusted(&live.borrow_and_update());
         if nodes.is_empty() {
-            // It may have joined a moment ago.
+            // The node may have joined a moment ago.
             let _ = timeout(LOOKED_FOR, self.registry.nodes_refreshed()).await;
             nodes = trusted(&live.borrow_and_update());
         }
@@ -173,7 +174,7 @@ impl Agents {
             heard: watch::Sender::new(Instant::now()),
             state: Mutex::default(),
         });
-        // The first that is sent, whatever it is asked for meanwhile.
+        // The first message sent, whatever is requested meanwhile.
         link.tell(welcome(&nodes, &link.principal));
         link.tell(self.to_be_kept());
         self.claim(&link, &nodes).await?;
@@ -185,7 +186,7 @@ impl Agents {
         })
     }
 
-    /// Has `link` speak for `nodes`, unless another linked agent does.
+    /// Claims `nodes` for `link`, unless another live agent speaks for them.
     async fn claim(&self, link: &Arc<Link>, nodes: &[RayNode]) -> Result<(), AgentLinkEnd> {
         for _ in 0..TRIES {
             let claim = self.table.lock().claim(link, nodes, Instant::now());
@@ -204,7 +205,7 @@ impl Agents {
                 if rival.is_there().await {
                     return Err(self.contest(link, nodes, &rival));
                 }
-                // Its streams may well go on: it was given three seconds.
+                // Its streams may well be alive: it had only three seconds to answer.
                 rival.end(AgentLinkEnd::Silent);
                 self.leave(&rival, &AgentLinkEnd::Broken);
             }
@@ -214,7 +215,7 @@ impl Agents {
         ))
     }
 
-    /// Two that are there claim the same: neither is believed.
+    /// Two live agents claim the same node: neither is trusted.
     fn contest(&self, link: &Link, nodes: &[RayNode], rival: &Arc<Link>) -> AgentLinkEnd {
         let theirs = rival.nodes().clone();
         let both: Vec<_> = nodes.iter().filter(|node| theirs.contains(node)).collect();
@@ -278,7 +279,7 @@ impl Agents {
         }
     }
 
-    /// The heads list other nodes than before.
+    /// Applies a change in the heads' lists of nodes.
     async fn renew(
         &self,
         wire: &mut AgentControlLink,
@@ -325,7 +326,7 @@ impl Agents {
             } => {
                 let asker = link.state.lock().queries.remove(&query);
                 if let Some(asker) = asker {
-                    // No task may be waiting any more.
+                    // The requesting task may be gone.
                     let _ = asker.send(node_id.filter(|_| found));
                 }
             }
@@ -348,8 +349,8 @@ impl Agents {
         Ok(())
     }
 
-    /// The agent keeps workers that sessions of this relay believe to have: it has lost those streams, which here look whole
-    /// for as long as no agent says otherwise.
+    /// Breaks streams that the agent has lost: it keeps workers parked that sessions of this relay still consider
+    /// theirs. Here those streams would look healthy until an agent says otherwise.
     fn break_lost(&self, link: &Link, workers: &[HoldRow]) {
         let lost = |held: &&HoldRow| held.parked.is_some() && held.replica == self.replica;
         let sessions = link.standing.sessions.lock();
@@ -360,17 +361,17 @@ impl Agents {
         }
     }
 
-    /// Resolves when the relay has come to its end, and every worker is left: some through this link.
+    /// Resolves when the relay has shut down and every worker is detached, some through this link.
     async fn ending(&self) {
         self.closed().await;
         self.leaving.close();
         let _ = timeout(LEFT, self.leaving.wait()).await;
     }
 
-    /// Takes a link that is over out of the table, and what waits for it with it.
+    /// Removes an ended link from the table, and fails all that waits for it.
     fn leave(&self, link: &Arc<Link>, end: &AgentLinkEnd) {
         let was_there = self.table.lock().leave(link, end, Timestamp::now());
-        // Where it is not there any more, the agent has a newer one.
+        // If it is gone already, the agent has a newer one.
         if was_there && end.cuts() {
             link.standing.cut.cancel();
         }
@@ -380,7 +381,7 @@ impl Agents {
         self.lose_failures(link.id);
     }
 
-    /// What an agent is to keep of tasks that fail.
+    /// The agent's limits for keeping failed tasks.
     fn to_be_kept(&self) -> FromRelay {
         FromRelay::PostMortem(PostMortem {
             most: match self.keeps_failures {
@@ -440,7 +441,7 @@ impl Agents {
             .with("version", &*link.about.version)
     }
 
-    /// Writes what has happened already.
+    /// Audits an event that has happened already.
     pub(super) async fn on_record(&self, entry: Entry) {
         if let Err(why) = self.audit.write(entry).await {
             warn!(%why, "what became of an agent is not on record");
