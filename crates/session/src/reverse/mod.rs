@@ -1,9 +1,9 @@
-//! Debuggers that listen: a worker dials its node's agent, and a person's `ray-relay reverse` takes it to the debugger on
-//! their own machine. The other way round than everything else, with the same identity, policy and record.
+//! Listening debuggers: a worker dials its node's agent, and a user's `ray-relay reverse` forwards it to the debugger
+//! on their machine. The opposite direction of all other sessions, with the same identity, policy and audit.
 //!
-//! [`serve`] is the link of one command, from what it wants to its end; [`session`] one worker that has dialled. The bytes are
-//! a debugger's own, of whatever protocol: nothing in them is read, so nothing can be recorded, and a person who may
-//! debug only where that is done gets no worker this way.
+//! [`serve`] runs the link of one command, [`session`] one worker that has dialled. The bytes are a debugger's own, in
+//! any protocol: the relay reads none of them, so it cannot record them. A user who may debug only with recording gets
+//! no worker this way.
 
 mod session;
 
@@ -28,22 +28,22 @@ use ray_relay_access::policy::Scope;
 use ray_relay_base::wire::link::{CloseReason, ControlLink, LinkError};
 use ray_relay_base::wire::tunnel::reverse::{FromPerson, RendezvousName, ToPerson};
 
-/// The deadline for the command to say what it wants.
+/// Deadline for the command's request.
 const BEGUN: Duration = Duration::from_secs(10);
 
-/// Workers of one rendezvous at a time.
+/// Concurrent workers of one rendezvous.
 const SESSIONS: usize = 64;
 
-/// What waits to be said to the command.
+/// Queue of messages to the command.
 const OUTBOX: usize = 64;
 
-/// Messages of one second that a command may send.
+/// Messages per second that a command may send.
 const MAX_MESSAGES_PER_SECOND: u32 = 128;
 
-/// How long sessions may take to be put on record when the link is over.
+/// Deadline for sessions to be audited when the link is over.
 const CLOSING: Duration = Duration::from_secs(5);
 
-/// Why a link is over. `Display` is for the person.
+/// Why a link ended. `Display` is for the user.
 #[derive(Debug, thiserror::Error)]
 enum ReverseEnd {
     #[error("the command has left")]
@@ -82,7 +82,7 @@ impl From<LinkError> for ReverseEnd {
     }
 }
 
-/// Serves the link of `person`'s command on the connection of `summary`, which wants the rendezvous `name`, to its end.
+/// Serves the link of `person`'s command on the connection of `summary`, for the rendezvous `name`, to its end.
 pub async fn serve(
     ctx: Arc<Context>,
     socket: Socket,
@@ -118,12 +118,12 @@ struct CommandLink {
     say: mpsc::Sender<ToPerson>,
     failing: Failing,
     sessions: JoinSet<()>,
-    /// Ends them.
+    /// Ends the sessions.
     over: CancellationToken,
 }
 
 impl CommandLink {
-    /// Learns what the command wants, and has it, on record before agents know of it.
+    /// Reads the command's request and creates the rendezvous; audited before agents are notified.
     async fn begin(&mut self) -> Result<Rendezvous, ReverseEnd> {
         let wanted = async {
             loop {
@@ -166,7 +166,7 @@ impl CommandLink {
         Ok(rendezvous)
     }
 
-    /// Why no worker of any cluster can be passed on, where that is known already.
+    /// Why no worker of any cluster can be forwarded, if that is certain already.
     fn barred_everywhere(&self) -> Option<&'static str> {
         let access = self.person.access();
         let whole: Vec<_> = self
@@ -193,7 +193,7 @@ impl CommandLink {
         let (person, replaced) = (self.person.clone(), rendezvous.replaced.clone());
         let mut told = None;
         loop {
-            // While the relay drains, and where another process has taken over, what goes on may go on, and nothing begins.
+            // While draining, or once a successor has taken over, running sessions continue and none begins.
             let draining = shutdown.drain.is_cancelled();
             if draining && self.sessions.is_empty() {
                 return ReverseEnd::Ending;
@@ -241,7 +241,7 @@ impl CommandLink {
         if let Some(FromPerson::Failed { stream, detail }) = message {
             let waiting = self.failing.lock().remove(&stream);
             if let Some(waiting) = waiting {
-                // It may have been given up.
+                // The session may be gone.
                 let _ = waiting.send(detail);
             }
         }
@@ -252,7 +252,7 @@ impl CommandLink {
             let reason =
                 format!("{SESSIONS} workers are connected, the most that one name may have");
             let reason = reason.as_str().into();
-            // Where more waits to be said than there is room for, it is one of many.
+            // If the queue is full, this message is one of many.
             let _ = self.say.try_send(ToPerson::TurnedAway { reason });
             return warn!(rendezvous = %self.name, "too many workers at one rendezvous");
         }
@@ -274,7 +274,7 @@ impl CommandLink {
         Ok(self.wire.say(message).await?)
     }
 
-    /// Ends the sessions, on record, and says why it is over.
+    /// Ends the sessions, audited, and sends the reason.
     async fn close(mut self, end: &ReverseEnd) {
         info!(rendezvous = %self.name, why = %end, "a debugger no longer listens");
         self.over.cancel();
@@ -289,7 +289,7 @@ impl CommandLink {
     }
 }
 
-/// What a command is told of what agents say.
+/// Summarises the agents' answers for the command.
 fn status(said: &HashMap<u64, RendezvousEvent>) -> ToPerson {
     let listens = said
         .values()

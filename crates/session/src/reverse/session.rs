@@ -1,4 +1,4 @@
-//! One worker that has dialled a rendezvous, from the look at who it is to the end on record.
+//! One worker that has dialled a rendezvous, from its authorisation to the audited end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,34 +29,34 @@ use ray_relay_base::wire::tunnel::messages::{Sentence, StreamId};
 use ray_relay_base::wire::tunnel::reverse::{self, RendezvousName, ToPerson};
 use ray_relay_ray::ray::registry::Breakpoint;
 
-/// The deadline for the command to reach its debugger and to open the stream.
+/// Deadline for the command to reach its debugger and to open the stream.
 const OPENED: Duration = Duration::from_secs(15);
 
-/// The deadline for the agent to open its own.
+/// Deadline for the agent to open its stream.
 const RECEIVED: Duration = Duration::from_secs(10);
 
-/// How often the bytes are counted.
+/// Interval at which bytes are counted.
 const COUNTED: Duration = Duration::from_secs(1);
 
-/// A worker that is told to no person who may not debug its job, node or task.
+/// Message that names no worker: the user may not debug its job, node or task.
 const NOT_YOURS: &str =
     "a worker has dialled that your credential may not debug: it is not forwarded, and runs on";
 
-/// What sessions of a link that wait for the command are told: the debugger there cannot be reached.
+/// Sessions that wait for the command, each notified if its debugger cannot be reached.
 pub(super) type Failing = Arc<Mutex<HashMap<StreamId, oneshot::Sender<Sentence>>>>;
 
-/// What a worker that has dialled meets.
+/// Context of one worker that has dialled.
 pub(super) struct Arriving {
     pub(super) ctx: Arc<Context>,
     pub(super) person: Principal,
-    /// Of the link.
+    /// The link's connection.
     pub(super) summary: Summary,
     pub(super) name: RendezvousName,
     pub(super) port: u16,
     pub(super) arrival: DialledWorker,
     pub(super) say: mpsc::Sender<ToPerson>,
     pub(super) failing: Failing,
-    /// The link is over.
+    /// Fires when the link is over.
     pub(super) over: CancellationToken,
 }
 
@@ -74,7 +74,7 @@ impl SessionOver {
 }
 
 impl Arriving {
-    /// Serves it to its end. Where it is turned away, the agent lets the worker run on.
+    /// Serves it to its end. If it is turned away, the agent lets the worker continue.
     pub(super) async fn run(self) {
         let authorized = tokio::select! {
             authorized = Box::pin(self.authorized()) => authorized,
@@ -102,15 +102,15 @@ impl Arriving {
         let _ = self.say.send(message).await;
     }
 
-    /// Leave to debug the worker, by the same rules as at a breakpoint; otherwise what the person is told. A refusal is on
-    /// record.
+    /// Authorises the worker by the same rules as a breakpoint; the error is a sentence for the user. A refusal is
+    /// audited.
     async fn authorized(&self) -> Result<Authorized, String> {
         let registry = &self.ctx.registry;
         let node = &self.arrival.node;
         let worker = registry
             .live_worker(&node.cluster, &self.arrival.worker_id)
             .await;
-        // The agent speaks for its nodes and no others.
+        // Accepts workers of the agent's own nodes only.
         let worker = worker.filter(|worker| worker.node_id == node.node_id);
         let Some(mut worker) = worker else {
             return Err("a process has dialled that Ray does not list as a live worker".to_owned());
@@ -157,10 +157,11 @@ impl Arriving {
         details
     }
 
-    /// The session of a worker that the person may debug: nothing of it has left its node yet.
+    /// Runs the session of an authorised worker, of which nothing has left its node yet.
     async fn held(&self, session: &Session, authorized: &Authorized) {
         let breakpoint = authorized.breakpoint();
-        // By its subject alone: a further connection to the worker's debugger takes a session that has claimed it.
+        // Sets the subject alone: only a session that has claimed a worker may open further connections to its
+        // debugger.
         if let Some(subject) = self.person.known_subject() {
             session.set_subject(&subject);
         }
@@ -200,12 +201,13 @@ impl Arriving {
             session: session.id(),
             why: over.why.as_str().into(),
         };
-        // Not waited for where the link is over.
+        // Best effort: the link may be over.
         let _ = self.say.try_send(ended);
         audit.end(over.outcome).await;
     }
 
-    /// Both streams: first the command's, which has its debugger then, so that a worker is taken from its node for nothing.
+    /// Opens both streams. The command's comes first, once it has reached its debugger, so that no worker is taken from
+    /// its node for nothing.
     async fn joined(
         &self,
         session: &Session,
@@ -257,7 +259,7 @@ impl Arriving {
         Ok((person, worker))
     }
 
-    /// Passes bytes until one side has ended, or the session is over for another reason.
+    /// Forwards bytes until one side ends, or the session is over for another reason.
     async fn passing(
         &self,
         session: &Session,
@@ -266,7 +268,7 @@ impl Arriving {
         worker: Tunnel,
     ) -> SessionOver {
         let CommandStream { socket, open } = person;
-        // Dropped behind the stream.
+        // Dropped after the stream.
         let _open = open;
         let passed = ByteCount::default();
         let mut joined = Box::pin(join(ByteStream::new(socket), worker, &passed));
@@ -279,7 +281,7 @@ impl Arriving {
         let (mut last, mut said) = ((0, 0), Instant::now());
         let over = loop {
             tokio::select! {
-                // What ends the link as well is named.
+                // Causes that end the link too come first, so that they are named.
                 biased;
                 over = self.person.ended() => break SessionOver::new(Outcome::Revoked, over.to_string()),
                 () = self.over.cancelled() => break SessionOver::new(Outcome::Client, "the command has left"),
@@ -319,7 +321,7 @@ impl Arriving {
     }
 }
 
-/// Why a person with `rights` gets no worker this way.
+/// Why a user with `rights` gets no worker this way.
 pub(super) fn barred(rights: &Rights) -> Option<&'static str> {
     rights.obligations.record.then_some(
         "your sessions there are recorded, and the traffic of a listening debugger cannot be: attach through the relay instead",
