@@ -1,4 +1,4 @@
-//! One worker's debugger, dialled by the relay or by the agent of its node.
+//! Dials one worker's debugger, directly or through the agent of its node.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,28 +27,28 @@ use ray_relay_debugger::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
 use ray_relay_debugger::keeper::Keeper;
 use ray_relay_ray::ray::registry::{self, Breakpoint};
 
-/// How long a dial whose session has given up is still waited for.
+/// Deadline of a dial whose session has given up.
 const DIAL: Duration = Duration::from_secs(30);
 
-/// What it takes to dial one worker's debugger.
+/// Parameters of a dial.
 pub(super) struct Dialling {
     pub(super) breakpoint: Arc<Breakpoint>,
     pub(super) way: WorkerRoute,
     pub(super) agents: Arc<Agents>,
-    /// For whom; `None` beside the session that holds it.
+    /// The session that takes the worker; `None` next to the session that holds it.
     pub(super) holder: Option<WorkerTaker>,
-    /// The owner, where the agent keeps it.
+    /// The owner, if the agent keeps it parked.
     pub(super) resume: Option<Subject>,
-    /// The subprocess of the worker that the connection is for; `None`: the worker itself.
+    /// The subprocess to connect to; `None`: the worker itself.
     pub(super) process: Option<u32>,
-    /// By what the agent is to keep it from the first moment on, where that is known.
+    /// Terms by which the agent parks it from the first moment on, if known.
     pub(super) keep: Option<Box<ParkTerms>>,
-    /// Who keeps the connection beyond this process, and what is written down of it.
+    /// The keeper of the connection beyond this process, and the record stored with it.
     pub(super) keeper: Option<(Arc<Keeper>, Stored)>,
 }
 
 impl Dialling {
-    /// By the way that `permit` goes, or that there is now.
+    /// Uses the route of `permit`, or the current one.
     pub(super) async fn of(context: &Context, permit: &Permit) -> Result<Self, ConnectError> {
         let (breakpoint, agents) = (permit.breakpoint(), &context.peers.agents);
         let mut dialling = match permit.way() {
@@ -61,7 +61,7 @@ impl Dialling {
         Ok(dialling)
     }
 
-    /// Once more, for a worker that a session had.
+    /// Dials a worker that a session had before.
     pub(super) async fn again(
         breakpoint: &Arc<Breakpoint>,
         agents: &Arc<Agents>,
@@ -119,7 +119,8 @@ impl Dialling {
         }
     }
 
-    /// Connects. The connection outlives this process where a keeper has it, which has it before it is one.
+    /// Connects. With a keeper, the connection outlives this process: the keeper gets the socket before it is
+    /// connected.
     #[expect(
         clippy::disallowed_methods,
         reason = "here workers are dialled, for a permit"
@@ -150,7 +151,7 @@ impl Dialling {
         })
     }
 
-    /// Why no agent dials, where one would.
+    /// Why no agent dials, if one is configured.
     pub(super) fn absence(&self) -> Option<NoAgentReason> {
         match &self.way {
             WorkerRoute::Direct { without } => without.clone(),
@@ -159,7 +160,7 @@ impl Dialling {
     }
 }
 
-/// `holder`, as an agent tells others of it.
+/// Converts `holder` for an agent, which shows it to other relays.
 pub(super) fn shown(holder: &registry::Holder) -> WorkerTaker {
     WorkerTaker {
         name: holder.subject.as_deref().unwrap_or_default().into(),
@@ -169,7 +170,7 @@ pub(super) fn shown(holder: &registry::Holder) -> WorkerTaker {
     }
 }
 
-/// Dials, and reads the first message of the greeting. The connection is there for `tenant`.
+/// Dials, and reads the first message of the greeting. The connection belongs to `tenant`.
 pub(super) async fn greet(
     dialling: Dialling,
     tenant: Box<dyn Tenant>,

@@ -1,8 +1,8 @@
-//! The way to a worker's [debugger](ray_relay_debugger::debugger), opened for a session's permit and never for a look.
+//! Connections to a worker's [debugger](ray_relay_debugger::debugger), opened with a session's permit.
 //!
-//! [`connect`] makes a [`Worker`], by `dialling` or by having the agent of the worker's node dial; `tenancy` gives the
-//! breakpoint back when that is left, and looks after the task. `park` keeps a debugger without a client, and `restored` goes on
-//! with those of a relay that was killed.
+//! [`connect`] makes a [`Worker`], dialled directly (`dialling`) or by the agent of its node. `tenancy` releases the
+//! breakpoint afterwards, and watches the task. `park` keeps a debugger without a client, and `restored` adopts those
+//! of a relay that was killed.
 
 mod dialling;
 mod error;
@@ -42,24 +42,24 @@ use ray_relay_debugger::debugger::{PROBE_AFTER, Stream, Worker};
 use ray_relay_debugger::keeper::Keeper;
 use ray_relay_ray::ray::registry::Kind;
 
-/// The deadline for a debugger to be over the session before: longer than its goodbye takes from the answer on.
+/// Deadline for a debugger to finish the previous session: longer than its detach sequence takes after the answer.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// How long the debugger of a worker that is kept may still be at work on what was asked before.
+/// How long the debugger of a parked worker may still be busy with an earlier request.
 const AT_WORK: Duration = Duration::from_secs(5);
 
-/// Largest message until `attach`, in bytes, of a debugger and of a client that is known.
+/// Largest message until `attach`, in bytes, of a debugger and of an authenticated client.
 pub const MAX_HANDSHAKE_FRAME: usize = 1 << 20;
 
-/// Connects to the worker that `permit` names, as soon as its debugger is over the session before, and reads the first
-/// message of its greeting.
+/// Connects to the worker that `permit` names, as soon as its debugger has finished the previous session, and reads the
+/// first message of its greeting.
 ///
-/// A connection that ends before the greeting has been read can stop the adapter from ever accepting
-/// again (debugpy 1.8, seen). So the work is done in a task of the daemon that this future only waits for: a client that
-/// leaves at this moment does not cut it short, and what comes of it then is left as [`Worker`] says.
+/// A connection that ends before its greeting was read can stop the adapter from ever accepting again (debugpy 1.8,
+/// seen). So a task of its own does this: a client that disconnects at this moment does not cut it short, and the
+/// result is detached as [`Worker`] describes.
 ///
 /// # Errors
-/// [`ConnectError`]; the whole takes at most `dap.connect_timeout`, and 2 s more where another session has just ended.
+/// [`ConnectError`]; takes at most `dap.connect_timeout`, and 2 s more if another session has just ended.
 pub async fn connect(
     context: &Context,
     permit: &Permit,
@@ -94,28 +94,29 @@ pub async fn connect_within(
     match &greeted {
         Ok(_) => permit.dialled(true),
         Err(why) if why.is_gone() => permit.dialled(false),
-        // Whether anything listens is not known.
+        // It is not known whether anything listens.
         Err(_) => {}
     }
     greeted
 }
 
-/// Who keeps the connection of `permit` beyond this process, and what is written down of it.
+/// The keeper of the connection of `permit` beyond this process, and the record stored with it.
 fn keeper(context: &Context, permit: &Permit) -> Option<(Arc<Keeper>, serde_json::Value)> {
     let keeper = context.keeper.as_ref()?;
     Some((Arc::clone(keeper), owned(permit)?))
 }
 
-/// Who has the worker of `permit`, as the next process has to know.
+/// The owner of the worker of `permit`, as stored for the next process.
 fn owned(permit: &Permit) -> Option<serde_json::Value> {
     let which = (&**permit.breakpoint(), permit.process());
     Ownership::of(permit.principal(), which, permit.holder()?)
 }
 
-/// Goes on with the worker that `permit` names, which the agent of its node keeps for `owner`; gives by what it was kept. Dropped, the agent keeps it on.
+/// Resumes the worker that `permit` names, which the agent of its node keeps for `owner`; returns its park terms. If
+/// dropped, the agent keeps it.
 ///
 /// # Errors
-/// [`ConnectError`]; the whole takes at most `dap.connect_timeout`, and 5 s more where its debugger is at work.
+/// [`ConnectError`]; takes at most `dap.connect_timeout`, and 5 s more if its debugger is busy.
 pub async fn resume(
     context: &Context,
     permit: &Permit,
@@ -123,7 +124,7 @@ pub async fn resume(
 ) -> Result<(IdleConnection, Box<ParkTerms>), ConnectError> {
     let mut dialling = Dialling::of(context, permit).await?;
     dialling.resume = Some(owner);
-    // When it was claimed, it stood for the session that is lost.
+    // At the time of the claim, the holder was that of the lost session.
     let list = context.registry.snapshot();
     let now = list.find(permit.breakpoint().id);
     let holder = now.and_then(|now| now.holder()).filter(|_| permit.holds());
@@ -153,15 +154,14 @@ pub async fn resume(
     Err(ConnectError::NoWay(NoStream::Garbage.to_string()))
 }
 
-/// Whose a worker is that an agent keeps for `principal`; `None`: the name is too long to be told as it is.
+/// The owner name of a worker that an agent keeps for `principal`; `None`: the name does not fit unchanged.
 pub fn owner(principal: &Principal) -> Option<Subject> {
     let name = principal.known_subject().unwrap_or_default();
     let owner: Subject = name.as_str().into();
     (*owner == *name).then_some(owner)
 }
 
-/// What tells an agent's relays whether the credential of `principal` is revoked; `None`: its id is too long to be told as
-/// it is.
+/// Identifies the credential of `principal` for relays that check revocations; `None`: its id does not fit unchanged.
 pub fn credential(principal: &Principal) -> Option<Credential> {
     let id = principal.credential().id();
     let told = Credential {
@@ -171,14 +171,14 @@ pub fn credential(principal: &Principal) -> Option<Credential> {
     (*told.id == *id).then_some(told)
 }
 
-/// Connects to the legacy debugger that `permit` names: the prompt's first words have not been read.
+/// Connects to the legacy debugger that `permit` names; the prompt's first output is not read yet.
 ///
-/// A client that connects has entered it, and a connection that closes makes the task fail. So this too is done in a task of
-/// the daemon, and a connection that is not waited for any more is left in order there. Where this process is killed, it is
-/// kept by `keep` from its first moment on.
+/// Connecting enters the debugger, and closing the connection makes the task fail. So this too runs in a task of its
+/// own, and a connection that is no longer needed is detached there in order. If this process is killed, `keep` holds
+/// from the first moment on.
 ///
 /// # Errors
-/// [`ConnectError`]; the whole takes at most `dap.connect_timeout`.
+/// [`ConnectError`]; takes at most `dap.connect_timeout`.
 pub async fn connect_pdb(
     context: &Context,
     permit: &Permit,
@@ -212,7 +212,7 @@ pub async fn connect_pdb(
             let tuned = tuned.map_err(|error| ConnectError::Refused(error.kind()));
             tuned.map(|()| entered)
         });
-        // Where it is not waited for, it is left in order.
+        // If no caller waits, dropping it detaches in order.
         drop(connected.send(entered));
     };
     let tasks = &context.shutdown.tasks;

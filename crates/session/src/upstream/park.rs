@@ -1,10 +1,10 @@
-//! A session whose client is lost: its worker stays stopped for the person who had it, whatever the protocol.
+//! A session whose client is lost: its worker stays paused for its owner, in any protocol.
 //!
-//! A debugger lets its task run on, or fail, as soon as its client is gone, and the relay is that client: while a [`Park`]
-//! waits, the debugger notices nothing. What it says meanwhile is kept within a bound, as its protocol can use it
-//! ([`Unattended`]). A park ends when it is [handed over](HandedOver) to another connection of the same person ([`take`]), when
-//! a person has the task run, when its time is over, or by what ends every session; in all cases but the first the worker is
-//! left in order.
+//! A debugger resumes its task, or makes it fail, as soon as its client is gone. The relay is that client: while a
+//! [`Park`] waits, the debugger notices nothing. Its output is retained within a bound, as its protocol can use it
+//! ([`Unattended`]). A park ends when it is [handed over](HandedOver) to another connection of the same user
+//! ([`take`]), when a user resumes the task, when it expires, or by what ends every session. In all cases but the first
+//! the worker is detached in order.
 
 mod look;
 mod memory;
@@ -41,22 +41,22 @@ use ray_relay_debugger::debugger::waiting::{AfterWaiting, Waiting};
 use ray_relay_debugger::pdb::console_answer;
 use ray_relay_ray::ray::registry::Holder;
 
-/// How long the head is asked why a worker is gone.
+/// Deadline of the query why a worker is gone.
 const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How long a worker may take to be left, so that the list is right when the caller hears of it.
+/// Deadline to detach a worker, so that the list is right when the caller gets its result.
 pub const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long an interrupted expression may take to end.
+/// Deadline for an interrupted expression to end.
 const INTERRUPTED: Duration = Duration::from_secs(3);
 
-/// What keeps a task from running on that was released.
+/// Message for a released task that cannot resume yet.
 pub const EVALUATES: &str = "the task does not run on yet: an expression of a debugger goes on in it, and cannot be interrupted; it runs on when that ends. `ray-relay release --force` ends its worker";
 
-/// How long the one who goes on with it may take to put that on record.
+/// Deadline for a resuming session to accept, which it does after its audit.
 const ACCEPTS: Duration = Duration::from_secs(10);
 
-/// A session whose client is lost. Dropped, it leaves its worker.
+/// A session whose client is lost. Dropping it detaches its worker.
 pub struct Park<'a> {
     context: &'a Context,
     session: &'a Session,
@@ -66,17 +66,18 @@ pub struct Park<'a> {
     place: ParkSlot,
     left: ParkView,
     since: Instant,
-    /// Whose it is: of a subprocess who has taken over the task that it is of.
+    /// Its owner: for a subprocess the user who has taken over its parent task.
     owner: Principal,
-    /// An expression of the lost client still runs in the task.
+    /// Whether an expression of the lost client still runs in the task.
     evaluates: bool,
-    /// It is a subprocess that was restored for another person than its task: it waits for its own, who has it only with the task.
+    /// Whether it is a restored subprocess whose owner differs from the holder of its task: it waits for its own owner,
+    /// who has it only with the task.
     is_apart: bool,
 }
 
-/// The place for the park of the session `live`, which is to be kept for `keeps`: the one that was `reserved`, or another.
-/// `None`: there are too many. A park that cannot be put on record is one all the same, for nothing is granted by it; its line
-/// follows, and no session goes on with it before.
+/// The slot for the park of the session `live`, which is to be kept for `keeps`: the `reserved` one, or a new one.
+/// `None`: the limit is reached. A park is valid even if it cannot be audited, for it grants nothing: its line follows,
+/// and no session resumes it before.
 pub async fn place(
     context: &Context,
     live: &Live<'_>,
@@ -103,21 +104,21 @@ pub async fn place(
     Some(place)
 }
 
-/// To the one who wants to go on with the session.
+/// Reply to a client that wants to resume the session.
 type ParkAnswer = oneshot::Sender<Result<Offer, Busy>>;
 
 /// Why a park ends.
 enum ParkEnding {
-    /// To whom it was offered and who has accepted.
+    /// It was offered and accepted.
     HandedOver(oneshot::Sender<HandedOver>),
-    /// A caller has asked for it, and is told.
+    /// A caller has requested it, and gets the result.
     Released(oneshot::Sender<Result<(), String>>),
     By(Outcome),
 }
 
 impl<'a> Park<'a> {
-    /// The session `live` of this protocol without its client, from now on, in its `place`, as it was `left`; no longer than
-    /// its limits allow.
+    /// Parks the session `live` of this protocol from now on in its `place`, as described by `left`; no longer than its
+    /// limits allow.
     pub fn begin(
         (context, session): (&'a Context, &'a Session),
         protocol: SessionProtocol,
@@ -153,7 +154,7 @@ impl<'a> Park<'a> {
         })
     }
 
-    /// Waits to its end, which is on record when this returns.
+    /// Waits for its end, which is audited when this returns.
     pub async fn wait(mut self: Box<Self>) -> Outcome {
         if self.context.shutdown.drain.is_cancelled() {
             return self.leave(Outcome::Drained, false).await;
@@ -165,7 +166,7 @@ impl<'a> Park<'a> {
                     Ok(()) => {
                         let goes_on = self.ends_expression().await;
                         let outcome = self.leave(Outcome::Released, true).await;
-                        // Who asked may be gone.
+                        // The caller may be gone.
                         let _ = told.send(goes_on);
                         return outcome;
                     }
@@ -179,10 +180,10 @@ impl<'a> Park<'a> {
         }
     }
 
-    /// Interrupts an expression that keeps the task from running on.
+    /// Interrupts an expression that keeps the task from resuming.
     ///
     /// # Errors
-    /// It goes on, in a sentence.
+    /// It cannot be interrupted: a sentence.
     async fn ends_expression(&mut self) -> Result<(), String> {
         if !self.waiting.debugger.evaluates() {
             return Ok(());
@@ -199,8 +200,8 @@ impl<'a> Park<'a> {
         ended.map_err(|_| EVALUATES.to_owned())
     }
 
-    /// Puts the end by `outcome` on record, where it is by that alone that the task runs on; which waits until it can be, and
-    /// the task stays meanwhile. How it ends, and whether that is on record.
+    /// Audits the end by `outcome` first, if it is the only reason for the task to resume; retries until it can, and
+    /// the task stays meanwhile. Returns the outcome, and whether it is audited.
     async fn recorded(&mut self, outcome: Outcome) -> (Outcome, bool) {
         if !lets_run(outcome) && outcome != Outcome::Released {
             return (outcome, false);
@@ -214,7 +215,7 @@ impl<'a> Park<'a> {
             loop {
                 tokio::select! {
                     () = self.context.shutdown.drain.cancelled() => return (Outcome::Drained, false),
-                    // No session goes on with it any more.
+                    // No session can resume it any more.
                     ask = self.place.asked() => match ask {
                         ParkCommand::HandOver(_, answer) => drop(answer),
                         ParkCommand::LetRun(told) => _ = told.send(Err(why.to_string())),
@@ -287,7 +288,7 @@ impl<'a> Park<'a> {
                     }
                     AfterWaiting::Heard(UnattendedEvent::Value(value)) => {
                         if let Some(looking) = looking.take() {
-                            // By this the cluster session asks for the rank alone.
+                            // With this the cluster session asks for the rank alone.
                             let told = value.as_deref().ok();
                             let told = told.and_then(|told| console_answer(told, told.len()));
                             if let Some((_, Some(rank))) = told {
@@ -307,7 +308,7 @@ impl<'a> Park<'a> {
         }
     }
 
-    /// Whether it waits on because it is a subprocess of a task that is parked for longer.
+    /// Whether it continues because it is a subprocess of a task that is parked for longer.
     fn is_kept_with_its_task(&mut self) -> bool {
         let worker = &self.live.worker;
         let list = self.context.registry.snapshot();
@@ -332,7 +333,7 @@ impl<'a> Park<'a> {
         match self.live.judge(signal)? {
             SessionEvent::End(end) => Some(end.outcome()),
             SessionEvent::TaskEnded => Some(Outcome::Finished),
-            // There is no one to be warned.
+            // There is no client to warn.
             SessionEvent::TaskLeft
             | SessionEvent::Warning(_)
             | SessionEvent::Explained(_)
@@ -369,7 +370,7 @@ impl<'a> Park<'a> {
         }
     }
 
-    /// Offers the worker to who wants it, who accepts when that is on record; `None`: it stays.
+    /// Offers the worker to a resuming session, which accepts after its audit; `None`: the park stays.
     async fn offer(&mut self, answer: ParkAnswer) -> Option<oneshot::Sender<HandedOver>> {
         let (acceptance, accepted) = oneshot::channel();
         let offer = Offer {
@@ -406,7 +407,7 @@ impl<'a> Park<'a> {
                 share,
             }),
         };
-        // Where no session waits for it any more, this leaves the worker.
+        // If no session waits for it any more, dropping it detaches the worker.
         drop(taker.send(handed_over));
         closing.end(Outcome::TakenOver).await;
         Outcome::TakenOver
@@ -420,7 +421,7 @@ impl<'a> Park<'a> {
             ..
         } = self;
         drop(place);
-        // The relay ends, which is no reason for another keeper to let the task run.
+        // A shutdown is no reason for the keeper or agent to resume the task.
         let stays = outcome == Outcome::Drained && waiting.debugger.abandon();
         info!(
             outcome = outcome.label(),
@@ -457,7 +458,8 @@ impl<'a> Park<'a> {
     }
 }
 
-/// Shows that the client of `session` is gone, as it was `left`, and whether an expression of it still runs in the task.
+/// Shows that the client of `session` is gone, with the park `left`, and whether an expression of it still runs in the
+/// task.
 fn show(session: &Session, live: &Live<'_>, left: &ParkView, evaluates: bool) {
     let parked = session.parked(live.worker.principal(), left);
     live.worker.shown_as(Holder {
@@ -466,8 +468,8 @@ fn show(session: &Session, live: &Live<'_>, left: &ParkView, evaluates: bool) {
     });
 }
 
-/// Whether the task of the session `live` is there, where it is with a subprocess of one: that is kept no longer than its task. A
-/// relay that ends leaves both to the next.
+/// Whether the parent task of the session `live` is still held, if that is with a subprocess: it is kept no longer than
+/// its task. A shutdown leaves both to the next process.
 pub fn has_task_of(context: &Context, live: &Live<'_>) -> bool {
     let worker = &live.worker;
     let has = || {
@@ -478,12 +480,12 @@ pub fn has_task_of(context: &Context, live: &Live<'_>) -> bool {
     worker.holds() || context.shutdown.drain.is_cancelled() || has()
 }
 
-/// Whether a park survives the end of this process: its debugger `is_kept` by a holder.
+/// Whether a park survives the end of this process: its debugger `is_kept` elsewhere.
 pub fn outlives_drain(context: &Context, is_kept: bool) -> bool {
     is_kept || !context.shutdown.drain.is_cancelled()
 }
 
-/// Which debugger the session `live` is with.
+/// The debugger of the session `live`.
 pub(super) fn park_id(live: &Live<'_>) -> ParkId {
     ParkId {
         breakpoint: live.worker.breakpoint().id,
@@ -491,7 +493,7 @@ pub(super) fn park_id(live: &Live<'_>) -> ParkId {
     }
 }
 
-/// Whether a task runs on because a person or a rule has it so, and for no other reason.
+/// Whether a task resumes only because a user or a rule decided so.
 fn lets_run(outcome: Outcome) -> bool {
     matches!(
         outcome,

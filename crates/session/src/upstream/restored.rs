@@ -1,9 +1,9 @@
-//! Connections to debuggers of a relay that was killed or restarted: whose each is, and the permit
-//! to go on with it.
+//! Debugger connections of a relay that was killed or restarted: finds their owner, and makes the permit to resume
+//! them.
 //!
-//! The opener of a connection has written down who has the worker ([`Ownership`]). The next relay recognises that person again, finds
-//! the worker in the registry, and claims it before any other client can. Where that is not to be had, the debugger is left in order,
-//! and its task runs on: its session is over like one whose time is, or whose credential was revoked.
+//! The opener of a connection stores its owner ([`Ownership`]). The next relay authenticates that user again, finds the
+//! worker in the registry, and claims it before any other client can. If that fails, the debugger is detached in order,
+//! and its task resumes, as if its session had expired or its credential was revoked.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -34,19 +34,19 @@ use ray_relay_ray::ray::registry::{
     Breakpoint, BreakpointId, ClaimError, EnteredBreakpoint, Holder, Registry,
 };
 
-/// How long Ray is asked for the worker of a session that is not to be kept.
+/// Deadline to look up the worker of a session that is not parked.
 const FOUND: Duration = Duration::from_secs(5);
 
-/// The pause between two questions for a worker.
+/// Pause between two lookups of a worker.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
-/// How long a connection that was being made may take until it is one.
+/// Deadline for a pending connection to be established.
 const DIALLED: Duration = Duration::from_secs(5);
 
-/// How long a debugger may take to say how far it is.
+/// Deadline for a debugger to synchronise.
 const SYNCED: Duration = Duration::from_secs(30);
 
-/// Who has a worker, as the next process has to know.
+/// The owner of a worker, as stored for the next process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ownership {
     /// `None`: authentication is off.
@@ -54,19 +54,19 @@ pub(super) struct Ownership {
     cluster: String,
     worker_id: String,
     breakpoint: String,
-    /// The subprocess of the worker that the connection is to; `None`: to the worker itself.
+    /// The subprocess of the connection; `None`: the worker itself.
     #[serde(default)]
     process: Option<u32>,
-    /// The session, by its number there.
+    /// Session number in the earlier process.
     session: u64,
-    /// What its client calls itself, from where it is connected, and since when.
+    /// Name and address of its client, and its begin.
     client: String,
     peer: Option<SocketAddr>,
     since_unix_ms: u64,
 }
 
 impl Ownership {
-    /// Of the session by which `holder` has `breakpoint`, or `process` of its worker, for `principal`.
+    /// For the session by which `holder` has `breakpoint`, or `process` of its worker, for `principal`.
     pub(super) fn of(
         principal: &Principal,
         (breakpoint, process): (&Breakpoint, Option<u32>),
@@ -87,7 +87,7 @@ impl Ownership {
     }
 }
 
-/// A connection that was left, of which it is known what it is.
+/// A connection from an earlier process, with its decoded record.
 pub struct Restored {
     connection: TcpStream,
     kept: Option<KeptConnection>,
@@ -95,17 +95,17 @@ pub struct Restored {
     owner: Ownership,
 }
 
-/// A worker that is held again for its person.
+/// A worker that is claimed again for its owner.
 pub struct Claimed {
-    /// The leave to go on with it.
+    /// Permit to resume it.
     pub permit: Permit,
     /// The connection to its debugger.
     pub debugger: ClaimedDebugger,
-    /// What its session remembers.
+    /// Its session.
     pub session: LostSession,
 }
 
-/// The connection to a debugger that another process has had. Dropped, it is left in order.
+/// A debugger connection from an earlier process. Dropping it detaches in order.
 pub enum ClaimedDebugger {
     /// To debugpy.
     Debugpy(Box<Worker>),
@@ -114,7 +114,7 @@ pub enum ClaimedDebugger {
 }
 
 impl ClaimedDebugger {
-    /// Whether it is where another client could go on.
+    /// Whether it is in a state where another client can resume.
     fn stays(&self) -> bool {
         match self {
             Self::Debugpy(worker) => worker.stays(),
@@ -123,22 +123,22 @@ impl ClaimedDebugger {
     }
 }
 
-/// What is known of a session whose relay is gone.
+/// A session of an earlier process.
 pub struct LostSession {
-    /// Its number there.
+    /// Its number in that process.
     pub number: u64,
-    /// From where its client was connected.
+    /// Address of its client.
     pub peer: SocketAddr,
-    /// By what it is kept.
+    /// Its park terms.
     pub keep: ParkTerms,
-    /// How it is left.
+    /// The park as shown to users.
     pub left: parks::ParkView,
-    /// When the first session with the worker began.
+    /// Begin of the first session with the worker.
     pub began: Instant,
 }
 
 impl Restored {
-    /// What a relay has `left`; `None`: what was written down of it is not understood, and it is closed.
+    /// Decodes a connection that a relay has left; `None`: its record is invalid, and it is closed.
     pub fn left(left: LeftConnection) -> Option<Self> {
         let LeftConnection {
             connection,
@@ -171,7 +171,7 @@ impl Restored {
         })
     }
 
-    /// Until when it is kept; `None`: it is not.
+    /// When its park expires; `None`: it is not parked.
     fn until(&self) -> Option<Timestamp> {
         let (keep, said_unix_ms) = self.stored.keep.as_ref()?;
         let now = Timestamp::now();
@@ -180,12 +180,12 @@ impl Restored {
         (!lasts.is_zero()).then(|| now.after(lasts))
     }
 
-    /// Whether it is a connection: a process may be killed before it has dialled, and then there is nothing to go on with.
+    /// Whether it is connected: a process may be killed before it has dialled, and then there is nothing to resume.
     async fn is_dialled(&mut self) -> bool {
         if !std::mem::take(&mut self.stored.dials) {
             return true;
         }
-        // One that was never dialled is ready at once, and has no other end.
+        // A socket that was never connected is ready at once, and has no peer.
         let ready = timeout(DIALLED, self.connection.writable()).await;
         let is_dialled = matches!(ready, Ok(Ok(()))) && self.connection.peer_addr().is_ok();
         if is_dialled && let Some(kept) = &mut self.kept {
@@ -194,7 +194,7 @@ impl Restored {
         is_dialled
     }
 
-    /// Has the worker held for its person. `None`: it is not to be had, and was left.
+    /// Claims the worker for its owner. `None`: that failed, and it was detached.
     pub async fn claim(mut self, context: &Context) -> Option<Claimed> {
         if !self.is_dialled().await {
             return None;
@@ -261,7 +261,7 @@ impl Restored {
         })
     }
 
-    /// The permit of the person who had the worker, once Ray knows that; `None`: that person may have it no more.
+    /// The permit for the owner, once Ray knows the worker; `None`: the owner may no longer have it.
     async fn permit(&self, context: &Context) -> Option<Permit> {
         let keep = self.stored.keep.as_ref().map(|(keep, _)| keep);
         let entered = keep.and_then(|keep| EnteredBreakpoint::read(keep.entered.as_deref()?));
@@ -287,7 +287,7 @@ impl Restored {
         }
         let registry = &context.registry;
         let claim = match &entered {
-            // Ray has forgotten it: it waits for its cluster to be there.
+            // Ray has forgotten it: waits for its cluster to appear.
             Some(entered) => {
                 let waits = |why: &_| matches!(why, ClaimError::Unknown | ClaimError::InUse(_));
                 let again = || registry.restore(entered, holder.clone());
@@ -300,13 +300,13 @@ impl Restored {
             }
         };
         if self.stored.prompt.is_some() {
-            // It cannot be entered again.
+            // A prompt cannot be entered again.
             claim.lease().let_run();
         }
         Some(Permit::kept(claim, authorized, holder, way))
     }
 
-    /// The breakpoint of the worker, as soon as the registry has it; `None`: it has none.
+    /// The worker's breakpoint, as soon as the registry has it; `None`: the stored id is invalid.
     async fn breakpoint(&self, context: &Context) -> Option<Arc<Breakpoint>> {
         let Ownership {
             cluster, worker_id, ..
@@ -316,7 +316,7 @@ impl Restored {
             if let Some(breakpoint) = context.registry.snapshot().find(id) {
                 return Some(Arc::clone(breakpoint));
             }
-            // Ray no longer has it as paused once a client has attached.
+            // Ray no longer lists it as paused once a client has attached.
             let registry = &context.registry;
             if registry.look_again(Some(cluster), worker_id).await != Some(id) {
                 sleep(ASK_AGAIN).await;
@@ -325,8 +325,9 @@ impl Restored {
     }
 }
 
-/// What `take` has of the registry, as soon as no other session of this relay has the breakpoint: that does not get at it, for its
-/// debugger has one client at a time. A refusal that `waits` knows is waited out, list by list; `None`: there was another one.
+/// Result of `take`, as soon as no other session of this relay has the breakpoint. That session cannot reach the
+/// debugger, which accepts one client at a time. A refusal that `waits` accepts is retried with each list; `None`:
+/// another refusal.
 async fn once_free<T>(
     registry: &Registry,
     waits: impl Fn(&ClaimError) -> bool,
@@ -345,8 +346,8 @@ async fn once_free<T>(
 }
 
 impl ClaimedDebugger {
-    /// Reads on from the next message that debugpy begins, of at most `most` bytes; a prompt is where it is. `None`: it does not
-    /// say where it is, and is left.
+    /// Synchronises with the next message that debugpy begins, of at most `most` bytes; a prompt needs none. `None`: it
+    /// does not answer, and is detached.
     pub(crate) async fn synced(
         self,
         id: BreakpointId,

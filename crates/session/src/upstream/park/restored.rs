@@ -1,4 +1,4 @@
-//! Sessions of a relay that is gone: each is parked here, as if its client had been lost at this moment.
+//! Restores sessions of an earlier relay process: parks each, as if its client had been lost at this moment.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::{Kind, Snapshot};
 
-/// How long the task of a subprocess may take to be restored as well.
+/// Deadline for the parent task of a subprocess to be restored as well.
 const TASK_RESTORED: Duration = Duration::from_secs(15);
 
-/// Keeps `claimed` until its person comes again, or to its end.
+/// Parks `claimed` until its owner returns, or to its end.
 pub async fn run(context: &Context, claimed: Claimed) {
     let _busy = context.shutdown.busy.token();
     let session = context
@@ -74,7 +74,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     let begun = match Box::pin(begun).await {
         Ok(begun) => begun,
         Err(_) if drain.is_cancelled() => {
-            // Where it is not kept beyond this process, it runs on.
+            // If it is not kept beyond this process, it resumes.
             if debugger.abandon()
                 && let Some(lease) = lease
             {
@@ -87,13 +87,13 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
             return Outcome::Refused;
         }
     };
-    // With it the claim would not end before this does.
+    // The lease would keep the claim alive beyond this session.
     drop(lease);
     let mut live = begun.attached_since(began);
     if debugger.runs() {
         live.task.resumed();
     }
-    // Both are restored side by side.
+    // Task and subprocess are restored concurrently.
     let mut lists = context.registry.watch();
     let is_held = |list: &Snapshot| list.find(id).is_some_and(|task| task.holder().is_some());
     let is_there = lists.wait_for(|list| is_held(list) || has_task_of(context, &live));
