@@ -1,4 +1,5 @@
-//! What the session of a task tells the lead of its family: whether it can be asked, stands or runs, and what it wants of others.
+//! Reports of a session about its task to the lead of its family: whether it accepts requests, is paused or runs, and
+//! what it asks of others.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::leaving::{GroupTask, MemberLine, Members, One};
 use ray_relay_ray::ray::registry::{Breakpoint, Location};
 
 impl GroupMember {
-    /// The task of this session asks that the others of its job stop with it.
+    /// The task of this session asks the others of its job to stop with it.
     pub fn asks_others(&self) {
         if let Some(family) = self.families.lock().get(&self.name) {
             family.members.send_if_modified(|members| {
@@ -20,7 +21,7 @@ impl GroupMember {
         }
     }
 
-    /// From now on the lead may ask what it likes of the task that this session holds at `breakpoint`.
+    /// From now on the lead may send requests to the task that this session holds at `breakpoint`.
     pub fn answers(&mut self, breakpoint: &Arc<Breakpoint>) {
         let (questions, asked) = mpsc::channel(MAX_QUESTIONS);
         self.asked = Some(asked);
@@ -40,7 +41,7 @@ impl GroupMember {
         self.tell(|one| one.line = Some(MemberLine { task, questions }));
     }
 
-    /// The task stands now, or runs.
+    /// The task is paused now, or runs.
     pub fn stands(&mut self, stands: bool) {
         if std::mem::replace(&mut self.stands, stands) == stands {
             return;
@@ -65,43 +66,44 @@ impl GroupMember {
         }
     }
 
-    /// The task runs since before this session, which goes on with it.
+    /// The task has been running since before this session, which continues with it.
     pub fn runs(&self) {
         self.tell_of_task(|task| task.arriving = false);
     }
 
-    /// The task has stopped by itself, and neither by a person's wish nor by the relay's.
+    /// The task stopped, and neither a user nor the relay had requested it.
     pub fn breaks(&self) {
         self.tell_of_task(|task| task.breaks += 1);
     }
 
-    /// Whether the lead's client is shown a thread for all tasks, which the focus is to be on.
+    /// Whether the lead's client sees a thread for all tasks, which should have the focus.
     pub fn is_led(&self) -> bool {
         self.members.borrow().led
     }
 
-    /// The task has stopped, and not for the client of this session.
+    /// The task stopped, and not for the client of this session.
     pub fn follows(&self) {
         self.tell_of_task(|task| task.followed += 1);
     }
 
-    /// The process of the task has told its rank.
+    /// The process of the task reported its rank.
     pub fn has_rank(&self, rank: u32) {
         self.tell_of_task(|task| task.rank = Some(rank));
     }
 
-    /// The task stands at `location`.
+    /// The task is paused at `location`.
     pub fn stands_at(&self, location: Location) {
         self.tell_of_task(|task| task.location = Some(Arc::new(location)));
     }
 
-    /// A breakpoint has logged `text` in the task. Whether the lead's client will see it: one that reads too slowly does not.
+    /// A breakpoint logged `text` in the task. Returns whether the lead's client will see it: one that reads too slowly
+    /// does not.
     pub fn logs(&self, text: String) -> bool {
         let session = self.session;
         self.report(Report::Logged { session, text })
     }
 
-    /// The process has no rank, by which a breakpoint goes: `text` says so. Whether the lead's client may see it.
+    /// The process has no rank, which a breakpoint needs: `text` says so. Returns whether the lead's client may see it.
     pub fn is_unranked(&self, text: String) -> bool {
         self.report(Report::Unranked { text })
     }

@@ -1,7 +1,7 @@
-//! Parks that are over because no client came in time, for the one that comes later: a laptop may have slept for longer.
+//! Expired parks, for owners that come later: a laptop may have slept for longer.
 //!
-//! Bounds: [`EACH`] of one person, [`MAX_EXPIRED_PARKS`] in all, the oldest of which are forgotten, and each after
-//! [`KEPT`].
+//! Bounds: [`MAX_EXPIRED_PER_USER`] of one user, [`MAX_EXPIRED_PARKS`] in all, dropping the oldest, and each for
+//! [`EXPIRED_RETENTION`].
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::{span, utc};
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 
-/// Parks of one person that are remembered.
+/// Remembered parks of one user.
 const EACH: usize = 64;
 
-/// Parks of all together that are remembered.
+/// Remembered parks of all users.
 const MAX_EXPIRED_PARKS: usize = 1024;
 
-/// For how long: a night, and the way to work.
+/// How long they are remembered: a night, and the way to work.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// See the module.
+/// The expired parks, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct ExpiredParks(Mutex<VecDeque<ExpiredPark>>);
 
-/// One that is over.
+/// An expired park.
 #[derive(Debug)]
 struct ExpiredPark {
-    /// Whose it was; `None`: of an unauthenticated client.
+    /// Its owner; `None`: an unauthenticated client.
     subject: Option<String>,
     id: BreakpointId,
     title: String,
@@ -70,7 +70,7 @@ impl ExpiredParks {
         });
     }
 
-    /// For the attach of `principal` to the breakpoint `id`.
+    /// The refusal for an attach of `principal` to the breakpoint `id`.
     pub(super) fn of_one(
         &self,
         principal: &Principal,
@@ -87,7 +87,7 @@ impl ExpiredParks {
         })
     }
 
-    /// A sentence about each of `principal`, which is forgotten then.
+    /// A sentence about each expired park of `principal`, which is then forgotten.
     pub(super) fn tell(&self, principal: &Principal, now: Timestamp) -> Vec<String> {
         let mut all = self.0.lock();
         all.retain(|missed| missed.at.until(now) < KEPT);

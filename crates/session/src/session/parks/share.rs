@@ -1,4 +1,4 @@
-//! The place that a session has for the case that its client is lost: as many as are parked could come again at once.
+//! Slots that sessions reserve for the case that their client is lost: as many as are parked could reconnect at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use parking_lot::Mutex;
 use ray_relay_access::identity::Principal;
 use ray_relay_ray::hold::{NoPlace, PlacesOfOne};
 
-/// Places of all together.
+/// Slots of all users together.
 const ALL: usize = 4096;
 
-/// The places of sessions, live or parked.
+/// Reserved slots of sessions, live or parked.
 #[derive(Debug, Default)]
 pub(super) struct ParkPlaces(Mutex<TakenPlaces>);
 
-/// Those that are taken, by whose they are; an anonymous person has no share.
+/// Reserved slots by owner; anonymous clients share one entry, without a limit of its own.
 #[derive(Debug, Default)]
 struct TakenPlaces {
     all: usize,
     by_owner: HashMap<Option<Arc<str>>, PlacesOfOne<Arc<str>>>,
 }
 
-/// What a session needs to be parked, as long as it lives. Dropped, the place is free.
+/// A reserved slot, needed to park a session. Dropping it frees the slot.
 #[derive(Debug)]
 pub struct ParkShare {
     of: Arc<ParkPlaces>,
@@ -62,7 +62,7 @@ impl TakenPlaces {
 }
 
 impl ParkPlaces {
-    /// One for a session of `principal`: for one of a `family`, a part of the place of its cluster session.
+    /// Reserves a slot for a session of `principal`; sessions of a `family` share their cluster session's slot.
     ///
     /// # Errors
     /// [`NoPlace`].
@@ -83,7 +83,7 @@ impl ParkPlaces {
 }
 
 impl ParkShare {
-    /// Whether a session of `principal` may be parked by it.
+    /// Whether it is for sessions of `principal`.
     pub fn is_of(&self, principal: &Principal) -> bool {
         let subject = (!principal.is_anonymous()).then(|| principal.subject());
         self.owner.as_deref() == subject
