@@ -1,4 +1,4 @@
-//! How much of something that is bounded one principal may have, so that none takes it from the others.
+//! Quotas: how much of a bounded resource one principal may use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use ray_relay_access::identity::Principal;
 
-/// Places of one kind. Each principal has a few of them at most; who is anonymous may have all.
+/// Slots of one kind. Each principal has a limit; anonymous clients have none of their own.
 #[derive(Debug)]
 pub struct Quotas {
     most: usize,
@@ -21,24 +21,24 @@ struct TakenShares {
     by_subject: HashMap<Arc<str>, usize>,
 }
 
-/// One place, given back when dropped.
+/// One slot, released when dropped.
 #[derive(Debug)]
 pub struct QuotaPermit {
     of: Arc<Quotas>,
     subject: Option<Arc<str>>,
 }
 
-/// There is none left.
+/// The quota is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotaExceeded {
-    /// For each client; so many there are.
+    /// The total limit is reached.
     All(usize),
-    /// For this principal; so many it may have.
+    /// The principal's limit is reached.
     Yours(usize),
 }
 
 impl Quotas {
-    /// `most` in all, `each` for one principal.
+    /// Creates `most` slots in all, `each` for one principal.
     pub fn new(most: usize, each: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
@@ -47,7 +47,7 @@ impl Quotas {
         })
     }
 
-    /// One for `principal`.
+    /// Acquires one for `principal`.
     ///
     /// # Errors
     /// [`QuotaExceeded`].
