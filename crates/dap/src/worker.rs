@@ -1,9 +1,9 @@
 //! A session with one worker: replay of the client's opening, then the splice.
 //!
-//! [`ActiveSession`] owns the session; `run` waits for what befalls it, and what passes is judged in `from_client` and
-//! `from_worker`. Whatever ends it, the worker is detached and the task runs on, unless the client was allowed to end it and did.
-//! The connection to the worker is not closed here: [`ray_relay_debugger::debugger::Worker`] leads it to its end, at whatever await this future
-//! is dropped.
+//! [`ActiveSession`] owns the session; `run` waits for its events, `from_client` and `from_worker` judge its messages.
+//! Whatever ends it, the worker is detached and the task resumes, unless a permitted client ended it. The connection to
+//! the worker is not closed here: [`ray_relay_debugger::debugger::Worker`] brings it to its end, at whatever await this
+//! future is dropped.
 
 mod at_agent;
 mod captured;
@@ -58,29 +58,29 @@ use ray_relay_session::session::state::SessionState;
 use ray_relay_session::session::{GroupMember, Session};
 use ray_relay_session::upstream::park::{self, Park, ResumeState};
 
-/// How long the head is asked why a worker died before the client is told that it did: Ray writes it down within 0.1 s,
-/// where it knows. What it says later is told later.
+/// How long the head is queried why a worker died before the client is notified: Ray records it within 0.1 s, if it
+/// knows. A later reason is reported later.
 const DEATH_NOTICE_DELAY: Duration = Duration::from_millis(250);
 
-/// How long a worker may go on answering a client that has closed its half of the connection.
+/// How long a worker may still answer a client that has closed its half of the connection.
 const HALF_CLOSED: Duration = Duration::from_millis(500);
 
-/// How long a client may take the news that its time is over, and then what is still to be written: a second in all.
+/// Deadline for the final notice to a client, and then for the remaining writes: a second in all.
 const LET_GO: Duration = Duration::from_millis(400);
 
-/// What came of a session.
+/// Result of a session.
 pub(super) enum SessionOutcome<'a, S> {
-    /// It is over; the client, where it is still connected.
+    /// It is over, with the client if that is still connected.
     Over(Outcome, Option<Box<Linger<S>>>),
-    /// Its client is lost, and it goes on without one.
+    /// Its client is lost, and the session continues without one.
     Parked(Box<Park<'a>>),
 }
 
-/// Reaches the worker, for a session that is to be [run](ActiveSession::run). In a box, because what awaits a session would
-/// hold it several times over.
+/// Reaches the worker, for a session that is to be [run](ActiveSession::run). Boxed, because a caller's future would
+/// hold a session several times over.
 ///
 /// # Errors
-/// How the session has ended, which is on record: the worker was not reached, and the client knows.
+/// The outcome, already audited: the worker was not reached, and the client is notified.
 pub(super) async fn reach<'a, S>(
     context: &'a Context,
     session: &'a Session,
@@ -123,61 +123,60 @@ where
     Ok(relaying)
 }
 
-/// A session whose client and worker are both there.
+/// A session whose client and worker are both connected.
 pub(super) struct ActiveSession<'a, S> {
     context: &'a Context,
     session: &'a Session,
     live: Live<'a>,
-    /// The arguments of the client's `attach`, for the sessions that come of this one. As text: as a value it can be twenty
-    /// times as large.
+    /// The arguments of the client's `attach`, for child sessions. As text: as a value it can be twenty times as large.
     attached: Box<str>,
-    /// Requests of the worker's to the client that were refused.
+    /// Number of refused reverse requests.
     refused: u8,
-    /// The sessions with subprocesses that it has the client open.
+    /// Child sessions with subprocesses.
     children: Box<children::ChildRequests>,
-    /// How the client will say that it leaves.
+    /// How the client disconnects.
     goodbye: Goodbye,
-    /// What becomes of the task when the client says goodbye, where it has said so.
+    /// Fate of the task when the client disconnects, if the client has chosen one.
     on_close: Option<OnClose>,
     quirks: Quirks,
-    /// The cluster session that had the client open this one, where one did.
+    /// Membership in the cluster session that had the client open this one, if any.
     member: Option<Box<GroupMember>>,
-    /// Whether the client is there.
+    /// State of the client.
     client: ClientState,
-    /// How far the worker's debugger is.
+    /// State of the worker's debugger.
     worker: WorkerState,
     splice: Splice<S, Worker>,
     filter: MessageFilter,
-    /// The client's last request to leave, as it was sent.
+    /// The client's last disconnect request, as it was sent.
     parting: Option<Box<Parting>>,
-    /// The client was told of the end, and not why. True: the worker's debugger is gone as well.
+    /// Set if the client was notified of the end without a reason. True: the worker's debugger is gone as well.
     unexplained: Option<bool>,
-    /// The client was told that a task of the worker has ended.
+    /// Whether the client was notified that a task of the worker has ended.
     task_end_told: bool,
-    /// The client has set exception filters.
+    /// Whether the client has set exception filters.
     filters_set: bool,
-    /// The threads that stand, as the client saw them stop.
+    /// The paused threads, as reported to the client.
     stands: Stands,
-    /// Answers that are looked through still for where the program stands.
+    /// Stack traces still to be inspected for the program's location.
     standing: standing::Looks,
-    /// What the cluster session has asked of the task.
+    /// Requests of the cluster session to the task.
     questions: Box<Questions>,
-    /// What is remembered for the case that the client is lost; `None`: the session ends then.
+    /// State retained in case the client is lost; `None`: the session ends then.
     memory: Option<Box<ResumeState>>,
-    /// Whether the task, which runs, is to stop, and has not yet.
+    /// Pending pause of a running task.
     pausing: Option<Pausing>,
-    /// What a client that goes on with a parked session is to be told when it has configured.
+    /// Messages due to a client that resumes a park, once it has configured.
     resumption: Option<Box<Resumption>>,
-    /// What it needs to be kept.
+    /// Share that allows it to be parked.
     share: Option<Box<ParkShare>>,
-    /// Where it will be kept, once that is settled.
+    /// Reserved slot of its park.
     place: Option<Box<ParkSlot>>,
-    /// The last question whether the client is there that was put to it.
+    /// The last liveness question that was sent to the client.
     question: u64,
 }
 
 impl<'a, S: PeerStream> ActiveSession<'a, S> {
-    /// In a box, because what awaits a session would hold it several times over.
+    /// Boxed, because a caller's future would hold a session several times over.
     fn new(
         context: &'a Context,
         session: &'a Session,

@@ -1,4 +1,4 @@
-//! Sessions whose worker the agent of its node keeps when this relay is lost, or ends.
+//! Sessions whose worker the agent of its node parks when this relay is lost or shuts down.
 
 use super::ActiveSession;
 use super::phase::WorkerState;
@@ -9,7 +9,7 @@ use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_session::session::live::SessionEnd;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
-    /// Ends the session because of `end` and leaves its worker to the agent, where that keeps it; `false`: it does not.
+    /// Ends the session because of `end` and leaves its worker to the agent, if that parks it; `false`: it does not.
     pub(super) fn stays_at_agent(&mut self, end: &SessionEnd) -> bool {
         let Some(memory) = &self.memory else {
             return false;
@@ -20,7 +20,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
         self.live.worker.left();
         let keeps = span(memory.stay.left());
-        // What the worker's connection does from now on is no death.
+        // From now on the end of the worker's connection is no death.
         self.live.cut_off();
         let title = self.live.worker.breakpoint().title();
         let text = format!(
@@ -32,7 +32,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         true
     }
 
-    /// What the client is told where the way to a worker broke that the agent of its node keeps; `None`: it does not.
+    /// Message for a client whose route broke to a worker that the agent of its node parks; `None`: it does not.
     pub(super) fn way_lost(&self) -> Option<String> {
         let memory = self.memory.as_ref()?;
         let title = self.live.worker.breakpoint().title();

@@ -1,4 +1,4 @@
-//! What the client asks of the worker, and what becomes of it on the way.
+//! Requests of the client to the worker, and their handling.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         ControlFlow::Continue(None)
     }
 
-    /// A message of the client's, or one that is put in its place, as far as the rights of the session are concerned.
+    /// Handles a message of the client, or a replacement, within the rights of the session.
     pub(super) async fn take_from_client(&mut self, message: Value) {
         for action in self.filter.on_client(message) {
             match action {
@@ -80,8 +80,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// `terminate` of a client that has no other way to leave: the worker is told of a goodbye, and its task runs on,
-    /// whatever the client may do otherwise.
+    /// Replaces `terminate` by a disconnect for a client that has no other way to disconnect: the task resumes,
+    /// whatever the client's rights.
     fn as_goodbye(&mut self, mut message: Value) -> Value {
         if self.goodbye != Goodbye::Terminate
             || messages::Request::of_message(&message).handling != FromClient::Terminate
@@ -102,8 +102,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// There is no task to start again. The session stays where it is, so that its task is not detached, and the editor is
-    /// shown that place once more.
+    /// A task cannot be restarted. The session stays, so that its task is not detached, and the editor is shown the
+    /// current location again.
     fn stay(&mut self, restart: &Request) {
         self.tell(&restart.success(Value::Null));
         let text =
@@ -114,13 +114,13 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// A message that may go to the worker, as far as the rights of the session are concerned.
+    /// Forwards a permitted message to the worker.
     async fn for_worker(&mut self, message: Value) {
         let handling = messages::Request::of_message(&message).handling;
         let Some(mut message) = self.unanswered(handling, message).await else {
             return;
         };
-        // On record is what the worker is sent.
+        // The audit has what is sent to the worker.
         self.rewrite_for_worker(handling, &mut message).await;
         if let Some(refusal) = self.put_on_record(&mut message).await {
             self.tell(&refusal);
@@ -129,14 +129,14 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let Some(message) = self.prepared(handling, message) else {
             return;
         };
-        // Written anew, so that what was judged here is what the worker's parser sees.
+        // Serialized again, so that the worker's parser sees exactly what was judged here.
         self.splice.insert(Side::Worker, &frame(&message));
         if handling == FromClient::ConfigurationDone {
             self.pause();
         }
     }
 
-    /// `message`, unless the relay answers it itself.
+    /// Returns `message`, unless the relay answers it itself.
     async fn unanswered(&mut self, handling: FromClient, mut message: Value) -> Option<Value> {
         match handling {
             FromClient::AlreadyAttached => {
@@ -153,7 +153,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     self.cancel(&request);
                 }
             }
-            // debugpy has had its own, and refuses another (1.8.22).
+            // debugpy has received one already, and refuses another (1.8.22).
             FromClient::ConfigurationDone if self.resumption.is_some() => {
                 if let Some(request) = Request::read(&mut message)
                     && let Some(resumption) = self.resumption.take()
@@ -176,8 +176,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     self.tell(&request.failure(NO_TERMINATE));
                 }
             }
-            // debugpy answers it when something has run on, and looks at no further request before, not even a goodbye:
-            // the task would stand at its stop for good (1.8.0 to 1.8.22).
+            // debugpy answers it only after a thread has resumed, and handles no further request before, not even a
+            // disconnect: the task would stay paused for good (1.8.0 to 1.8.22).
             FromClient::Continue if !self.stands.any() && self.live.worker.waits() => {
                 if let Some(request) = Request::read(&mut message) {
                     self.tell(&request.success(json!({"allThreadsContinued": true})));
@@ -207,7 +207,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     Box::pin(self.ask_rank()).await;
                 }
             }
-            // A restart that comes here is none: it has no number.
+            // A restart that gets here is invalid: it has no `seq`.
             FromClient::Pass
             | FromClient::Evaluate
             | FromClient::Restart
@@ -220,7 +220,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// Notes what `message`, which is on record, does to the task. `None`: it goes to the worker later, or in another form.
+    /// Records the effect of the audited `message` on the task. `None`: it goes to the worker later, or in another
+    /// form.
     fn prepared(&mut self, handling: FromClient, mut message: Value) -> Option<Value> {
         match handling {
             FromClient::Terminate | FromClient::Disconnect => {
@@ -244,7 +245,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             FromClient::Continue => {
                 self.questions.runs_for_client = true;
                 self.live.task.resumed();
-                // Who steps stands elsewhere in a moment.
+                // Not for a step, which stops elsewhere in a moment.
                 if !rewrite::is_set(arguments_of(&message), "singleThread") {
                     self.forget_place();
                 }
@@ -274,7 +275,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         Some(message)
     }
 
-    /// Interrupts an expression of the client's. Other requests end by themselves.
+    /// Interrupts an evaluation of the client. Other requests end on their own.
     fn cancel(&mut self, request: &Request) {
         let cancelled = request.arguments.get("requestId").and_then(Value::as_u64);
         if cancelled.is_some_and(|seq| self.splice.worker().evaluates_request(seq)) {
@@ -283,33 +284,33 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.tell(&request.success(Value::Null));
     }
 
-    /// The client has configured, and the worker's debugger is about to know: a task that runs is to stop.
+    /// Pauses a running task once the client has configured, right before the worker's debugger is notified of that.
     fn pause(&mut self) {
         if !matches!(self.pausing, Some(Pausing::Wanted)) {
             return;
         }
         self.request(Command::Pause, json!({"threadId": "*"}));
-        // That it has ended is told meanwhile.
+        // So that its end is reported meanwhile.
         self.live.task.resumed();
         let agents = Arc::clone(&self.context.peers.agents);
         let breakpoint = Arc::clone(self.live.worker.breakpoint());
         self.pausing = Some(Pausing::asked(agents, breakpoint));
     }
 
-    /// The task has not stopped, and this is where it is.
+    /// Notifies the client that the task has not stopped, and where it is.
     pub(super) fn tell_place(&mut self, text: &str) {
         self.pausing = Some(Pausing::Told);
         self.tell(&notice(text, false));
     }
 
-    /// Has the worker do the `continue` in `message` where one thread was let run alone. debugpy, which tells of stops once for
-    /// all threads, lets the others run then, does not answer, and looks at no further request (1.8.22). Meanwhile it tells of
-    /// each thread, and then it answers at once.
+    /// Sends the `continue` in `message` when one thread had been resumed alone. debugpy reports stops once for all
+    /// threads, and then resumes the others, does not answer, and handles no further request (1.8.22). With a report
+    /// for each thread it answers at once.
     fn let_the_others_run(&mut self, mut message: Value) {
         let each = |once: bool| json!({"multiThreadsSingleNotification": once});
         let arguments = at(&mut message, "arguments");
         if !rewrite::is_set(arguments, "singleThread") {
-            // As pydevd calls all of them; before 1.8.22 it takes the thread that is named for the only one.
+            // pydevd's name for all threads; before 1.8.22 it resumes only the named one.
             *arguments = json!({"threadId": "*"});
         }
         self.request(Command::SetDebuggerProperty, each(false));
@@ -317,7 +318,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.request(Command::SetDebuggerProperty, each(true));
     }
 
-    /// Records the request in `message`, where that is wanted; the answer to it where it cannot be and must not be done.
+    /// Audits the request in `message`, if required; returns the answer if that fails and the request must not be
+    /// carried out.
     pub(super) async fn put_on_record(&self, message: &mut Value) -> Option<Value> {
         if !self.live.audit.wants_commands() {
             return None;
@@ -330,7 +332,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let command = message.get(name)?.as_str()?;
         let arguments = message.get(body).unwrap_or(&Value::Null);
         let details = commands::recorded(command, arguments)?;
-        // Letting go is always possible.
+        // Resuming the task is always allowed.
         let leaves = messages::Request::of_message(message).handling == FromClient::Disconnect;
         let harmless = leaves && !rewrite::is_set(arguments, "terminateDebuggee");
         match self.live.audit.command(details).await {
@@ -344,7 +346,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// Nothing comes of the request, so it is not held up by a record that cannot be written.
+    /// Audits a refused request, best effort: it has no effect either way.
     async fn put_refusal_on_record(&self, command: &str, missing: Option<Scope>) {
         if !self.live.audit.wants_commands() {
             return;
@@ -363,9 +365,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.context.may_end_worker(rights.scopes)
     }
 
-    /// The answer to `initialize` was given before it was known who asked, and what for: `of_worker` is what its debugger
-    /// answered, which can be older or newer than what the relay took for granted. One that said nothing is taken for that.
-    /// `note`: of the source files, where there is one ([`crate::attach::source_note`]).
+    /// Corrects the answer to `initialize`, which was given before the client and its worker were known. `of_worker` is
+    /// what the worker's debugger answered, which can be older or newer than assumed; an empty one counts as assumed.
+    /// `note` is the hint about source files, if any ([`crate::attach::source_note`]).
     pub(super) fn tell_beginning(&mut self, of_worker: Value, note: Option<String>) {
         let goodbye = self.goodbye;
         let announced = capabilities::announced(self.context, goodbye);

@@ -1,4 +1,4 @@
-//! What the worker's debugger says, and what the client sees of it; and what the client is told when that ends.
+//! Messages of the worker's debugger, as the client sees them, and notices about its end.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use ray_relay_debugger::debugger::unattended::OWN_SEQ;
 use ray_relay_session::session::state::SessionState;
 use ray_relay_session::session::worker_end::{agent_lost, unexplained, was_intended};
 
-/// Requests to the client that a worker's debugger is told of that they are refused. debugpy puts none that is.
+/// Reverse requests that are answered with a refusal. debugpy sends none of that kind.
 const MAX_REFUSED: u8 = 16;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
@@ -37,7 +37,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
         let mut message = match parse(&body) {
             Ok(message) => message,
-            // Python and serde_json differ about lone surrogates; the client may well understand it.
+            // Python and serde_json differ about lone surrogates; the client may understand them.
             Err(_) => match parse(&without_lone_surrogates(&body)) {
                 Ok(message) => message,
                 Err(_) => {
@@ -60,8 +60,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// A message that may go to the client, as far as the rights of the session are concerned. It is written anew, so that
-    /// what was judged here is what the client's parser sees.
+    /// Handles a permitted message to the client. It is serialized again, so that the client's parser sees exactly what
+    /// was judged here.
     async fn for_client(&mut self, mut message: Value) {
         match OfWorker::of_message(&message).handling {
             FromWorker::Stopped => {
@@ -74,7 +74,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 let stop = message.to_string().into_bytes();
                 self.stands.stopped(&stop);
                 if let Some(resumption) = &mut self.resumption {
-                    // The client is told when it has configured.
+                    // The client is notified once it has configured.
                     return resumption.kept_stop(&stop);
                 }
                 self.note_break(&message);
@@ -153,8 +153,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.tell(&message);
     }
 
-    /// The worker's debugger asks the client's editor for something that no task may have done on the machine of the person who
-    /// attaches to it. It is told so, that it does not wait; and so is the client.
+    /// Refuses a reverse request that no task may have carried out on its user's machine. Answers the debugger, so that
+    /// it does not wait, and notifies the client.
     pub(super) fn refuse(&mut self, mut message: Value) {
         if self.refused >= MAX_REFUSED {
             return;
@@ -185,7 +185,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.splice.insert_body(Side::Client, body);
     }
 
-    /// The worker's debugger closed, or, with `broken`, the connection to it failed.
+    /// The worker's debugger closed or, with `broken`, the connection to it failed.
     pub(super) async fn on_worker_gone(&mut self, broken: bool) -> Outcome {
         let outcome = match self.live.is_leaving() {
             true => Outcome::Client,
@@ -196,12 +196,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         outcome
     }
 
-    /// Tells the client why the worker's debugger is gone, as far as that is known.
+    /// Notifies the client why the worker's debugger is gone, as far as known.
     async fn tell_worker_gone(&mut self, broken: bool) -> Outcome {
         let why = self.live.worker.ask_why_died(DEATH_NOTICE_DELAY).await;
         let id = self.live.worker.breakpoint().id;
-        // An agent that is cut off lets its tasks run sooner than that is noticed here: a job that is over by then is
-        // not why the session is.
+        // An isolated agent resumes its tasks sooner than that is noticed here: a job that has ended by then is not the
+        // reason.
         let meant = broken && was_intended(&self.context.registry.snapshot(), id);
         if let Some(why) = why.as_ref().filter(|_| !meant) {
             self.tell_death(why);
@@ -227,7 +227,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         Outcome::Died
     }
 
-    /// The session stays: its client may have set breakpoints for what the worker runs next.
+    /// Notifies the client that a task has ended. The session stays: its client may have set breakpoints for the
+    /// worker's next task.
     pub(super) fn tell_task_ended(&mut self) {
         let title = self.live.worker.breakpoint().title();
         let again = std::mem::replace(&mut self.task_end_told, true);
@@ -242,8 +243,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// The reason is asked for a while longer, but many a client leaves as soon as it hears `terminated`. `closed`: the
-    /// worker's debugger is gone as well.
+    /// Notifies the client of an unexplained end. The query for the reason continues, but many clients disconnect at
+    /// `terminated`. `closed`: the worker's debugger is gone as well.
     fn tell_unexplained(&mut self, closed: bool) {
         self.unexplained = Some(closed);
         self.live.ask_why(DEATH_CAUSE_TIMEOUT);

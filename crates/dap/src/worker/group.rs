@@ -1,7 +1,8 @@
-//! What the cluster session asks of the task: over the worker's connection, as the client of this session could, and unseen by it.
+//! Requests of the cluster session to the task: sent on the worker's connection as if by this session's client, but
+//! invisible to it.
 //!
-//! A question goes through the same filter, record and recording as a request of the client's, and the answer is
-//! what its client would see. Its number is one that no client has come to.
+//! A request goes through the same filter, audit and recording as one of the client, and the answer is what its client
+//! would see. Its `seq` is one that no client reaches.
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -25,25 +26,25 @@ use ray_relay_debugger::debugger::unattended::OWN_SEQ;
 use ray_relay_debugger::pdb::{console_answer, console_expression};
 use ray_relay_session::session::family::{Asked, TaskPlace, Wish};
 
-/// Characters of what a breakpoint logs that the lead's client is shown.
+/// Characters of a logpoint's output that the lead's client sees.
 const MAX_LOG_CHARS: usize = 2000;
 
-/// Bytes of the name of a file that the lead's client is sent to.
+/// Bytes of a path that is sent to the lead's client.
 const MAX_PATH_BYTES: usize = 4096;
 
 /// Characters of the value that comes with a rank.
 const RANK_LIMIT: usize = 8;
 
-/// Completions that the lead's client is shown.
+/// Completions that the lead's client sees.
 const MAX_COMPLETIONS: usize = 500;
 
 const NO_FRAME: &str = "its debugger shows no Python frame";
 
-/// Frames of a stack in which the innermost of the program's own is looked for.
+/// Frames of a stack that are searched for the innermost one of the program.
 const FRAMES: u64 = 40;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
-    /// The lead of the family asks something of the task.
+    /// Handles a request of the family's lead to the task.
     pub(super) async fn on_asked(&mut self, asked: Asked) {
         let Asked { wish, answer } = asked;
         let over =
@@ -64,7 +65,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             (_, Some(_)) => None,
         };
         if let Some(why) = refusal {
-            // The lead may no longer wait for it, here and below.
+            // The lead may be gone, here and below.
             let _ = answer.send(Err(why.to_owned()));
             return;
         }
@@ -124,7 +125,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// Tells the lead of a stop that was not asked for: others may have to stop as well.
+    /// Reports a stop to the lead that was not requested: others may have to stop as well.
     pub(super) fn note_break(&self, stop: &Value) {
         let asked = ["pause", "step", "goto", "entry"];
         if let Some(member) = &self.member
@@ -135,7 +136,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// Asks the process for its rank, which a breakpoint of the client's goes by; the client is told where it has none.
+    /// Asks the process for its rank, which a breakpoint of the client needs; the client is notified if it has none.
     pub(super) async fn ask_rank(&mut self) {
         let may = self.live.worker.rights().scopes.contains(Scope::Debug);
         if !may
@@ -154,7 +155,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.put(Command::Evaluate, arguments, question).await;
     }
 
-    /// The process has said its rank, or that it has none.
+    /// Records the rank of the process, or notifies the client that it has none.
     fn note_rank(&mut self, rank: Option<u32>) {
         if let Some(rank) = rank {
             self.live.worker.has_rank(rank);
@@ -165,13 +166,13 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             "the rank of {title} is not known, so a condition such as `ray.rank == 3` does not hold there: give RANK in the job's runtime environment, or set the breakpoint again once torch.distributed is initialized"
         );
         if let Some(member) = &self.member {
-            // The session's own client is told in any case.
+            // The session's own client is notified in any case.
             let _ = member.is_unranked(text.clone());
         }
         self.tell(&notice(&text, false));
     }
 
-    /// Drops debugpy's hint that an editor is not to show a stop that its own client has asked for.
+    /// Removes debugpy's hint that an editor should not show a stop, if its own client requested it.
     pub(super) fn show_pause(&self, stop: &mut Value, was_pausing: bool) {
         let asked = was_pausing && self.member.is_none() || self.questions.runs_for_client;
         if asked
@@ -182,7 +183,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// Leaves the focus to the cluster session that shows all tasks, where this one has not stopped for its own client.
+    /// Leaves the focus to the cluster session that shows all tasks, unless this one stopped for its own client.
     pub(super) fn leave_focus(&self, stop: &mut Value) {
         if let Some(member) = &self.member
             && let Some(Value::Object(body)) = stop.get_mut("body")
@@ -195,7 +196,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// Has all threads of the task stop. Their debugger's answer says nothing more.
+    /// Pauses all threads of the task. Their debugger's answer adds nothing.
     fn stop_all(&mut self) -> Result<(), String> {
         let arguments = json!({"threadId": "*"});
         let message = request(OWN_SEQ, Command::Pause, arguments.clone());
@@ -206,13 +207,13 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         Ok(())
     }
 
-    /// The task was told to stop because another has, and does not stand yet.
+    /// Whether the task was asked to stop because another has, and is not paused yet.
     fn is_to_stop(&self) -> bool {
         let since_attach = matches!(self.pausing, Some(Pausing::Asked(_) | Pausing::Told));
         since_attach || self.questions.halt != Halt::No
     }
 
-    /// Whether `stop` is one that the lead no longer wants: the task runs on, and no client hears of it.
+    /// Whether the lead has withdrawn the pause that caused `stop`: the task resumes, and no client is notified.
     pub(super) async fn passes_stop(&mut self, stop: &Value) -> bool {
         let halt = std::mem::take(&mut self.questions.halt);
         let paused = ThreadEvent::read(stop);
@@ -223,14 +224,14 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let then = Then::Done;
         let thread = json!({"threadId": paused.thread_id});
         let question = Question { answer, then };
-        // A `continue` goes to what stands alone.
+        // A `continue` is forwarded only if a thread is paused.
         self.stands.stopped(stop.to_string().as_bytes());
         self.put(Command::Continue, thread, question).await;
         self.questions.runs_for_client = false;
         true
     }
 
-    /// Puts a request to the worker as if the client had, but that its answer is that to `question`.
+    /// Sends a request to the worker as if the client had, with the answer going to `question`.
     async fn put(&mut self, command: Command, arguments: Value, question: Question) {
         let number = self.questions.ask(question);
         let message = request(number, command, arguments);
@@ -244,7 +245,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.take_from_client(message).await;
     }
 
-    /// Does what is to be done with the answers that have come, and tells the lead whether the task stands.
+    /// Processes the answers that have arrived, and reports to the lead whether the task is paused.
     pub(super) async fn go_on_with_group(&mut self) {
         while let Some((question, message)) = self.questions.answered() {
             let Question { answer, then } = question;
@@ -292,7 +293,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                         }
                         text
                     });
-                    // It answers with the exception where an evaluation fails.
+                    // On a failed evaluation it answers with the exception.
                     told.ok_or_else(|| escaped(result.lines().last().unwrap_or_default()))
                 }
                 Then::Shown(limit) => Ok(escaped(&shortened(&message.result(), limit))),
@@ -311,7 +312,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// By which expression `text` is evaluated, and how the answer is read. Who may only look is shown a variable.
+    /// The expression that evaluates `text`, and how its answer is read. A view-only user sees a variable.
     fn evaluates(&self, text: &str, statement: bool, limit: usize) -> (String, Then) {
         match self.live.worker.rights().scopes.contains(Scope::Debug) {
             true => (
@@ -323,11 +324,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 }
 
-/// What a log message of a client's begins with in the worker's debugger, for its output to be known. It is never shown.
+/// Prefix of a client's log message in the worker's debugger, by which its output is recognised. It is never shown.
 const MARK: &str = wall::LOGGED;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
-    /// Has what the breakpoints in `arguments` log told from what the program writes, for the lead's client to see it as well.
+    /// Marks the log messages of breakpoints in `arguments`, so that their output can be told from the program's and
+    /// shown to the lead's client too.
     pub(super) fn mark_logs(&self, arguments: &mut Value) {
         if self.member.is_none() || !self.live.worker.holds() {
             return;
@@ -342,7 +344,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// Takes the mark from what a breakpoint has logged, and shows it to the lead's client.
+    /// Removes the mark from a logpoint's output, and shows the output to the lead's client.
     pub(super) fn note_log(&mut self, output: &mut Value) {
         let Some(text) = output.pointer_mut("/body/output") else {
             return;
@@ -359,7 +361,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 }
 
-/// The innermost frame of the user's own code in the body of an answer: the debugger marks those of libraries.
+/// The innermost frame of the user's own code in an answer: the debugger marks those of libraries.
 fn frame(body: Value) -> Option<StackFrame> {
     let mut frames = into_typed::<StackAnswer>(body).stack_frames;
     let own = |frame: &StackFrame| frame.is_own() && !frame.path().contains("/ray/util/");
@@ -367,7 +369,7 @@ fn frame(body: Value) -> Option<StackFrame> {
     (at < frames.len()).then(|| frames.swap_remove(at))
 }
 
-/// Line and file of that frame, and whether the client of the session has the file.
+/// The location of that frame as JSON, and whether the client of the session has the file.
 fn place(body: Value) -> Option<String> {
     let frame = frame(body)?;
     let place = TaskPlace {
@@ -379,7 +381,7 @@ fn place(body: Value) -> Option<String> {
     fits.then(|| serde_json::to_string(&place).ok())?
 }
 
-/// The arguments that ask for the stack of this `thread`.
+/// Arguments that request the stack of this `thread`.
 fn stack(mut thread: Value) -> Value {
     put(&mut thread, "startFrame", 0);
     put(&mut thread, "levels", FRAMES);

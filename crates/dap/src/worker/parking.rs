@@ -1,4 +1,4 @@
-//! Keeping a session whose client is lost, and going on with one that was kept.
+//! Parks a session whose client is lost, and resumes parked ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,26 +31,26 @@ use ray_relay_session::session::{GroupMember, Session, leaving};
 use ray_relay_session::upstream::ConnectError;
 use ray_relay_session::upstream::park::{self, Park, ResumeState, Resumed};
 
-/// How long a debugger may take to take the arguments of another `attach`.
+/// Deadline for a debugger to apply the arguments of another `attach`.
 const REATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the client of a session that goes on is still to be told, when it has configured.
+/// Messages due to the client of a resumed session, once it has configured.
 pub(crate) struct Resumption {
     attach: Request,
     kept: Kept,
-    /// How it was left; `None`: it is to be left anew.
+    /// The park as it was; `None`: the next one starts anew.
     left: Option<ParkView>,
 }
 
 impl Resumption {
-    /// A thread has stopped before the client has configured.
+    /// Stores a stop that comes before the client has configured.
     pub(super) fn kept_stop(&mut self, stop: &[u8]) {
         self.kept.stopped(stop);
     }
 }
 
-/// What is remembered of the session `begun` by this `opening`, whose debugger has answered `capabilities` and was sent an `attach` with this
-/// fingerprint. `None` where it would not be kept.
+/// The retained state of the session `begun` by this `opening`, from the debugger's `capabilities` and the fingerprint
+/// of its `attach`. `None` if it will not be parked.
 pub(super) fn remembered(
     context: &Context,
     begun: &Begun<'_>,
@@ -71,12 +71,12 @@ pub(super) fn remembered(
 }
 
 impl<'a, S: PeerStream> ActiveSession<'a, S> {
-    /// Whether the session can be kept without a client: its end was not asked for, and its debugger is where another
-    /// client could go on. Half a message of the lost one is none, because it has not been passed on.
+    /// Whether the session can be parked: its end was not requested, and its debugger is in a state where another
+    /// client can resume. A partial message of the lost client does not count, because it was not forwarded.
     pub(super) fn may_park(&self) -> bool {
         let ends = self.live.is_leaving() || self.live.is_cut_off();
         self.memory.is_some()
-            // What has not stopped would stop later, with no client there that asked for it.
+            // A task that has not stopped yet would stop later, without the client that requested it.
             && self.pausing.is_none()
             && !ends
             && self.worker == WorkerState::Attached
@@ -85,18 +85,18 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             && self.splice.worker().stays()
     }
 
-    /// The session without its client, from now on, once that is on record.
+    /// Parks the session, audited.
     ///
     /// # Errors
-    /// The session itself, which ends then: there are too many parks, or it cannot be put on record.
+    /// The session itself, which then ends: the limit of parks is reached, or the park cannot be audited.
     pub(super) async fn parked(mut self: Box<Self>) -> Result<Box<Park<'a>>, Box<Self>> {
-        // Where it has none, the last word on that is said below.
+        // Without a reservation, `place` below decides.
         let _ = self.reserved();
         let Some(memory) = self.memory.take() else {
             return Err(self);
         };
         let reserved = self.place.take().map(|place| *place);
-        // Who has not configured has changed nothing: it stays parked as it was.
+        // A client that has not configured has changed nothing: the park stays as it was.
         let as_it_was = self.resumption.as_ref().and_then(|one| one.left.clone());
         let now = Timestamp::now();
         let left = as_it_was.unwrap_or_else(|| self.session.left(memory.stay.until(now)));
@@ -114,7 +114,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             stands,
             ..
         } = *self;
-        // One that was not told of the stops yet was taken over a moment ago.
+        // A client that was not notified of the stops yet took over a moment ago.
         let kept = resumption.map_or_else(|| Kept::of(stands), |resumption| resumption.kept);
         let rules = unattended::rules(context.config.dap.max_frame);
         let mut debugger = Unattended::splice(splice.without_client(rules), kept);
@@ -132,7 +132,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         ))
     }
 
-    /// Tells the client that has configured which threads stand, and answers what debugpy would not answer once more:
+    /// Reports the paused threads to the client that has configured, and answers what debugpy would not answer again:
     /// the `configurationDone` of `request`, and the `attach`.
     pub(super) async fn resumed(&mut self, request: &Request, resumption: Resumption) {
         let Resumption { attach, kept, .. } = resumption;
@@ -150,9 +150,9 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         }
     }
 
-    /// The client leaves with `goodbye`, and its task stays: that is what it asks for by `suspendDebuggee`, and where it goes
-    /// on with a session and has not configured, as a look at what an agent keeps does, it has let nothing run. Where the session cannot
-    /// be kept, it goes on.
+    /// Parks the task when the client disconnects with `goodbye`. The client asks for that by `suspendDebuggee`. A
+    /// resumed session whose client has not configured, as with an inspection of a park at an agent, has not resumed
+    /// anything either. If the session cannot be parked, it continues.
     pub(super) fn stay_parked(&mut self, mut goodbye: Value) {
         let suspends = is_set(arguments_of(&goodbye), "suspendDebuggee");
         let said = match self.parting.take() {
@@ -177,8 +177,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         }
     }
 
-    /// Ends the session for its client because of `why`, and keeps the worker for its person; `false`: it cannot be kept.
-    /// `important`: as [`notice`] has it.
+    /// Ends the session for its client because of `why`, and parks the worker; `false`: it cannot be parked.
+    /// `important`: see [`notice`].
     pub(super) fn leave_parked(&mut self, why: &str, important: bool) -> bool {
         let keeps = self.memory.as_ref().map(|memory| memory.stay.left());
         let (Ok(()), Some(keeps)) = (self.reserved(), keeps) else {
@@ -196,10 +196,10 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         true
     }
 
-    /// Has the session hold its place for the time without its client.
+    /// Reserves the slot of the session's park.
     ///
     /// # Errors
-    /// Why it cannot be kept, as a clause.
+    /// Why it cannot be parked, as a clause.
     pub(super) fn reserved(&mut self) -> Result<(), String> {
         if self.memory.is_none() {
             let why = "neither the policy nor `[park] for` nor `rayRelay.onClose` turns parking on";
@@ -227,7 +227,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         park::share(self.context, &self.live, family)
     }
 
-    /// Makes sure of a place for the case that the client is lost, and says so where there is none.
+    /// Reserves a share in case the client is lost, and notifies the client if there is none.
     pub(super) fn provide(&mut self) {
         if self.memory.is_none() || self.share.is_some() {
             return;
@@ -243,8 +243,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         }
     }
 
-    /// Has the client open the sessions with subprocesses of the task as well, those among them whose clients are found lost only
-    /// now.
+    /// Has the client open the sessions with subprocesses of the task as well, including those whose clients are only
+    /// now found lost.
     fn find_subprocesses(&mut self) {
         if !self.live.worker.holds() {
             return;
@@ -258,13 +258,13 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         context.shutdown.tasks.spawn(made_sure);
     }
 
-    /// What the new client hears first: that it may configure, and what was said meanwhile.
+    /// Sends the first messages to the new client: that it may configure, and what it has missed.
     async fn tell_missed(
         &mut self,
         (whose, for_how_long): (&str, &str),
         (visits, refused): (bool, bool),
     ) {
-        // A prompt that stays takes over the breakpoints of the one before.
+        // A prompt that stays adopts the breakpoints of the previous one.
         self.tell(&event(Event::Initialized, json!({"resumed": !visits})));
         let title = self.live.worker.title();
         let text =
@@ -289,10 +289,10 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     }
 }
 
-/// Goes on with a session that was parked, for a client that has sent `opening`. Whose it was is said in its first line.
+/// Resumes a parked session for a client that has sent `opening`. Its first line names the previous owner.
 ///
 /// # Errors
-/// How the session has ended, which is on record: the worker is not handed over, and the client knows.
+/// The outcome, already audited: the worker was not handed over, and the client is notified.
 pub(crate) async fn resume<'a, S>(
     context: &'a Context,
     session: &'a Session,
@@ -309,7 +309,7 @@ where
     let for_how_long = origin.for_how_long();
     let reached = Box::pin(origin.reach(context, &mut begun.permit)).await;
     let reached = reached.and_then(|(parked, began)| {
-        // An editor is no taker of another.
+        // An editor cannot resume a prompt.
         let why = || "it is at the prompt of Ray's legacy debugger".to_owned();
         let worker = parked.line.into_worker();
         let worker = worker.ok_or_else(|| ConnectError::NoWay(why()))?;
@@ -357,7 +357,7 @@ where
     let left = left.filter(|_| opening.park_for.is_none());
     let mut remembered = remembered(context, &begun, &opening, &capabilities, attach);
     if let Some(remembered) = &mut remembered {
-        // Who goes on with a park for a moment, as a script does, leaves it no shorter than it was.
+        // A client that resumes a park for a moment, as a script does, must not shorten it.
         remembered.stay.at_least = left.as_ref().map(|left| left.until);
     }
     let mut live = begun.attached_since(began);
@@ -390,7 +390,7 @@ where
         ActiveSession::new(context, session, live, opening, splice, filter, remembered);
     relaying.stands = stands;
     relaying.resumption = Some(Box::new(resumption));
-    // It may be a part of a cluster session's, whose other tasks are parked still.
+    // It may belong to a cluster session whose other tasks are still parked.
     let principal = relaying.live.worker.principal();
     let share = share.filter(|share| relaying.member.is_none() && share.is_of(principal));
     relaying.share = share.or(relaying.share.take());
@@ -402,11 +402,11 @@ where
     Ok(relaying)
 }
 
-/// The debugger of a park, which is handed the `arguments` of another `attach`, and whether it has taken them. What another user's
-/// session has left in it is removed.
+/// Sends the `arguments` of another `attach` to the debugger of a park; returns whether it has applied them. Removes
+/// what another user's session has left in it.
 ///
 /// # Errors
-/// [`ConnectError`]: it stays in the middle of a message.
+/// [`ConnectError`]: its stream stopped in the middle of a message.
 async fn reattached(
     (splice, kept): (KeptSplice, Kept),
     arguments: &Value,

@@ -1,4 +1,4 @@
-//! What the cluster session has asked of the task, and has no answer yet.
+//! Pending requests of the cluster session to the task.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -13,60 +13,60 @@ use ray_relay_base::wire::json::typed_at;
 use ray_relay_debugger::pdb::ComparisonKey;
 use ray_relay_session::session::family::Answer;
 
-/// Numbers of these requests; the filters have those behind.
+/// Range of `seq` of these requests; the filters use those above.
 const NUMBERS: Range<u64> = FIRST_OWN_SEQ - 0x1000_0000..FIRST_OWN_SEQ;
 
-/// Questions whose answers have not come. More are refused: their answers would be taken for the client's own.
+/// Pending requests. More are refused: their answers would be mistaken for the client's own.
 const MAX_OPEN_QUESTIONS: usize = 64;
 
-/// What was asked, and has not been answered or not been looked at.
+/// Requests without an answer, or with one that is not processed yet.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
     asked: u64,
     open: HashMap<u64, Question>,
-    /// Answers that have come.
+    /// Answers to be processed.
     came: Vec<(Question, Value)>,
-    /// What the debugger evaluates for the relay itself, in the order in which it answers.
+    /// Evaluations by the relay itself, in the order of their answers.
     pub(super) evaluating: VecDeque<Evaluating>,
-    /// The task was last let run, or had to stop, for the session's own client, and not for the lead's.
+    /// Whether the task was last resumed or paused for the session's own client, and not for the lead's.
     pub(super) runs_for_client: bool,
     pub(super) halt: Halt,
-    /// The process was asked for its rank, for a breakpoint that goes by it.
+    /// Whether the process was asked for its rank, for a breakpoint.
     pub(super) rank_asked: bool,
 }
 
-/// Whether the task was told to stop for the lead, and has not come to that.
+/// Whether the lead has requested a pause that has not happened yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Halt {
     #[default]
     No,
     Asked,
-    /// It was, and is to run on. debugpy (1.8.22) answers a `continue` of what runs only at the end of its next stop, so the
-    /// stop is waited for.
+    /// Withdrawn. debugpy (1.8.22) answers a `continue` of a running task only at the end of its next stop, so the stop
+    /// is awaited.
     TakenBack,
 }
 
-/// A question of the lead's.
+/// A request of the lead.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) answer: oneshot::Sender<Answer>,
     pub(super) then: Then,
 }
 
-/// What is made of the answer to a request.
+/// Processing of an answer.
 #[derive(Debug)]
 pub(super) enum Then {
-    /// It names the frame in which this is evaluated.
+    /// It has the frame in which this is evaluated.
     Evaluate(Arc<str>, (bool, usize, ComparisonKey)),
-    /// It names the frame, which is told.
+    /// It has the frame, which is reported.
     Place,
-    /// It names the frame in which what is typed is completed, by these arguments.
+    /// It has the frame in which these arguments are completed.
     Complete(Value),
     /// It has the completions.
     Completed,
-    /// It has the value, by the relay's own expression, of so many characters.
+    /// It has the value, by the relay's own expression, with so many characters.
     Told(usize),
-    /// It has the value as the view filter shows it, of which so many characters are told.
+    /// It has the value as the view filter shows it, cut to so many characters.
     Shown(usize),
     /// It has the rank of the process, for the client of the session.
     Ranked,
@@ -75,23 +75,23 @@ pub(super) enum Then {
 }
 
 impl Questions {
-    /// Numbers of those whose answers nothing waits for any more.
+    /// Numbers of requests whose answers no client waits for any more.
     pub(super) fn abandoned(&self) -> impl Iterator<Item = u64> {
         let open = self.open.iter();
         open.filter_map(|(number, question)| question.answer.is_closed().then_some(*number))
     }
 
-    /// Whether no more can be asked before something is answered.
+    /// Whether the limit of pending requests is reached.
     pub(super) fn are_many(&self) -> bool {
         self.open.len() >= MAX_OPEN_QUESTIONS
     }
 
-    /// Whether an answer may still come.
+    /// Whether any answer is pending.
     pub(super) fn are_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Keeps `question`, whose request has this number.
+    /// Stores `question`, and returns the number for its request.
     pub(super) fn ask(&mut self, question: Question) -> u64 {
         let number = NUMBERS.start + self.asked % (NUMBERS.end - NUMBERS.start);
         self.asked += 1;
@@ -99,25 +99,25 @@ impl Questions {
         number
     }
 
-    /// The question of this number is not asked, because of this.
+    /// Fails the question of this number, which was not sent.
     pub(super) fn refuse(&mut self, number: u64, why: &str) {
         if let Some(question) = self.open.remove(&number) {
-            // The lead may no longer wait for it.
+            // The lead may be gone.
             let _ = question.answer.send(Err(why.to_owned()));
         }
     }
 
-    /// Whether an answer has come that was not looked at.
+    /// Whether an answer is to be processed.
     pub(super) fn are_answered(&self) -> bool {
         !self.came.is_empty()
     }
 
-    /// A question that is answered, with the answer.
+    /// Takes an answered question, with the answer.
     pub(super) fn answered(&mut self) -> Option<(Question, Value)> {
         self.came.pop()
     }
 
-    /// Keeps `message` where it answers one of them: it is not for the client.
+    /// Stores `message` if it answers one of them: it is not for the client.
     pub(super) fn take(&mut self, message: &Value) -> bool {
         let to = message.get("request_seq").and_then(Value::as_u64);
         let to =

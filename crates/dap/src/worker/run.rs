@@ -1,4 +1,4 @@
-//! The course of a session: what it waits for, and what follows when that comes.
+//! The loop of a session: its events, and their handling.
 
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -22,44 +22,44 @@ use ray_relay_session::session::FromFamily;
 use ray_relay_session::session::live::{Signal, until};
 use ray_relay_session::session::worker_end::was_intended;
 
-/// How long a client that was told of the end keeps the worker's debugger, which answers it meanwhile. Then the worker is
-/// left, and the client alone is kept ([`Linger`](crate::linger::Linger)).
+/// How long a client that was notified of the end keeps the worker's debugger, which answers it meanwhile. Then the
+/// worker is detached, and the client alone is kept ([`Linger`](crate::linger::Linger)).
 const LINGER: Duration = Duration::from_secs(5);
 
-/// How long the last words to a client may take.
+/// Deadline for the final writes to a client.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// How often the byte counters of a session are brought up to date.
+/// Interval at which the byte counters of a session are updated.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
-/// What a session goes on with.
+/// Next event of a session.
 enum NextSession {
     Rare(Rare),
     Passes(SpliceEvent),
 }
 
-/// What befalls a session beside its messages.
+/// Events of a session other than messages.
 enum Rare {
     Signal(Signal),
     Family(FromFamily),
     /// Whether the client's window was closed.
     Decided(bool),
-    /// Whether the client is there is doubted, by this question, or no longer.
+    /// Another client probes whether the client is there, with this question, or no longer does.
     Doubted(Option<u64>),
-    /// The task does not stop, and is where this text says.
+    /// The task has not stopped; the text has its location.
     StillRuns(String),
-    /// A session with a subprocess that was held back is due.
+    /// A delayed child session is due.
     Child,
-    /// Subprocesses may wait whose sessions are parked.
+    /// Subprocesses may wait, their sessions parked.
     Waiting,
-    /// The counters are to be brought up to date.
+    /// The counters must be updated.
     Tick,
 }
 
 impl<'a, S: PeerStream> ActiveSession<'a, S> {
-    /// Runs the session until its client is lost, or to its end, which is on record then.
+    /// Runs the session until its client is lost, or to its audited end.
     pub(crate) async fn run(mut self: Box<Self>) -> SessionOutcome<'a, S> {
-        // Messages that only pass do not come by here, so the counters are brought up to date now and then.
+        // Messages that only pass do not reach this loop, so the counters are updated periodically.
         let every = self.live.sampling().unwrap_or(COUNT_EVERY).min(COUNT_EVERY);
         let mut count = interval_at(Instant::now() + every, every);
         count.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -89,7 +89,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 NextSession::Rare(Rare::Waiting) => self.open_waiting(),
                 NextSession::Rare(Rare::Tick) => {}
                 NextSession::Passes(event) => {
-                    // In a box: it is not there while the session waits.
+                    // Boxed, so that it takes no space while the session waits.
                     match Box::pin(self.on_event(event)).await {
                         ControlFlow::Continue(None) => {}
                         ControlFlow::Continue(Some(because)) => {
@@ -136,12 +136,12 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         SessionOutcome::Over(outcome, farewell.map(Box::new))
     }
 
-    /// What comes next; `count`: when the counters are to be brought up to date.
+    /// Resolves with the next event; `count` ticks when the counters must be updated.
     ///
-    /// Both branches that can be cut short by each other are cancel safe: the splice keeps what is under way, and
-    /// [`Live::next`](ray_relay_session::session::live::Live::next) looks at everything anew.
+    /// Both branches are cancel safe: the splice keeps partial messages, and
+    /// [`Live::next`](ray_relay_session::session::live::Live::next) checks everything again.
     async fn next(&mut self, count: &mut Interval, beside: &WakeForwarder) -> NextSession {
-        // Of a client that is leaving, or recorded, every message is seen.
+        // If the client disconnects, or the session is recorded, every message is seen.
         let all_seen = self.live.capture.is_on()
             || self.live.is_cut_off()
             || self.client.is_closed()
@@ -155,7 +155,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let wants_stacks = self.wants_stacks();
         let rare = pin!(async {
             tokio::select! {
-                // A subprocess that parks with its task's session is not one that the client is to open again.
+                // A subprocess that parks with its task's session must not be opened again by the client.
                 biased;
                 signal = self.live.next() => Rare::Signal(signal),
                 said = ending::from_family(&mut self.member), if !gone => Rare::Family(said),
@@ -175,14 +175,14 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             }
         };
         tokio::select! {
-            // The rare one first: it costs nothing where nothing has happened, and a flood of messages must not hide it.
+            // Rare events first: they cost nothing if there are none, and a flood of messages must not starve them.
             biased;
             rare = beside.run(rare) => NextSession::Rare(rare),
             event = passes => NextSession::Passes(event),
         }
     }
 
-    /// Brings the byte counters up to date, and whether the client has said something.
+    /// Updates the byte counters, and the time of the client's activity.
     fn count(&mut self) {
         let bytes = self.splice.bytes();
         if bytes.0 != self.session.bytes().0 {
@@ -191,7 +191,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         self.session.set_bytes(bytes);
     }
 
-    /// `Continue(Some)`: the session is ending, and has [`LINGER`] to do so.
+    /// Handles a message or the end of a connection. `Continue(Some)`: the session is ending, and has
+    /// [`LINGER_TIMEOUT`] to do so.
     async fn on_event(&mut self, seen: SpliceEvent) -> ControlFlow<Outcome, Option<Outcome>> {
         match seen {
             SpliceEvent::Captured(Side::Client, _) if self.is_over_for_client() => {}
@@ -203,7 +204,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             SpliceEvent::Captured(Side::Worker, body) => {
                 self.on_worker(body).await;
                 if self.worker > WorkerState::Attached {
-                    // The adapter stays as long as its client does, and clients answer with a goodbye of their own.
+                    // The adapter stays as long as its client, and clients answer with a disconnect of their own.
                     return ControlFlow::Continue(Some(match self.live.is_leaving() {
                         true => Outcome::Client,
                         false => Outcome::Died,
@@ -245,7 +246,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 }
                 return ControlFlow::Break(Outcome::Client);
             }
-            // Who asks for more than there is, or is sent more, has not asked for the task to run on.
+            // A client that exceeds the memory, by requests or answers, has not asked for the task to resume.
             SpliceEvent::Malformed(_, FrameError::Short(short))
                 if self.leave_parked(&short.to_string(), true) =>
             {
