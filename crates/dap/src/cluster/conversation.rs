@@ -33,37 +33,37 @@ use ray_relay_session::session::audit::SessionAudit;
 use ray_relay_session::session::parks::{is_own, with_parked};
 use ray_relay_session::session::{GroupRoot, within};
 
-/// How long the client may take to configure before children are announced all the same.
+/// Deadline for the client to configure, after which children are announced all the same.
 const CONFIGURE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How far the client is.
+/// Phase of the conversation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// It sets its breakpoints, and no child is announced.
+    /// The client sets its breakpoints; no child is announced.
     Configuring,
     /// Children are announced.
     Open,
-    /// The relay is being shut down: no child is announced any more.
+    /// The relay is draining: no child is announced any more.
     Draining,
 }
 
-/// What a request of the client's leads to.
+/// Effect of a client's request.
 enum AfterRequest {
     Nothing,
     Announce,
-    /// The client has left.
+    /// The client disconnects.
     End,
 }
 
-/// What becomes of the children when the client leaves.
+/// Fate of the children when the client disconnects.
 #[derive(Clone, Copy)]
 pub(super) struct Leaving {
     pub(super) on_close: Option<OnClose>,
-    /// For how long sessions without a client are kept.
+    /// How long sessions without a client are parked.
     pub(super) kept: Duration,
 }
 
-/// For whom the conversation is.
+/// The client's identity.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
     pub(super) principal: &'a Principal,
@@ -118,10 +118,10 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
         }
     }
 
-    /// Goes on until it is over, and how.
+    /// Runs to its end, and returns its outcome.
     ///
     /// # Errors
-    /// The client is gone, or sent something that is not a message.
+    /// The client is gone, or sent an invalid message.
     pub(super) async fn run(mut self) -> Result<Outcome, Closed> {
         let (shutdown, principal) = (&self.context.shutdown, self.principal);
         let mut family = self.parent.tasks();
@@ -174,7 +174,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
                     self.phase = Phase::Draining;
                     self.tell(&notice("the relay is being shut down", true)).await?;
                 }
-                // An editor would lose sight of the sessions that still have time.
+                // The editor would lose sight of the sessions that still have time.
                 () = self.parent.childless(), if is_draining => return self.drained().await,
                 () = shutdown.abort.cancelled() => return self.drained().await,
             }
@@ -208,7 +208,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
         }
         match request.known() {
             _ if leaves => return Ok(AfterRequest::End),
-            // What no editor has opened is announced once more.
+            // Announces again what no editor has opened.
             Some(Command::Restart) => self.announcer.again(self.parent),
             Some(Command::ConfigurationDone) if self.phase == Phase::Configuring => {
                 self.open().await?;
@@ -224,7 +224,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
         Ok(AfterRequest::Announce)
     }
 
-    /// The client has configured, or has had its time for that.
+    /// Answers `attach` once the client has configured, or its deadline has passed.
     async fn open(&mut self) -> Result<(), Closed> {
         if self.phase == Phase::Configuring {
             self.phase = Phase::Open;
@@ -246,10 +246,10 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
         }
     }
 
-    /// Has the client open sessions for what waits, and asks what has to be known before.
+    /// Has the client open sessions for paused tasks, and starts the queries that these need first.
     async fn announce(&mut self) -> Result<(), Closed> {
         let (context, principal) = (self.context, self.principal);
-        // What narrows the principal's rights may have become known since the last time.
+        // Filters again: the names that narrow the rights may have become known since.
         let list = offered(principal, &self.snapshots.borrow_and_update());
         let ticket = |breakpoint: &Breakpoint| context.auth.issue_ticket(principal, breakpoint);
         let (messages, again) = self.announcer.announce(&list, Timestamp::now(), ticket);
@@ -278,13 +278,14 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
     }
 }
 
-/// What of `list` the sessions of `principal` may be opened for; what it has parked itself waits for it.
+/// The part of `list` for which sessions of `principal` may open; its own parks count as paused.
 fn offered(principal: &Principal, list: &Arc<Snapshot>) -> Arc<Snapshot> {
     let list = within(principal, Scope::View, list);
     with_parked(list, |held| is_own(principal, held))
 }
 
-/// What becomes of the sessions that the client opened, when it leaves with `goodbye`; a sentence for it, where there are any.
+/// Decides the fate of the child sessions when the client disconnects with `goodbye`; returns a sentence for the
+/// client, if there are any.
 fn leave(
     goodbye: &Request,
     parent: &mut GroupRoot,
@@ -312,7 +313,7 @@ fn leave(
     })
 }
 
-/// The folder that `request` has the relay take for the job's files, in all sessions that open from now on.
+/// The folder that `request` sets for the job's files, in all sessions that open from now on.
 fn evaluated_folder(request: &Request) -> Option<Result<ClientFiles, &'static str>> {
     let evaluates = request.known() == Some(Command::Evaluate);
     evaluates.then(|| source_folder::typed(&request.arguments))?

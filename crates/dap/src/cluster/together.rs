@@ -1,9 +1,9 @@
-//! Stop the world: when a task of a job stops, its others do as well, so that the other side of a collective is still there when a
-//! person looks.
+//! Group stop: when a task of a job stops, the job's other tasks do as well, so that the peers of a collective are
+//! still there when a user inspects it.
 //!
-//! Only where the attach arguments ask for it (`rayRelay.group`), a rule of the policy, or the task itself
-//! (`ray_relay.breakpoint(group=True)`). The others become sessions of the same client: who attaches to them, and that they run on
-//! when their sessions end, is as with every other session. Those that are open already are asked to stop ([`super::rounds`]).
+//! Only if the attach arguments (`rayRelay.group`), a rule of the policy, or the task itself
+//! (`ray_relay.breakpoint(group=True)`) ask for it. The others become sessions of the same client, with the usual
+//! authorisation, and resume when their sessions end. Tasks with an open session are asked to stop ([`super::rounds`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use ray_relay_access::identity::Principal;
 use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
 use ray_relay_session::session::family::Stop;
 
-/// Jobs whose others are looked for at a time; more stop as they would without.
+/// Jobs whose tasks are being stopped at a time; further jobs stop as without it.
 const MAX_JOINING_JOBS: usize = 8;
 
-/// Between its place in the list and its session a task is in neither.
+/// A task is in neither the list nor a session for a moment in between.
 const BETWEEN: Duration = Duration::from_secs(5);
 
-/// What comes of a task that is to stop with others.
+/// Progress of stopping a job's tasks.
 pub(crate) enum Joined {
-    /// Its debugger listens: a session is to be opened that has it stop.
+    /// Its debugger listens: the client must open a session that pauses it.
     Opened(Arc<Breakpoint>),
     /// A sentence for the client.
     Told(String),
 }
 
-/// Whether the others of a job stop with one of its tasks: as the attach arguments say, or else as the policy does.
+/// Whether the others of a job stop with one of its tasks: by the attach arguments, or else by the policy.
 #[derive(Clone, Copy)]
 pub(crate) struct StopsTogether<'a> {
     said: Option<bool>,
@@ -53,7 +53,7 @@ impl<'a> StopsTogether<'a> {
         self.said == Some(true)
     }
 
-    /// With the task at `breakpoint`.
+    /// Whether others stop with the task at `breakpoint`.
     pub(crate) fn with(&self, breakpoint: &Breakpoint) -> bool {
         let by_rule = || {
             self.principal
@@ -66,15 +66,15 @@ impl<'a> StopsTogether<'a> {
     }
 }
 
-/// Has the tasks of a job that run join those that stand, so many of them at most.
+/// Pauses the running tasks of a job, so many at most.
 type StopOthers<'a> = Box<dyn Fn(JobName, usize) -> BoxStream<'a, Joined> + Send + Sync + 'a>;
 
-/// Which jobs stand, and whose others are being stopped.
+/// Jobs that are stopped, and whose others are being stopped.
 pub(crate) struct Together<'a> {
     selector: AttachSelector,
     pub(super) stops: StopsTogether<'a>,
     stop_others: StopOthers<'a>,
-    /// Those of which a task stands, and whose others were asked to; when that was last seen.
+    /// Jobs with a paused task whose others were asked to stop, and when that was last seen.
     stand: HashMap<JobName, Instant>,
     joining: SelectAll<BoxStream<'a, Joined>>,
 }
@@ -94,8 +94,8 @@ impl<'a> Together<'a> {
         }
     }
 
-    /// Has the others of each job in `list` stop of which a task has, `room` of them at most. Of what sessions of this client
-    /// `held`, those `asking` do so by their tasks' own words.
+    /// Stops the others of each job in `list` of which a task has stopped, `room` at most. Of the stops `held` by
+    /// sessions of this client, those in `asking` do so by their code.
     pub(super) fn stopped(
         &mut self,
         list: &Snapshot,
@@ -108,7 +108,7 @@ impl<'a> Together<'a> {
         }
     }
 
-    /// The jobs of `list` of which a task stands since just now.
+    /// The jobs of `list` that have just got their first paused task.
     fn new_jobs(&mut self, list: &Snapshot, held: &[Stop], asking: &[Stop]) -> Vec<JobName> {
         let among = |all: &[Stop]| all.iter().copied().collect::<HashMap<_, _>>();
         let (held, asking) = (among(held), among(asking));
@@ -134,7 +134,7 @@ impl<'a> Together<'a> {
         new
     }
 
-    /// What has come of the others, never where there are none. Cancel safe.
+    /// Resolves with the progress of the others; never without any. Cancel safe.
     pub(super) async fn next(&mut self) -> Joined {
         match self.joining.next().await {
             Some(joined) => joined,

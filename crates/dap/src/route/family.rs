@@ -1,4 +1,4 @@
-//! A client's cluster session, and the sessions that it opens.
+//! Cluster sessions, and the child sessions that they open.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use ray_relay_session::session::shares::QuotaExceeded;
 use ray_relay_session::session::state::SessionState;
 use ray_relay_session::session::{GroupMember, Initiator};
 
-/// After which time those sessions of the same person are looked after that no family has taken back in.
+/// Delay before earlier sessions of the same user are probed that no family has taken over.
 const SETTLED: Duration = Duration::from_secs(2);
 
 impl AttachFlow<'_> {
@@ -79,8 +79,8 @@ impl AttachFlow<'_> {
             (&audit, &opened.client, self.session.summary()),
             &self.principal,
         );
-        // What is parked by that is announced as everything else. Sessions whose parent this one is again were told so before,
-        // and those that it has opened since have a client that was there a moment ago.
+        // Sessions parked by that are announced like all others. Sessions in this restarted family are marked already,
+        // and those opened since have a client that was there a moment ago.
         let own = self.session.id();
         let is_earlier = |b: &Breakpoint| b.holder().is_some_and(|holder| holder.session < own);
         let lost = async {
@@ -96,7 +96,7 @@ impl AttachFlow<'_> {
         ending
     }
 
-    /// Who opens a cluster session with these arguments.
+    /// The initiator of a cluster session with these arguments.
     pub(super) fn founder(&self, opened: &ClientOpening) -> Initiator {
         Initiator {
             principal: self.principal.clone(),
@@ -106,7 +106,7 @@ impl AttachFlow<'_> {
         }
     }
 
-    /// Its place in the family of the cluster session that had the client open it.
+    /// Joins the family of the cluster session that had the client open this one.
     pub(super) fn member(
         &self,
         selector: &AttachSelector,
@@ -121,7 +121,7 @@ impl AttachFlow<'_> {
         joined.map(Some).ok_or_else(|| self.no_family())
     }
 
-    /// Whether [`Self::member`] would find that family.
+    /// Whether [`Self::member`] would succeed.
     pub(super) fn may_join(&self, selector: &AttachSelector) -> Result<(), SessionRefusal> {
         let takes = |family: &String| {
             self.context

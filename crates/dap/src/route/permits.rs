@@ -1,4 +1,4 @@
-//! The permit for a worker: whether the principal may reach it, and who has it.
+//! Permits for workers: authorises the principal, and claims the worker.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use ray_relay_session::upstream::owner;
 use ray_relay_session::upstream::park::{self, Resumed};
 
 impl AttachFlow<'_> {
-    /// Recognised a moment ago, and then there may have been a wait.
+    /// Checks the credential again: a wait may have outlived it.
     pub(super) fn still_welcome(&self) -> Result<(), SessionRefusal> {
         let over = self.principal.is_over();
         over.map_or(Ok(()), |why| {
@@ -29,7 +29,7 @@ impl AttachFlow<'_> {
         self.allowed(known.ok_or_else(|| self.unknown(id))?)
     }
 
-    /// The same for one that need not be in the list any more.
+    /// The same for a breakpoint that may no longer be listed.
     pub(super) fn allowed(
         &self,
         breakpoint: &Arc<Breakpoint>,
@@ -57,8 +57,8 @@ impl AttachFlow<'_> {
             .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, || self.unknown(id)))
     }
 
-    /// The worker whose subprocess `selector` names, where a session of this principal is in it: the list may not have it any
-    /// more, because its task went on or has ended while a subprocess is still being debugged.
+    /// The worker whose subprocess `selector` names, if a session of this principal reaches it. The list may not have
+    /// it any more: its task resumed or ended while a subprocess is still being debugged.
     pub(super) fn reached(&self, selector: &AttachSelector, hint: Hint) -> Option<Arc<Breakpoint>> {
         selector.subprocess?;
         let id = selector.breakpoint.or(match hint {
@@ -67,13 +67,13 @@ impl AttachFlow<'_> {
         })?;
         let reached = self.context.sessions.table.reached(id, &self.principal)?;
         let snapshot = self.context.registry.snapshot();
-        // What was learned of it since.
+        // Its names may have become known since.
         let latest = snapshot.find(id).or_else(|| snapshot.find_ended(id));
         Some(latest.cloned().unwrap_or(reached)).filter(|b| b.kind.speaks_dap())
     }
 
-    /// The permit for the subprocess of the worker of `breakpoint` that `selector` names, and what is there of its last session,
-    /// where that is parked.
+    /// Acquires the permit for the subprocess of the worker of `breakpoint` that `selector` names, and its park, if
+    /// there is one.
     pub(super) async fn subprocess(
         &self,
         client: &DebugClient,
@@ -81,7 +81,7 @@ impl AttachFlow<'_> {
         breakpoint: &Arc<Breakpoint>,
     ) -> Result<(Permit, Option<Box<Resumed>>), SessionRefusal> {
         let process = selector.subprocess.unwrap_or_default();
-        // That would be a session with the task which is free, so that a second one could be let in.
+        // This would be a second session with the task itself.
         if process == breakpoint.pid {
             return Err(SessionRefusal::BadSelector(
                 "`subProcessId` names the process of the task itself; leave it out to attach to that".into(),

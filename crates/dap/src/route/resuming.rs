@@ -1,4 +1,4 @@
-//! Going on with a session of one's own whose connection was lost, or, as an administrator, with that of another person.
+//! Resumes a parked session of the same user or, as an administrator, of another user.
 
 use super::{AttachFlow, names_one};
 use crate::ClientOpening;
@@ -13,8 +13,8 @@ use ray_relay_session::session::{Permit, leaving};
 use ray_relay_session::upstream::park::{self, Resumed, Terms};
 
 impl AttachFlow<'_> {
-    /// [`Self::choose`], and again where what is asked for may be on its way back from a session that is over, or from one of
-    /// the same person whose client is gone without a word.
+    /// Calls [`Self::choose`], and repeats it if the breakpoint may be about to be released: by a session that is over,
+    /// or by one of the same user whose client is lost.
     pub(super) async fn choose_when_left(
         &self,
         selector: AttachSelector,
@@ -47,14 +47,13 @@ impl AttachFlow<'_> {
         }
     }
 
-    /// Finds sessions of the principal with breakpoints that are `wanted` whose clients are gone, for some seconds at most.
+    /// Probes sessions of the principal that hold `wanted` breakpoints for lost clients, for some seconds at most.
     pub(super) async fn find_lost(&self, wanted: impl Fn(&Breakpoint) -> bool) {
         let (registry, sessions) = (&self.context.registry, &self.context.sessions.table);
         leaving::made_sure(registry, sessions, &self.principal, wanted).await;
     }
 
-    /// The permit for `breakpoint`, and what is there of its last session, where that is a park that the principal may go on
-    /// with.
+    /// Acquires the permit for `breakpoint`, and its park, if there is one that the principal may resume.
     pub(super) async fn take(
         &self,
         client: &DebugClient,
@@ -67,7 +66,7 @@ impl AttachFlow<'_> {
             return Ok((self.acquire(client, id)?, None));
         };
         let authorised = self.authorised(id)?;
-        // What is refused later lets the task run.
+        // A refusal after this point would resume the task.
         self.may_join(selector)?;
         let terms = Terms {
             client: &client.name,

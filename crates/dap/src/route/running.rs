@@ -1,5 +1,5 @@
-//! A debugger in a task that runs and asked for none: opened for people who may, on record before, and the worker is a breakpoint
-//! like others then, which one session may have.
+//! Opens a debugger in a running task that asked for none, for permitted users and audited before. The worker is then a
+//! breakpoint like any other, for one session.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use ray_relay_session::session::refusal::SessionRefusal;
 use ray_relay_view::listing::running::is_called;
 use ray_relay_view::listing::text::first_of;
 
-/// How long the heads may take to say what runs.
+/// Deadline for the heads to list running tasks.
 pub(super) const ASKED: Duration = Duration::from_secs(20);
 
-/// How long a debugger may take to listen: on a busy node it takes some seconds to be imported, and gdb to come into a worker
+/// Deadline for a debugger to listen: on a busy node its import takes some seconds, and so does gdb to enter a worker
 /// without the hook.
 const OPENED: Duration = Duration::from_secs(45);
 
-/// How often, and how far apart, Ray is asked for the port of a debugger that has just been opened.
+/// Number of and pause between queries to Ray for the port of a debugger that was just opened.
 const LISTED: (u32, Duration) = (10, Duration::from_millis(300));
 
-/// Where a debugger is to be opened: one process, with all that runs in it.
+/// The process to open a debugger in, with all tasks that run in it.
 #[derive(Default)]
 pub(super) struct RunningProcess {
     pub(super) running: Vec<Running>,
@@ -49,7 +49,7 @@ impl RunningProcess {
     }
 }
 
-/// Where `running` is, for its agent. A refusal calls it `name`.
+/// Locates `running` for its agent. A refusal calls it `name`.
 fn worker_at<'a>(running: &'a Running, name: &str) -> Result<WorkerAt<'a>, SessionRefusal> {
     let pid = running.pid.ok_or_else(|| {
         SessionRefusal::Unreachable(format!(
@@ -82,8 +82,8 @@ fn title(running: &Running) -> String {
 }
 
 impl AttachFlow<'_> {
-    /// What `selector`, which asks for a task that runs, comes to: the breakpoint that its worker is once its debugger listens.
-    /// One that waits at a breakpoint already has one, and nothing is opened.
+    /// Opens a debugger in the running task that `selector` names, and resolves the selector to its breakpoint. A task
+    /// that is paused already has one, and nothing is opened.
     pub(super) async fn open_running<S>(
         &self,
         selector: AttachSelector,
@@ -135,7 +135,7 @@ impl AttachFlow<'_> {
             "opens a debugger in {name}, which takes some seconds; the task stops at its next line of Python, and runs on when you detach. The debugger itself cannot be closed again: it listens on its node's loopback address until the worker ends"
         );
         if self.context.peers.agents.may_open(&at) {
-            // A client that is gone is met by the session.
+            // The session notices a lost client.
             _ = client.send(&notice(&text, false)).await;
         }
         self.open(first, &name).await?;
@@ -144,7 +144,7 @@ impl AttachFlow<'_> {
         Ok(found(true))
     }
 
-    /// The one process that `selector` names, as far as the principal may know of it.
+    /// The one process that `selector` names, among those that the principal may see.
     async fn meant(&self, selector: &AttachSelector) -> Result<RunningProcess, SessionRefusal> {
         let access = self.principal.access();
         let on = |cluster: &str| {
@@ -251,13 +251,13 @@ impl AttachFlow<'_> {
             details.insert("pid".into(), pid.into());
         }
         let (context, principal) = (self.context, &self.principal);
-        // What is not on record does not happen.
+        // Fail closed: nothing is opened without an audit record.
         audit::opens_debugger(&context.audit, self.session, principal, details)
             .await
             .map_err(|why| SessionRefusal::Unable(why.to_string()))
     }
 
-    /// Has the agent of its node open the debugger. A refusal calls it `name`, as those of the following do.
+    /// Has the agent of its node open the debugger. A refusal calls it `name`, here and in the functions below.
     pub(super) async fn open(&self, running: &Running, name: &str) -> Result<(), SessionRefusal> {
         let at = worker_at(running, name)?;
         let agents = &self.context.peers.agents;
@@ -275,7 +275,7 @@ impl AttachFlow<'_> {
         }
     }
 
-    /// The breakpoint that the worker is, once Ray lists the port of its debugger.
+    /// The worker's breakpoint, once Ray lists the port of its debugger.
     pub(super) async fn listed(
         &self,
         running: &Running,
@@ -299,7 +299,7 @@ impl AttachFlow<'_> {
         )))
     }
 
-    /// Whether Ray still says that a task of `process` runs there.
+    /// Whether Ray still lists a task of `process` as running there.
     async fn still_runs(&self, process: &RunningProcess) -> Result<bool, SessionRefusal> {
         let Some(first) = process.first() else {
             return Ok(false);
@@ -326,7 +326,7 @@ impl AttachFlow<'_> {
         }
     }
 
-    /// Whether the worker still runs what was asked for, and the principal may do the same with what it is now.
+    /// Checks that the worker still runs the selected task, and that the principal has the same rights on it.
     pub(super) async fn same(
         &self,
         (process, name): (&RunningProcess, &str),
@@ -337,7 +337,7 @@ impl AttachFlow<'_> {
                 let mut tasks = process.running.iter().map(|one| &one.names.task_id);
                 !opened.names.provisional && !tasks.any(|one| *one == opened.names.task_id)
             }
-            // A driver and a replica of Serve have none.
+            // Drivers and Serve replicas have no task id.
             None => {
                 let tasks = process.running.iter().map(|one| &one.names.task_id);
                 tasks.clone().all(Option::is_some) && !self.still_runs(process).await?

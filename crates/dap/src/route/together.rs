@@ -1,7 +1,7 @@
-//! The others of a job one task of which has stopped: found, and a debugger opened in each, for a cluster session that was asked
-//! to have them stop together.
+//! Finds the other tasks of a job when one has stopped, and opens a debugger in each, for a cluster session with group
+//! stop.
 //!
-//! What it takes of the principal and of a job, it takes of each of these as of one that is asked for by itself.
+//! Each of them is authorised and audited like a task that is selected individually.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -23,15 +23,15 @@ use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Running, RunningQue
 use ray_relay_session::session::audit::SessionAudit;
 use ray_relay_view::listing::text::first_of;
 
-/// Debuggers that are opened at a time.
+/// Debuggers that are opened concurrently.
 const AT_A_TIME: usize = 8;
 
-/// What a reason calls a task that runs on, whichever it is.
+/// Name of any task that keeps running, in a reason.
 const THE_TASK: &str = "the task";
 
 impl<'a> AttachFlow<'a> {
-    /// `answer`; where it is the only task that waits, which the client has not named and with which others are to stop, a cluster
-    /// session in its place.
+    /// Replaces `answer` by a cluster session if it is the only paused task, the client has not named it, and others
+    /// are to stop with it.
     pub(super) fn with_others(
         &self,
         answer: AttachAnswer,
@@ -51,8 +51,8 @@ impl<'a> AttachFlow<'a> {
         }
     }
 
-    /// Has the tasks of `job` that run join those that stand, `room` of them at most. Those that do are told as they come, and last
-    /// those that do not; dropped, no more debuggers are opened. `client`: what it calls itself.
+    /// Pauses the running tasks of `job`, `room` at most. Yields those that do as they come, then those that do not; if
+    /// dropped, no more debuggers are opened. `client` is the client's name.
     pub(crate) fn stop_others(
         &'a self,
         job: JobName,
@@ -72,7 +72,7 @@ impl<'a> AttachFlow<'a> {
                     let asks = (&*client, "stop");
                     match audit.group(asks, Some(&job.1), &ids).await {
                         Ok(()) => (others, told),
-                        // What is not on record does not happen.
+                        // Fail closed: nothing is opened without an audit record.
                         Err(why) => (Vec::new(), Some(why.to_string())),
                     }
                 }
@@ -110,8 +110,8 @@ impl<'a> AttachFlow<'a> {
         stream::once(found).flat_map(joining).boxed()
     }
 
-    /// The processes of `job` that run and are in no list, as far as the principal may open debuggers in them, and a sentence where
-    /// that is not all.
+    /// The unlisted running processes of `job` in which the principal may open debuggers, and a sentence if that is not
+    /// all.
     async fn others(
         &self,
         (cluster, job): &JobName,
@@ -139,7 +139,7 @@ impl<'a> AttachFlow<'a> {
         };
         let mut processes: BTreeMap<String, RunningProcess> = BTreeMap::new();
         for one in found.into_iter().flat_map(|found| found.rows) {
-            // A driver waits for its tasks, and a replica for requests.
+            // Drivers wait for their tasks, and replicas for requests.
             let counts = !matches!(one.what, What::Driver | What::Replica);
             if counts && !stands(&one) {
                 let process = processes.entry(one.worker_id.clone()).or_default();
@@ -176,7 +176,7 @@ impl<'a> AttachFlow<'a> {
     /// Opens a debugger in `process`.
     ///
     /// # Errors
-    /// Its name, and why it runs on, in words that are the same for all.
+    /// Its name, and why it keeps running, in words that are the same for all.
     async fn join(&self, process: RunningProcess) -> Result<Arc<Breakpoint>, (String, String)> {
         let reason = Some("its group stops together");
         let opening = async {
@@ -198,7 +198,7 @@ impl<'a> AttachFlow<'a> {
     }
 }
 
-/// The tasks that run on, by the reason.
+/// Tasks that keep running, by reason.
 #[derive(Default)]
 struct NotJoined(BTreeMap<String, Vec<String>>);
 
@@ -224,7 +224,7 @@ impl NotJoined {
     }
 }
 
-/// The id under which the list has what `one` is in.
+/// The breakpoint id of the worker that runs `one`.
 fn id(one: &Running) -> BreakpointId {
     BreakpointId::derive(&one.cluster, &one.worker_id)
 }
