@@ -1,25 +1,25 @@
-//! Text of the program in messages of a worker's debugger, and what is left of it where text is hidden.
+//! Hides text of the program in messages of a worker's debugger.
 //!
-//! Pure. A body is written anew from the fields that are named here, so a field of a later debugpy is not shown before it is
-//! reviewed. Values are not among them: the relay renders those itself ([`super::values`]).
+//! Pure. Rebuilds a body from the fields named here, so a field of a later debugpy is not shown before it is reviewed.
+//! Values are not among them: the relay renders those itself ([`super::values`]).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use ray_relay_access::visibility::{hidden, is_identifier, thread_name, type_name};
 
-/// Which text of the program a message carries.
+/// Kind of program text in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Text {
-    /// None: places in the source, names of functions, numbers.
+    /// None: locations, names of functions, numbers.
     Nothing,
-    /// Names that could be typed.
+    /// Completions.
     Completions,
     /// An exception with its message.
     Exception,
-    /// What the program prints.
+    /// Output of the program.
     Output,
-    /// Why it has stopped, with the message of an exception.
+    /// Reason of a stop, with the message of an exception.
     Stopped,
     /// Names of threads.
     Threads,
@@ -27,7 +27,7 @@ pub enum Text {
     Unknown,
 }
 
-/// Stands for a sentence of the debugger, which may quote a value.
+/// Replaces an error of the debugger, which may quote a value.
 const REFUSED: &str =
     "the worker's debugger refuses this; its reason is hidden without the permission `debug`";
 
@@ -91,7 +91,7 @@ struct Stopped {
 }
 
 impl Text {
-    /// Hides it in `message`; false: nothing is left that would be worth showing.
+    /// Hides it in `message`; false: nothing worth showing remains.
     pub(super) fn hide(self, message: &mut Value) -> bool {
         let Value::Object(message) = message else {
             return false;
@@ -117,7 +117,7 @@ impl Text {
         is_left || self != Self::Output
     }
 
-    /// What is left of `body`.
+    /// The visible part of `body`.
     fn left(self, body: Value) -> Option<Value> {
         match self {
             Self::Nothing => Some(body),
