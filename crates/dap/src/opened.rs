@@ -1,4 +1,4 @@
-//! What a client has said when it is known what it wants, and the answer where it gets nothing.
+//! The messages of a client up to `attach`, and its refusal.
 
 use serde_json::Value;
 use tracing::debug;
@@ -21,11 +21,11 @@ use ray_relay_session::session::refusal::SessionRefusal;
 pub(super) struct Initialize {
     /// Its `seq`.
     pub(super) seq: Value,
-    /// The whole. As text: as a value it can be twenty times as large, and `attach` may be a long time coming.
+    /// The whole message, as text: as a value it can be twenty times as large, and `attach` may take long to come.
     pub(super) body: String,
 }
 
-/// What a client has said when it is known what it wants.
+/// The messages of a client up to `attach`.
 pub(super) struct ClientOpening {
     pub(super) client: DebugClient,
     pub(super) initialize: Initialize,
@@ -34,8 +34,8 @@ pub(super) struct ClientOpening {
     pub(super) dialled: RelayEndpoint,
 }
 
-/// Makes `answer`, the refusal of an `attach` with these `arguments` by `principal`, a line in the console of the cluster session
-/// that had the client open this one, in place of a dialog. `taken`: the breakpoint, where another session has it.
+/// Moves `answer`, the refusal of an `attach` with these `arguments` by `principal`, from a dialog to the console of
+/// the cluster session that had the client open this one. `taken` is the breakpoint, if another session holds it.
 pub(super) fn in_console(
     (context, principal): (&Context, &Principal),
     arguments: &Value,
@@ -54,7 +54,7 @@ pub(super) fn in_console(
     answer
 }
 
-/// Refuses `request`, and says why.
+/// Refuses `request` with the reason.
 pub(super) async fn refused<S>(
     context: &Context,
     session: &Session,

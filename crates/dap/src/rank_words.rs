@@ -1,8 +1,8 @@
-//! `ray.rank`, `ray.local_rank` and `ray.world_size` in conditions of breakpoints and in what a breakpoint logs: which of how
-//! many the process is, so that one breakpoint can be for one rank.
+//! Expands `ray.rank`, `ray.local_rank` and `ray.world_size` in conditions and log messages of breakpoints, so that one
+//! breakpoint can be for one rank.
 //!
-//! Pure. Ray's own module has no such names. Where the relay knows the number it stands there, else an expression that asks what
-//! the process has loaded, or its environment. Texts in quotes are left as they are.
+//! Pure. Ray's own module has no such names. A word becomes the number if the relay knows it, else an expression that
+//! asks the process's modules or environment. Quoted text stays unchanged.
 
 use std::borrow::Cow;
 
@@ -11,15 +11,15 @@ use serde_json::Value;
 use ray_relay_base::wire::json::{list_mut, put};
 use ray_relay_ray::ray::registry::Names;
 
-/// The name of each behind `ray.`, the variable of the environment that has it, and what torch tells it by.
+/// Name after `ray.`, environment variable, and torch function of each word.
 const WORDS: [(&str, &str, Option<&str>); 3] = [
     ("rank", "RANK", Some("get_rank")),
     ("local_rank", "LOCAL_RANK", None),
     ("world_size", "WORLD_SIZE", Some("get_world_size")),
 ];
 
-/// Puts numbers, or what tells them, in the place of the words in the `arguments` of a request that sets breakpoints. Whether the
-/// process is asked for a rank that is not known here.
+/// Replaces the words in the `arguments` of a request that sets breakpoints. Returns whether the process is asked for a
+/// rank that is not known here.
 pub(super) fn put_into(arguments: &mut Value, names: &Names) -> bool {
     let mut asks = false;
     let Some(breakpoints) = list_mut(arguments, "breakpoints") else {
@@ -39,7 +39,7 @@ pub(super) fn put_into(arguments: &mut Value, names: &Names) -> bool {
     asks
 }
 
-/// `text` with what stands for the words; of a log message only what is in braces is Python.
+/// Expands the words in `text`; of a log message only the parts in braces are Python.
 fn told<'a>(text: &'a str, is_log: bool, names: &Names) -> Cow<'a, str> {
     let mut out = String::new();
     let (mut quote, mut braces, mut at, mut copied) = (None, 0u32, 0, 0);
@@ -73,7 +73,7 @@ fn told<'a>(text: &'a str, is_log: bool, names: &Names) -> Cow<'a, str> {
     }
 }
 
-/// Which of the words stands `at` this place of `text`, and where it ends.
+/// The word `at` this offset of `text`, and its end.
 fn word_at(text: &str, at: usize) -> Option<(usize, usize)> {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     let before = text[..at].trim_end().chars().next_back();
@@ -87,7 +87,7 @@ fn word_at(text: &str, at: usize) -> Option<(usize, usize)> {
 }
 
 fn value(word: usize, names: &Names) -> String {
-    // A name is no more than a guess: the process goes before it.
+    // A rank from a name is a guess: the process takes precedence.
     let by_name = names.rank.filter(|_| word == 0 && !names.rank_is_certain);
     let certain = names.rank.filter(|_| names.rank_is_certain);
     let known = [certain, names.local_rank, names.world_size][word];

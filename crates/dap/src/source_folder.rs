@@ -1,8 +1,8 @@
-//! `ray-relay localRoot FOLDER`, typed where an editor takes expressions: which folder stands for the job's `working_dir`,
-//! said while the task stands. And `ray-relay missing [PATHS]`, which `connect` and `dap` send by themselves.
+//! Commands typed as expressions: `ray-relay localRoot FOLDER` maps the job's `working_dir` to a folder while the task
+//! is paused; `ray-relay missing [PATHS]` is sent by `connect` and `dap` on their own.
 //!
-//! Pure. Only the editor sees its disk, and what it does not find there it asks no debugger for. Attaching again with
-//! another `rayRelay.localRoot` would let the task run on.
+//! Pure. Only the editor sees its disk, and it asks no debugger for what it does not find there. Attaching again with
+//! another `rayRelay.localRoot` would resume the task.
 
 use memchr::memmem;
 use serde::Deserialize;
@@ -15,17 +15,17 @@ use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 use ray_relay_base::wire::json;
 use ray_relay_base::wire::text::shortened;
 
-/// What it begins with: no expression of Python's.
+/// Prefix of the command: not a Python expression.
 pub(super) const WORDS: &str = "ray-relay localRoot";
 
-/// What every command for the relay begins with. None of them is ever sent to a task.
+/// Prefix of all commands for the relay. None of them is ever sent to a task.
 const PROGRAM: &str = "ray-relay";
 
 const USAGE: &str = "say `ray-relay localRoot FOLDER` with the whole path of the folder on your machine that holds the files of the job's working_dir, or `ray-relay localRoot \"\"` to be shown the worker's own";
 
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Files that are missing, at a time.
+/// Missing files in one command.
 const MAX_MISSING: usize = 64;
 
 /// The arguments of an `evaluate`.
@@ -33,18 +33,18 @@ const MAX_MISSING: usize = 64;
 #[serde(default)]
 pub(super) struct Evaluation<'a> {
     pub(super) expression: &'a str,
-    /// Where an editor shows the value: `repl` where a person has typed it.
+    /// Context of the evaluation: `repl` if a user has typed it.
     pub(super) context: Option<&'a str>,
 }
 
-/// Whether the request with this body evaluates an expression, and not the words.
+/// Whether the request with this body evaluates an expression, and not a command for the relay.
 pub(super) fn is_expression(body: &[u8]) -> bool {
     let seen = Walk::new(Depth::Whole).peek(body, body.len());
     seen == Peek::Known(MessageType::Request, Command::Evaluate.as_str().as_bytes())
         && memmem::find(body, PROGRAM.as_bytes()).is_none()
 }
 
-/// The files that `message` is about, where a person has typed the words; an error is a sentence on what to type.
+/// The files in the command that `message` has, if a user has typed one; the error is a sentence on its usage.
 pub(super) fn wanted(message: &Value) -> Option<Result<ClientFiles, &'static str>> {
     let evaluates = Request::is(message, Command::Evaluate);
     evaluates.then(|| typed(message.get("arguments")?))?
@@ -56,7 +56,7 @@ pub(super) fn typed(arguments: &Value) -> Option<Result<ClientFiles, &'static st
         expression,
         context,
     } = json::typed(arguments);
-    // What an editor evaluates by itself (watches, hovers) is no wish.
+    // Evaluations by the editor itself (watches, hovers) are no commands.
     if context != Some("repl") {
         return None;
     }
@@ -91,12 +91,12 @@ pub(super) fn typed(arguments: &Value) -> Option<Result<ClientFiles, &'static st
     })
 }
 
-/// The answer to `request`, when `files` are known.
+/// The answer to `request`, once `files` are mapped.
 pub(super) fn done(request: &Request, files: &ClientFiles) -> Value {
     request.success(json!({"result": holds(files), "variablesReference": 0}))
 }
 
-/// The sentence that `files` are known.
+/// The sentence that `files` are mapped.
 pub(super) fn holds(files: &ClientFiles) -> String {
     let ClientFiles::Below(folder) = files else {
         return "these files are shown as the worker has them, read-only".to_owned();
@@ -114,7 +114,7 @@ pub(super) fn holds(files: &ClientFiles) -> String {
     )
 }
 
-/// The arguments `asked` of a client's own `attach` as if they had named `folder`, for the sessions that come of them.
+/// Sets `folder` in the `arguments` of a client's own `attach`, for child sessions.
 pub(super) fn put_into(asked: &mut Value, folder: &str) {
     let Some(arguments) = asked.as_object_mut() else {
         return;
@@ -123,7 +123,7 @@ pub(super) fn put_into(asked: &mut Value, folder: &str) {
     let relay = arguments.entry("rayRelay").or_insert(Value::Null);
     match relay {
         Value::Object(keys) => _ = keys.insert("localRoot".into(), folder.into()),
-        // Which task it is about is known by now.
+        // The task is selected by now.
         other => *other = json!({"localRoot": folder}),
     }
 }
