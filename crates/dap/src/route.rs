@@ -21,7 +21,7 @@ use super::attach_selector::{AttachSelector, names, read_selector};
 use super::refusal::hang_up;
 use super::selection::{AttachAnswer, Hint, choose, completed};
 use super::worker::{ActiveSession, SessionOutcome};
-use super::{ClientOpening, commands, refused, waiting, worker};
+use super::{ClientOpening, commands, refused, worker};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_access::recording::Protocol;
@@ -135,27 +135,9 @@ impl<'a> AttachFlow<'a> {
                 return Err(Box::pin(self.cluster(client, opened, selector)).await);
             }
             AttachAnswer::Next => {
-                self.session
-                    .set_state(SessionProtocol::Dap, SessionState::Waiting);
-                let try_acquire = |id| self.acquire(&opened.client, id);
-                let (attach, principal) = (&opened.attach, &self.principal);
-                match waiting::for_next(
-                    self.context,
-                    self.session.summary(),
-                    client,
-                    attach,
-                    &selector,
-                    principal,
-                    try_acquire,
-                )
-                .await
-                {
-                    Ok((waited, permit)) => {
-                        client = waited;
-                        Ok((permit, None))
-                    }
-                    Err(ending) => return Err(ending),
-                }
+                let (waited, permit) = self.next(client, &opened, &selector).await?;
+                client = waited;
+                Ok((permit, None))
             }
         };
         match permit {

@@ -6,10 +6,15 @@ use super::AttachFlow;
 use crate::attach_selector::AttachSelector;
 use crate::client::DebugClient;
 use crate::selection::Hint;
+use crate::{ClientOpening, waiting};
 use ray_relay_access::policy::Scope;
+use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 use ray_relay_session::session::parks::ParkId;
 use ray_relay_session::session::refusal::SessionRefusal;
+use ray_relay_session::session::state::SessionState;
 use ray_relay_session::session::{Authorized, Denied, Permit, authorise};
 use ray_relay_session::upstream::owner;
 use ray_relay_session::upstream::park::{self, Resumed};
@@ -55,6 +60,34 @@ impl AttachFlow<'_> {
         let holder = self.session.holder(&self.principal, &client.name);
         Permit::acquire(&self.context.registry, authorised, holder)
             .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, || self.unknown(id)))
+    }
+
+    /// Waits for the next stop that matches `selector`, and claims its worker.
+    ///
+    /// # Errors
+    /// The outcome instead: the client disconnected, or the relay shuts down.
+    pub(super) async fn next<S>(
+        &self,
+        client: Conversation<S>,
+        opened: &ClientOpening,
+        selector: &AttachSelector,
+    ) -> Result<(Conversation<S>, Permit), Outcome>
+    where
+        S: PeerStream,
+    {
+        self.session
+            .set_state(SessionProtocol::Dap, SessionState::Waiting);
+        let try_acquire = |id| self.acquire(&opened.client, id);
+        waiting::for_next(
+            self.context,
+            self.session.summary(),
+            client,
+            &opened.attach,
+            selector,
+            &self.principal,
+            try_acquire,
+        )
+        .await
     }
 
     /// The worker whose subprocess `selector` names, if a session of this principal reaches it. The list may not have
