@@ -36,10 +36,8 @@ use ray_relay_session::session::live::Begun;
 use ray_relay_session::session::parks::{is_own, may_go_on, with_parked};
 use ray_relay_session::session::refusal::SessionRefusal;
 use ray_relay_session::session::state::SessionState;
-use ray_relay_session::session::{
-    Denied, GroupMember, Permit, Session, audit, authorise, visible, within,
-};
-use ray_relay_session::upstream::park::{Resumed, promise, usual};
+use ray_relay_session::session::{Denied, Permit, Session, audit, authorise, visible, within};
+use ray_relay_session::upstream::park::Resumed;
 
 /// A session that is ready to run, and its span.
 pub(super) type Ready<'a, S> = (Box<ActiveSession<'a, S>>, Span);
@@ -332,26 +330,7 @@ impl<'a> AttachFlow<'a> {
     where
         S: PeerStream,
     {
-        let member = self.member(&selector, permit.breakpoint());
-        let member = member.and_then(|member| {
-            let family = member.as_ref().map(GroupMember::family);
-            // Sessions of one command share a slot, as those of a cluster session do.
-            let family = family.or(selector.group.as_deref());
-            let goes_on = resumed.as_ref();
-            let has_place = goes_on.is_some_and(|it| member.is_some() || it.has_place());
-            let promised = |asked| promise(self.context, &permit, family, has_place, asked);
-            let stays = || selector.stay.then(|| usual(self.context, permit.rights()));
-            let asked = selector.park_for.or_else(stays);
-            let share = asked.map_or(Ok(None), promised);
-            let share = share.map_err(|refusal| match refusal {
-                SessionRefusal::Forbidden(why) if selector.stay => SessionRefusal::Forbidden(
-                    format!("{why}; with `--continue` the task resumes after the commands"),
-                ),
-                refusal => refusal,
-            })?;
-            Ok((member, share))
-        });
-        let (member, share) = match member {
+        let (member, share) = match self.joined(&selector, &permit, resumed.as_deref()) {
             Ok(joined) => joined,
             Err(refusal) => {
                 drop(permit);
@@ -360,27 +339,7 @@ impl<'a> AttachFlow<'a> {
                 );
             }
         };
-        let mut details = self.details(SessionProtocol::Dap, &opened.client.name);
-        let scope = match permit.rights().scopes.contains(Scope::Debug) {
-            true => Scope::Debug,
-            false => Scope::View,
-        };
-        details.insert("scope".into(), scope.word().into());
-        details.insert("subprocess".into(), (!permit.holds()).into());
-        details.extend(selector.group.clone().map(|id| ("group".into(), id.into())));
-        if selector.running {
-            details.insert("running".into(), true.into());
-        }
-        if let Some(resumed) = &resumed {
-            resumed.tell(&mut details);
-        }
-        // Without `debug`, none of these arguments reaches the worker.
-        if self.context.audit.wants_commands()
-            && scope == Scope::Debug
-            && let Some(arguments) = commands::of_attach(&opened.attach.arguments)
-        {
-            details.insert("attach".into(), arguments);
-        }
+        let details = self.attach_details(&opened, &selector, &permit, resumed.as_deref());
         let begun = Begun::begin(
             self.context.services(),
             self.session,
@@ -397,22 +356,7 @@ impl<'a> AttachFlow<'a> {
                 );
             }
         };
-        let opened = *opened;
-        let opening = worker::Opening {
-            initialize: opened.initialize,
-            attach: opened.attach,
-            local_root: selector.local_root,
-            goodbye: opened.client.goodbye,
-            on_close: selector.on_close,
-            park_for: selector.park_for,
-            visits: selector.visit,
-            group: selector.group,
-            share,
-            pauses: selector.running,
-            quirks: opened.client.quirks,
-            children: opened.client.children,
-            member,
-        };
+        let opening = worker::Opening::new(*opened, selector, (member, share));
         let (context, session) = (self.context, self.session);
         match resumed {
             Some(resumed) => {
@@ -421,6 +365,38 @@ impl<'a> AttachFlow<'a> {
             }
             None => worker::reach(context, session, client, opening, begun).await,
         }
+    }
+
+    /// The audit details of a session that attaches.
+    fn attach_details(
+        &self,
+        opened: &ClientOpening,
+        selector: &AttachSelector,
+        permit: &Permit,
+        resumed: Option<&Resumed>,
+    ) -> Map<String, Value> {
+        let mut details = self.details(SessionProtocol::Dap, &opened.client.name);
+        let scope = match permit.rights().scopes.contains(Scope::Debug) {
+            true => Scope::Debug,
+            false => Scope::View,
+        };
+        details.insert("scope".into(), scope.word().into());
+        details.insert("subprocess".into(), (!permit.holds()).into());
+        details.extend(selector.group.clone().map(|id| ("group".into(), id.into())));
+        if selector.running {
+            details.insert("running".into(), true.into());
+        }
+        if let Some(resumed) = resumed {
+            resumed.tell(&mut details);
+        }
+        // Without `debug`, none of these arguments reaches the worker.
+        if self.context.audit.wants_commands()
+            && scope == Scope::Debug
+            && let Some(arguments) = commands::of_attach(&opened.attach.arguments)
+        {
+            details.insert("attach".into(), arguments);
+        }
+        details
     }
 
     fn details(&self, protocol: SessionProtocol, client: &str) -> Map<String, Value> {

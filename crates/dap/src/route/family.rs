@@ -12,10 +12,12 @@ use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::Breakpoint;
 use ray_relay_session::session::audit::SessionAudit;
+use ray_relay_session::session::parks::ParkShare;
 use ray_relay_session::session::refusal::SessionRefusal;
 use ray_relay_session::session::shares::QuotaExceeded;
 use ray_relay_session::session::state::SessionState;
-use ray_relay_session::session::{GroupMember, Initiator};
+use ray_relay_session::session::{GroupMember, Initiator, Permit};
+use ray_relay_session::upstream::park::{Resumed, promise, usual};
 
 /// Delay before earlier sessions of the same user are probed that no family has taken over.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -119,6 +121,31 @@ impl AttachFlow<'_> {
         let families = &self.context.sessions.families;
         let joined = families.join(family, &self.principal, self.session.id(), stop);
         joined.map(Some).ok_or_else(|| self.no_family())
+    }
+
+    /// Joins the family of `selector`, and reserves the share of parks that the client needs for the park it has asked for.
+    pub(super) fn joined(
+        &self,
+        selector: &AttachSelector,
+        permit: &Permit,
+        resumed: Option<&Resumed>,
+    ) -> Result<(Option<GroupMember>, Option<Box<ParkShare>>), SessionRefusal> {
+        let member = self.member(selector, permit.breakpoint())?;
+        let family = member.as_ref().map(GroupMember::family);
+        // Sessions of one command share a slot, as those of a cluster session do.
+        let family = family.or(selector.group.as_deref());
+        let has_place = resumed.is_some_and(|it| member.is_some() || it.has_place());
+        let promised = |asked| promise(self.context, permit, family, has_place, asked);
+        let stays = || selector.stay.then(|| usual(self.context, permit.rights()));
+        let asked = selector.park_for.or_else(stays);
+        let share = asked.map_or(Ok(None), promised);
+        let share = share.map_err(|refusal| match refusal {
+            SessionRefusal::Forbidden(why) if selector.stay => SessionRefusal::Forbidden(format!(
+                "{why}; with `--continue` the task resumes after the commands"
+            )),
+            refusal => refusal,
+        })?;
+        Ok((member, share))
     }
 
     /// Whether [`Self::member`] would succeed.

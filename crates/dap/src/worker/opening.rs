@@ -6,12 +6,11 @@ use serde_json::Value;
 use tokio::time::timeout;
 use tracing::debug;
 
-use crate::Initialize;
 use crate::attach::{fingerprint, for_worker, source_note};
-use crate::attach_selector::OnClose;
+use crate::attach_selector::{AttachSelector, OnClose};
 use crate::client::{Goodbye, Quirks};
 use crate::message_filter::MessageFilter;
-use crate::opened::in_console;
+use crate::opened::{ClientOpening, Initialize, in_console};
 use crate::refusal::close_with;
 use crate::selection::ChildSessions;
 use ray_relay_access::telemetry::metrics::{Outcome, RefusalKind};
@@ -76,6 +75,29 @@ pub(super) struct OpenedDebugger {
 }
 
 impl Opening {
+    /// From the client's messages and its `selector`, with its place in a family and its share of parks.
+    pub(crate) fn new(
+        opened: ClientOpening,
+        selector: AttachSelector,
+        (member, share): (Option<GroupMember>, Option<Box<ParkShare>>),
+    ) -> Self {
+        Self {
+            initialize: opened.initialize,
+            attach: opened.attach,
+            local_root: selector.local_root,
+            goodbye: opened.client.goodbye,
+            on_close: selector.on_close,
+            park_for: selector.park_for,
+            visits: selector.visit,
+            group: selector.group,
+            share,
+            pauses: selector.running,
+            quirks: opened.client.quirks,
+            children: opened.client.children,
+            member,
+        }
+    }
+
     /// Opens the debugger by [`Self::replay`]. One that answers too late, as on a loaded node, is retried with doubled
     /// deadlines while its process lives and the client stays.
     pub(super) async fn reach<S: PeerStream>(
