@@ -103,26 +103,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 return;
             }
             FromWorker::Child => return self.asked_for_child(message),
-            FromWorker::Attached => match succeeded(&message) {
-                true => self
-                    .session
-                    .set_state(SessionProtocol::Dap, SessionState::Attached),
-                false
-                    if typed_at::<&str>(&message, "message").contains("already being debugged") =>
-                {
-                    let attach = Request {
-                        seq: take(&mut message, "request_seq"),
-                        command: Command::Attach.as_str().to_owned(),
-                        arguments: Value::Null,
-                    };
-                    let sentence = format!(
-                        "{} is being debugged by a client that bypasses this relay; it is free again when that session ends",
-                        self.live.worker.breakpoint().title()
-                    );
-                    message = attach.failure(&self.session.summary().refusal(&sentence));
-                }
-                false => {}
-            },
+            FromWorker::Attached => self.note_attached(&mut message),
             FromWorker::Goodbye
                 if let Some(parting) = &mut self.parting
                     && responds_to(&message, &parting.request.seq) =>
@@ -151,6 +132,26 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             | FromWorker::OwnOnceAsked => {}
         }
         self.tell(&message);
+    }
+
+    /// Handles the answer to the client's `attach`: the session is attached, or the refusal of a worker that another
+    /// client debugs directly is put into the relay's words.
+    fn note_attached(&mut self, answer: &mut Value) {
+        if succeeded(answer) {
+            self.session
+                .set_state(SessionProtocol::Dap, SessionState::Attached);
+        } else if typed_at::<&str>(answer, "message").contains("already being debugged") {
+            let attach = Request {
+                seq: take(answer, "request_seq"),
+                command: Command::Attach.as_str().to_owned(),
+                arguments: Value::Null,
+            };
+            let sentence = format!(
+                "{} is being debugged by a client that bypasses this relay; it is free again when that session ends",
+                self.live.worker.breakpoint().title()
+            );
+            *answer = attach.failure(&self.session.summary().refusal(&sentence));
+        }
     }
 
     /// Refuses a reverse request that no task may have carried out on its user's machine. Answers the debugger, so that
