@@ -232,25 +232,8 @@ where
         };
         match (request.known(), &known) {
             (Some(Command::Initialize), None) => {
-                if let Some(why) = capabilities::refusal(&request.arguments) {
-                    client.send(&request.failure(&why)).await?;
-                    continue;
-                }
-                let who = DebugClient::read(&request.arguments);
-                session.set_client(who.name.clone());
-                session.set_editor(who.editor);
-                if who.quirks.shows_bodies {
-                    client.bare_failures();
-                }
-                let body = capabilities::announced(context, who.goodbye);
-                client.send(&request.success(body.clone())).await?;
-                let mut whole = initialize.unwrap_or_default();
-                credential::strip_all(&mut whole);
-                let initialize = Initialize {
-                    seq: request.seq,
-                    body: whole.to_string(),
-                };
-                known = Some((who, initialize));
+                let whole = initialize.unwrap_or_default();
+                known = introduced(context, session, client, request, whole).await?;
             }
             (Some(Command::Attach), Some(_)) => {
                 let Some((who, initialize)) = known.take() else {
@@ -290,6 +273,38 @@ where
             }
         }
     }
+}
+
+/// Answers the client's `initialize` in `request`, whose `whole` message it returns for the worker, with the client as it
+/// describes itself; `None`: it was refused.
+async fn introduced<S>(
+    context: &Context,
+    session: &Session,
+    client: &mut Conversation<S>,
+    request: Request,
+    mut whole: Value,
+) -> Result<Option<(DebugClient, Initialize)>, Closed>
+where
+    S: PeerStream,
+{
+    if let Some(why) = capabilities::refusal(&request.arguments) {
+        client.send(&request.failure(&why)).await?;
+        return Ok(None);
+    }
+    let who = DebugClient::read(&request.arguments);
+    session.set_client(who.name.clone());
+    session.set_editor(who.editor);
+    if who.quirks.shows_bodies {
+        client.bare_failures();
+    }
+    let body = capabilities::announced(context, who.goodbye);
+    client.send(&request.success(body.clone())).await?;
+    credential::strip_all(&mut whole);
+    let initialize = Initialize {
+        seq: request.seq,
+        body: whole.to_string(),
+    };
+    Ok(Some((who, initialize)))
 }
 
 #[cfg(test)]
