@@ -1,38 +1,27 @@
-//! Parks a session whose client is lost, and resumes parked ones.
+//! Parks a session whose client is lost, and tells the client of a resumed one what it has missed.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::opening::not_reached;
 use super::phase::{ClientState, WorkerState};
-use super::{ActiveSession, HALF_CLOSED, Opening, rules};
-use crate::attach::{fingerprint, for_worker, source_note};
+use super::{ActiveSession, HALF_CLOSED, Opening};
 use crate::attach_selector::OnClose;
-use crate::message_filter::MessageFilter;
 use crate::rewrite::is_set;
 use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::timestamp::Timestamp;
-use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::kept::Kept;
-use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::dap::message::{Request, arguments_of, event, notice};
 use ray_relay_base::wire::dap::names::{Command, Event};
-use ray_relay_base::wire::dap::reattach::{self, Before};
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::peer_stream::PeerStream;
-use ray_relay_debugger::debugger::unattended::{self, KeptSplice, Unattended};
+use ray_relay_debugger::debugger::unattended::{self, Unattended};
 use ray_relay_session::context::Context;
 use ray_relay_session::session::live::Begun;
 use ray_relay_session::session::parks::{ParkShare, ParkView};
 use ray_relay_session::session::state::SessionState;
-use ray_relay_session::session::{GroupMember, Session, leaving};
-use ray_relay_session::upstream::ConnectError;
-use ray_relay_session::upstream::park::{self, Park, ResumeState, Resumed};
-
-/// Deadline for a debugger to apply the arguments of another `attach`.
-const REATTACH_TIMEOUT: Duration = Duration::from_secs(5);
+use ray_relay_session::session::{GroupMember, leaving};
+use ray_relay_session::upstream::park::{self, Park, ResumeState};
 
 /// Messages due to the client of a resumed session, once it has configured.
 pub(crate) struct Resumption {
@@ -43,6 +32,18 @@ pub(crate) struct Resumption {
 }
 
 impl Resumption {
+    pub(super) fn new(attach: &Request, kept: Kept, left: Option<ParkView>) -> Self {
+        Self {
+            attach: Request {
+                seq: attach.seq.clone(),
+                command: Command::Attach.as_str().to_owned(),
+                arguments: Value::Null,
+            },
+            kept,
+            left,
+        }
+    }
+
     /// Stores a stop that comes before the client has configured.
     pub(super) fn kept_stop(&mut self, stop: &[u8]) {
         self.kept.stopped(stop);
@@ -243,9 +244,16 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         }
     }
 
+    /// Takes over the `share` of the park, unless that may belong to a cluster session whose other tasks are still parked.
+    pub(super) fn inherit(&mut self, share: Option<Box<ParkShare>>) {
+        let principal = self.live.worker.principal();
+        let share = share.filter(|share| self.member.is_none() && share.is_of(principal));
+        self.share = share.or(self.share.take());
+    }
+
     /// Has the client open the sessions with subprocesses of the task as well, including those whose clients are only
     /// now found lost.
-    fn find_subprocesses(&mut self) {
+    pub(super) fn find_subprocesses(&mut self) {
         if !self.live.worker.holds() {
             return;
         }
@@ -259,7 +267,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     }
 
     /// Sends the first messages to the new client: that it may configure, and what it has missed.
-    async fn tell_missed(
+    pub(super) async fn tell_missed(
         &mut self,
         (whose, for_how_long): (&str, &str),
         (visits, refused): (bool, bool),
@@ -287,142 +295,4 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         }
         self.resumption = Some(resumption);
     }
-}
-
-/// Resumes a parked session for a client that has sent `opening`. Its first line names the previous owner.
-///
-/// # Errors
-/// The outcome, already audited: the worker was not handed over, and the client is notified.
-pub(crate) async fn resume<'a, S>(
-    context: &'a Context,
-    session: &'a Session,
-    client: Conversation<S>,
-    opening: Opening,
-    mut begun: Begun<'a>,
-    resumed: Resumed,
-) -> Result<Box<ActiveSession<'a, S>>, Outcome>
-where
-    S: PeerStream,
-{
-    let (whose, is_own) = (resumed.whose(), resumed.is_own());
-    let Resumed { origin, left, .. } = resumed;
-    let for_how_long = origin.for_how_long();
-    let reached = Box::pin(origin.reach(context, &mut begun.permit)).await;
-    let reached = reached.and_then(|(parked, began)| {
-        // An editor cannot resume a prompt.
-        let why = || "it is at the prompt of Ray's legacy debugger".to_owned();
-        let worker = parked.line.into_worker();
-        let worker = worker.ok_or_else(|| ConnectError::NoWay(why()))?;
-        let of_park = (parked.kept, parked.memory, parked.share);
-        Ok((worker, of_park, began))
-    });
-    let (worker, (kept, memory, share), began) = match reached {
-        Ok(reached) => reached,
-        Err(why) => {
-            let ended = not_reached(context, client, &opening.attach, begun, why);
-            return Err(Box::pin(ended).await);
-        }
-    };
-    let max_frame = context.config.dap.max_frame;
-    let account = context.account(begun.permit.principal());
-    let splice = unattended::keeping(account, worker, Vec::new(), max_frame);
-    let permit = &begun.permit;
-    let filter = MessageFilter::new(permit.rights(), permit.principal());
-    let capabilities = serde_json::from_str(&memory.capabilities).unwrap_or_default();
-    let breakpoint = begun.permit.breakpoint();
-    let arguments = for_worker(
-        &opening.attach.arguments,
-        breakpoint,
-        opening.local_root.as_deref(),
-    );
-    let arguments = filter.attach_arguments(arguments);
-    let attach = fingerprint(&arguments);
-    let visits = opening.visits;
-    let same = visits || is_own && attach == memory.attach;
-    let (mut splice, kept, taken) = match same {
-        true => (splice, kept, None),
-        false => match Box::pin(reattached((splice, kept), &arguments, is_own)).await {
-            Ok((splice, kept, taken)) => (splice, kept, Some(taken)),
-            Err(why) => {
-                let ended = not_reached(context, client, &opening.attach, begun, why);
-                return Err(Box::pin(ended).await);
-            }
-        },
-    };
-    let note = source_note(&arguments, breakpoint).filter(|_| taken == Some(true));
-    let attach = match taken {
-        Some(true) => attach,
-        _ => memory.attach,
-    };
-    let left = left.filter(|_| opening.park_for.is_none());
-    let mut remembered = remembered(context, &begun, &opening, &capabilities, attach);
-    if let Some(remembered) = &mut remembered {
-        // A client that resumes a park for a moment, as a script does, must not shorten it.
-        remembered.stay.at_least = left.as_ref().map(|left| left.until);
-    }
-    let mut live = begun.attached_since(began);
-    if kept.runs() {
-        live.task.resumed();
-    }
-    let keep = match &remembered {
-        Some(remembered) => remembered.keep(&live, None),
-        // Not beyond this session.
-        None => memory.keep(&live, Some(Duration::ZERO)),
-    };
-    if let Some(keep) = keep {
-        Box::pin(splice.beside().keep_by(&keep)).await;
-    }
-    let (up, down) = rules(context, &live, &filter);
-    let (client, from_client) = client.into_parts();
-    let splice = splice.with_client(client, from_client, up, down);
-    let mut stands = kept.stands.cleared();
-    stands.attach(&opening.attach.arguments);
-    let resumption = Resumption {
-        attach: Request {
-            seq: opening.attach.seq.clone(),
-            command: Command::Attach.as_str().to_owned(),
-            arguments: Value::Null,
-        },
-        kept,
-        left,
-    };
-    let mut relaying =
-        ActiveSession::new(context, session, live, opening, splice, filter, remembered);
-    relaying.stands = stands;
-    relaying.resumption = Some(Box::new(resumption));
-    // It may belong to a cluster session whose other tasks are still parked.
-    let principal = relaying.live.worker.principal();
-    let share = share.filter(|share| relaying.member.is_none() && share.is_of(principal));
-    relaying.share = share.or(relaying.share.take());
-    relaying.find_subprocesses();
-    relaying.tell_beginning(capabilities, note);
-    let whose = (&*whose, &*for_how_long);
-    let told = (visits, taken == Some(false));
-    relaying.tell_missed(whose, told).await;
-    Ok(relaying)
-}
-
-/// Sends the `arguments` of another `attach` to the debugger of a park; returns whether it has applied them. Removes
-/// what another user's session has left in it.
-///
-/// # Errors
-/// [`ConnectError`]: its stream stopped in the middle of a message.
-async fn reattached(
-    (splice, kept): (KeptSplice, Kept),
-    arguments: &Value,
-    is_own: bool,
-) -> Result<(KeptSplice, Kept, bool), ConnectError> {
-    let before = match is_own {
-        true => Before::Kept,
-        false => Before::Forgotten,
-    };
-    let expression = reattach::attach(arguments, before);
-    let mut debugger = Unattended::splice(splice, kept);
-    let answer = debugger.value_of(&expression, REATTACH_TIMEOUT).await;
-    let unheard = ConnectError::TimedOut(REATTACH_TIMEOUT);
-    let (mut splice, kept) = debugger.into_splice().ok_or(unheard)?;
-    if arguments.as_object().is_some_and(mappings::given) {
-        splice.worker_mut().maps();
-    }
-    Ok((splice, kept, matches!(answer, Some(Ok(_)))))
 }
