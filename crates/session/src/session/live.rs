@@ -117,6 +117,23 @@ impl Attempts<'_> {
             () = until.cancelled() => Err(over()),
         }
     }
+
+    /// Starts a recording.
+    ///
+    /// # Errors
+    /// As [`Self::again`].
+    async fn record(
+        &mut self,
+        recording: &CaptureStore,
+        meta: &Meta<'_>,
+    ) -> Result<CaptureTee, SessionRefusal> {
+        loop {
+            match recording.begin(meta).await {
+                Ok(writer) => return Ok(CaptureTee::new(writer)),
+                Err(why) => self.again(why).await?,
+            }
+        }
+    }
 }
 
 impl<'a> Begun<'a> {
@@ -181,13 +198,7 @@ impl<'a> Begun<'a> {
                     client,
                     breakpoint: &breakpoint,
                 };
-                let writer = loop {
-                    match services.recording.begin(&meta).await {
-                        Ok(writer) => break writer,
-                        Err(why) => attempts.again(why).await?,
-                    }
-                };
-                CaptureTee::new(writer)
+                attempts.record(services.recording, &meta).await?
             }
             false => CaptureTee::default(),
         };
