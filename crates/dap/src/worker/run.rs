@@ -186,7 +186,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     fn count(&mut self) {
         let bytes = self.splice.bytes();
         if bytes.0 != self.session.bytes().0 {
-            self.live.heard(Instant::now());
+            self.live.active(Instant::now());
         }
         self.session.set_bytes(bytes);
     }

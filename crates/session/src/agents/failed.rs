@@ -21,10 +21,10 @@ const NAMES_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Agents {
     /// Replaces the failed tasks kept by the agent of `link` with its latest report.
-    pub(super) fn hear_failures(&self, link: &Arc<Link>, told: messages::Failures) {
+    pub(super) fn update_failures(&self, link: &Arc<Link>, report: messages::Failures) {
         let nodes = link.nodes().clone();
-        self.failures.hear(link.id, &nodes, &told.tasks);
-        link.state.lock().keeps_failures = Some(told.trouble);
+        self.failures.update(link.id, &nodes, &report.tasks);
+        link.state.lock().keeps_failures = Some(report.trouble);
     }
 
     /// Forgets the failed tasks of a link that has ended.
@@ -54,7 +54,7 @@ impl Agents {
             };
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                () = self.failures.heard() => {}
+                () = self.failures.changed() => {}
                 () = wait => {
                     let naming = self.name_due();
                     tokio::select! {
@@ -72,7 +72,7 @@ impl Agents {
         for (id, cluster, task) in due {
             by_cluster.entry(cluster).or_default().push((id, task));
         }
-        let asked = by_cluster.into_iter().map(|(cluster, due)| async move {
+        let queries = by_cluster.into_iter().map(|(cluster, due)| async move {
             let (ids, tasks): (Vec<_>, Vec<_>) = due.into_iter().unzip();
             let found = timeout(NAMES_TIMEOUT, self.registry.tasks_of(&cluster, &tasks)).await;
             let found = found.unwrap_or_else(|_| {
@@ -84,6 +84,6 @@ impl Agents {
                 self.failures.named(id, found.next().flatten());
             }
         });
-        join_all(asked).await;
+        join_all(queries).await;
     }
 }

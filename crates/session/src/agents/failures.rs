@@ -93,39 +93,39 @@ fn id(failure: FailureId) -> String {
 }
 
 impl Failed {
-    fn of(told: &FailedTask, node: &RayNode, now: SystemTime) -> Self {
-        let ago = Duration::from_millis(told.ago_ms);
+    fn of(report: &FailedTask, node: &RayNode, now: SystemTime) -> Self {
+        let ago = Duration::from_millis(report.ago_ms);
         Self {
-            id: id(told.id),
-            failure: told.id,
-            task_id: told.task_id.to_string(),
+            id: id(report.id),
+            failure: report.id,
+            task_id: report.task_id.to_string(),
             task: Running {
                 cluster: Arc::clone(&node.cluster),
                 what: What::Task,
                 // Reported by the worker, for display only: no rule matches on it.
-                group: told.function.to_string(),
+                group: report.function.to_string(),
                 names: Names::default(),
                 node_id: node.node_id.to_string(),
                 node_ip: Some(node.address),
-                worker_id: told.worker_id.to_string(),
-                pid: Some(told.pid),
+                worker_id: report.worker_id.to_string(),
+                pid: Some(report.pid),
                 started: None,
             },
             at: now.checked_sub(ago).unwrap_or(now),
-            exception: told.exception.to_string(),
-            location: Location::told(&told.file, told.line.into(), &told.function),
+            exception: report.exception.to_string(),
+            location: Location::told(&report.file, report.line.into(), &report.function),
         }
     }
 }
 
 impl Failures {
     /// Replaces the tasks of the agent behind `link`, which speaks for `nodes`, with its report.
-    pub(super) fn hear(&self, link: u64, nodes: &[RayNode], told: &[FailedTask]) {
+    pub(super) fn update(&self, link: u64, nodes: &[RayNode], reported: &[FailedTask]) {
         let (now, at) = (Instant::now(), SystemTime::now());
-        let kept: HashSet<FailureId> = told.iter().map(|task| task.id).collect();
+        let current: HashSet<FailureId> = reported.iter().map(|task| task.id).collect();
         let mut entries = self.entries.lock();
-        entries.retain(|id, entry| entry.link != link || kept.contains(id));
-        for task in told.iter().take(MAX_AGENT_FAILURES) {
+        entries.retain(|id, entry| entry.link != link || current.contains(id));
+        for task in reported.iter().take(MAX_AGENT_FAILURES) {
             let Some(node) = nodes.iter().find(|node| *node.node_id == *task.node_id) else {
                 continue;
             };
@@ -169,7 +169,7 @@ impl Failures {
     }
 
     /// Resolves when a task may need a name. Cancel safe.
-    pub(super) async fn heard(&self) {
+    pub(super) async fn changed(&self) {
         self.unnamed.notified().await;
     }
 
@@ -196,12 +196,12 @@ impl Failures {
         due.take(AT_A_TIME)
             .map(|(id, entry)| {
                 let task = &entry.failed.task;
-                let wanted = TaskOf {
+                let query = TaskOf {
                     task_id: entry.failed.task_id.clone(),
                     worker_id: task.worker_id.clone(),
                     node_id: task.node_id.clone(),
                 };
-                (*id, Arc::clone(&task.cluster), wanted)
+                (*id, Arc::clone(&task.cluster), query)
             })
             .collect()
     }

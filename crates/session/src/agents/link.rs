@@ -31,8 +31,8 @@ pub struct Link {
     pub(super) since: Timestamp,
     pub(super) standing: Arc<AgentProcess>,
     pub(super) outbox: mpsc::Sender<LinkCommand>,
-    pub(super) told: watch::Sender<Option<AgentLinkEnd>>,
-    pub(super) heard: watch::Sender<Instant>,
+    pub(super) end_reason: watch::Sender<Option<AgentLinkEnd>>,
+    pub(super) last_received: watch::Sender<Instant>,
     pub(super) state: Mutex<LinkState>,
 }
 
@@ -94,9 +94,9 @@ impl Link {
 
     /// Ends the link; the first reason counts.
     pub fn end(&self, end: AgentLinkEnd) {
-        self.told.send_if_modified(|told| {
-            let first = told.is_none();
-            told.get_or_insert(end);
+        self.end_reason.send_if_modified(|reason| {
+            let first = reason.is_none();
+            reason.get_or_insert(end);
             first
         });
     }
@@ -108,12 +108,12 @@ impl Link {
 
     /// Whether the agent answers a probe. Cancel safe.
     pub(super) async fn is_there(&self) -> bool {
-        let asked = Instant::now();
-        let mut heard = self.heard.subscribe();
+        let probed_at = Instant::now();
+        let mut last_received = self.last_received.subscribe();
         if self.outbox.try_send(LinkCommand::Probe).is_err() {
             return false;
         }
-        let answered = heard.wait_for(|at| *at > asked);
+        let answered = last_received.wait_for(|at| *at > probed_at);
         tokio::select! {
             answered = timeout(PROBED, answered) => matches!(answered, Ok(Ok(_))),
             () = self.closed() => false,

@@ -98,7 +98,7 @@ pub struct Agents {
     /// Other relays.
     elsewhere: RelayPeers,
     /// Revocations received from other relays.
-    heard: Mutex<SeenRevocations>,
+    revocations: Mutex<SeenRevocations>,
     newcomers: Arc<Newcomers>,
     table: Mutex<Table>,
     /// Requested streams that have not arrived.
@@ -163,7 +163,7 @@ impl Agents {
             audit,
             metrics,
             elsewhere: RelayPeers::default(),
-            heard: Mutex::default(),
+            revocations: Mutex::default(),
             newcomers: Arc::default(),
             table: Mutex::new(Table::new(config.upstream.max_agents)),
             streams: Awaited::default(),

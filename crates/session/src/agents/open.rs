@@ -251,11 +251,11 @@ impl Agents {
             cut,
             open,
         } = delivered;
-        let said = tokio::select! {
-            said = first_word(&mut socket) => said?,
+        let greeting = tokio::select! {
+            greeting = first_word(&mut socket) => greeting?,
             () = cut.cancelled() => return Err(NoStream::LinkLost),
         };
-        let resumed: Option<Box<ParkTerms>> = match said {
+        let resumed: Option<Box<ParkTerms>> = match greeting {
             StreamGreeting::Dialled => None,
             StreamGreeting::Resumed(keep) => Some(keep),
             StreamGreeting::Failed { kind, detail } => {

@@ -62,7 +62,7 @@ impl Agents {
         // Sessions of this relay are known, unless the agent keeps them parked.
         let others = |held: &&HoldRow| held.replica != self.replica || held.parked.is_some();
         let held: Vec<_> = held.iter().filter(others).cloned().collect();
-        self.registry.hear(|said| said.hear(link, nodes, &held));
+        self.registry.hear(|holds| holds.hear(link, nodes, &held));
         self.elsewhere.news.send_replace(());
     }
 
@@ -81,14 +81,14 @@ impl Agents {
                 | AgentLinkEnd::Replaced
                 | AgentLinkEnd::Over(PrincipalEnded::Expired)
         );
-        self.registry.hear(|said| said.leave(link, stands, now));
+        self.registry.hear(|holds| holds.leave(link, stands, now));
         self.elsewhere.news.send_replace(());
     }
 
     /// The holder of `breakpoint` at another relay.
     pub(super) fn holder_elsewhere(&self, breakpoint: &Breakpoint) -> Option<Holder> {
-        self.registry.remote(|said| {
-            let hold = said.of(&breakpoint.worker());
+        self.registry.remote(|holds| {
+            let hold = holds.of(&breakpoint.worker());
             hold.map(RemoteHold::holder)
         })
     }
@@ -127,7 +127,7 @@ impl Agents {
             let next = self.ask_for_unlisted(&mut asked);
             self.end_revoked();
             // While other relays hold nothing, list changes are irrelevant: local claims do not wake this loop.
-            let are_holding = self.registry.remote(|said| said.iter().next().is_some());
+            let are_holding = self.registry.remote(|holds| holds.iter().next().is_some());
             let revoked = async {
                 match &mut revocations {
                     Some(list) => list.changed().await,
@@ -142,14 +142,14 @@ impl Agents {
                 Some(_) = asked.asking.join_next() => {}
                 () = sleep_until(next) => {}
             }
-            self.registry.hear(|said| said.expire(Instant::now()));
+            self.registry.hear(|holds| holds.expire(Instant::now()));
         }
     }
 
     /// Looks up held workers that no list has. Returns when to run again at the latest.
     fn ask_for_unlisted(&self, asked: &mut UnlistedLookups) -> Instant {
         let now = Instant::now();
-        let expiry = self.registry.remote(|said| said.next_expiry());
+        let expiry = self.registry.remote(|holds| holds.next_expiry());
         let mut next = expiry.unwrap_or(now + LOOK);
         let unlisted = self.registry.unlisted();
         let name = |hold: &RemoteHold| {
@@ -191,8 +191,8 @@ impl Agents {
         let WorkerRoute::Agent { link, .. } = self.way_to_agent(breakpoint).await? else {
             return Ok(None);
         };
-        let kept = self.registry.remote(|said| {
-            let hold = said.of(&breakpoint.worker());
+        let kept = self.registry.remote(|holds| {
+            let hold = holds.of(&breakpoint.worker());
             hold.map(|hold| LetRun::of(&hold.held))
         });
         let Some(kept) = kept else {

@@ -50,7 +50,7 @@ struct ReverseEntry {
     open: bool,
     arrivals: mpsc::Sender<DialledWorker>,
     /// State at each notified agent, by its link.
-    said: watch::Sender<HashMap<u64, RendezvousEvent>>,
+    answers: watch::Sender<HashMap<u64, RendezvousEvent>>,
 }
 
 /// State of a rendezvous at one agent.
@@ -73,7 +73,7 @@ pub(crate) struct Rendezvous {
     /// Workers that have dialled.
     pub(crate) arrivals: mpsc::Receiver<DialledWorker>,
     /// State at each agent.
-    pub said: watch::Receiver<HashMap<u64, RendezvousEvent>>,
+    pub answers: watch::Receiver<HashMap<u64, RendezvousEvent>>,
     /// Fires when its owner starts it again.
     pub replaced: CancellationToken,
 }
@@ -199,14 +199,14 @@ impl Agents {
         let id = Hex::random().ok_or(NotMet::NoSecrets)?;
         let old = old.and_then(|old| Some((old, all.remove(&old)?)));
         let (arrivals, arriving) = mpsc::channel(ARRIVALS);
-        let said = watch::Sender::default();
+        let answers = watch::Sender::default();
         let replaced = CancellationToken::new();
         let rendezvous = Rendezvous {
             agents: Arc::clone(self),
             id,
             port,
             arrivals: arriving,
-            said: said.subscribe(),
+            answers: answers.subscribe(),
             replaced: replaced.clone(),
         };
         let entry = ReverseEntry {
@@ -216,7 +216,7 @@ impl Agents {
             replaced,
             open: false,
             arrivals,
-            said,
+            answers,
         };
         all.insert(id, entry);
         drop(all);
@@ -244,7 +244,7 @@ impl Agents {
     /// Takes the task that waits for the stream `id`, if it is `person`'s and `shown` is its secret. Works once.
     pub fn expected(&self, id: &str, shown: &str, person: &Principal) -> Option<Handover> {
         // A token may have been renewed since the link began.
-        let is_it = |told: &Principal| told.subject() == person.subject();
+        let is_it = |owner: &Principal| owner.subject() == person.subject();
         let (_, deliver) = self.reverse.streams.take(id, shown, is_it)?;
         Some(Handover(deliver))
     }
@@ -252,7 +252,7 @@ impl Agents {
     fn unlisten(&self, rendezvous: RendezvousId, entry: &ReverseEntry) {
         let table = self.table.lock();
         for link in table.all() {
-            if entry.said.borrow().contains_key(&link.id) {
+            if entry.answers.borrow().contains_key(&link.id) {
                 link.tell(FromRelay::Unlisten { rendezvous });
             }
         }
@@ -274,9 +274,9 @@ impl ReverseEntry {
             return None;
         }
         let covers = (first..=last).contains(&self.port);
-        let asked = self.said.send_if_modified(|said| {
-            let new = !said.contains_key(&link.id);
-            said.entry(link.id).or_insert_with(|| match covers {
+        let is_new = self.answers.send_if_modified(|answers| {
+            let new = !answers.contains_key(&link.id);
+            answers.entry(link.id).or_insert_with(|| match covers {
                 true => RendezvousEvent::Asked,
                 false => {
                     RendezvousEvent::Refuses("its --reverse-ports do not include that port".into())
@@ -284,7 +284,7 @@ impl ReverseEntry {
             });
             new
         });
-        (asked && covers).then_some(Meeting {
+        (is_new && covers).then_some(Meeting {
             rendezvous: id,
             port: self.port,
         })
@@ -300,10 +300,10 @@ impl ReverseLinks {
         refused: Option<Sentence>,
     ) {
         if let Some(entry) = self.entries.lock().get(rendezvous) {
-            entry.said.send_if_modified(|said| {
-                let asked = said.get_mut(&link.id);
-                asked.is_some_and(|said| {
-                    *said = refused.map_or(RendezvousEvent::Listens, RendezvousEvent::Refuses);
+            entry.answers.send_if_modified(|answers| {
+                let answer = answers.get_mut(&link.id);
+                answer.is_some_and(|answer| {
+                    *answer = refused.map_or(RendezvousEvent::Listens, RendezvousEvent::Refuses);
                     true
                 })
             });
@@ -322,7 +322,7 @@ impl ReverseLinks {
         });
         let all = self.entries.lock();
         let entry = all.get(&arrived.rendezvous);
-        let entry = entry.filter(|entry| entry.said.borrow().contains_key(&link.id));
+        let entry = entry.filter(|entry| entry.answers.borrow().contains_key(&link.id));
         let arrivals = entry.map(|entry| entry.arrivals.clone());
         drop(all);
         match (arrival, arrivals) {
@@ -339,8 +339,9 @@ impl ReverseLinks {
     /// Forgets the answers of a link that has ended.
     pub(super) fn lose(&self, link: &Link) {
         for entry in self.entries.lock().values() {
-            let lose = |said: &mut HashMap<u64, RendezvousEvent>| said.remove(&link.id).is_some();
-            entry.said.send_if_modified(lose);
+            let lose =
+                |answers: &mut HashMap<u64, RendezvousEvent>| answers.remove(&link.id).is_some();
+            entry.answers.send_if_modified(lose);
         }
     }
 }

@@ -48,15 +48,15 @@ pub(super) struct SeenRevocations {
 }
 
 impl SeenRevocations {
-    fn knows(&self, said: &Revocations) -> bool {
-        self.macs.contains(&said.mac)
+    fn knows(&self, message: &Revocations) -> bool {
+        self.macs.contains(&message.mac)
     }
 
-    fn remember(&mut self, said: &Revocations) {
+    fn remember(&mut self, message: &Revocations) {
         if self.macs.len() >= KNOWN {
             self.macs.pop_front();
         }
-        self.macs.push_back(said.mac);
+        self.macs.push_back(message.mac);
     }
 }
 
@@ -130,17 +130,17 @@ impl Agents {
     }
 
     /// Applies a message that the agent of `link` forwards.
-    pub(super) async fn hear_revocations(&self, link: &Link, said: Revocations) {
-        if self.heard.lock().knows(&said) {
+    pub(super) async fn hear_revocations(&self, link: &Link, message: Revocations) {
+        if self.revocations.lock().knows(&message) {
             return;
         }
         let believed = match self.auth.revocation_seal() {
-            Some(seal) => seal.is_of(&said.mac.0, said.entries.iter().map(|entry| &**entry)),
+            Some(seal) => seal.is_of(&message.mac.0, message.entries.iter().map(|entry| &**entry)),
             None => false,
         };
         if !believed {
             // Logged once: it may arrive through every agent.
-            if !std::mem::replace(&mut self.heard.lock().doubted, true) {
+            if !std::mem::replace(&mut self.revocations.lock().doubted, true) {
                 warn!(
                     agent = %link.about.hostname, peer = %link.peer,
                     "ignored revocations from an agent: they are not sealed with this relay's auth.ticket_key_file; give all relays the same file"
@@ -148,16 +148,16 @@ impl Agents {
             }
             return;
         }
-        let read = said.entries.iter();
-        let revocations = read.filter_map(|entry| Revocation::from_line(entry));
+        let entries = message.entries.iter();
+        let revocations = entries.filter_map(|entry| Revocation::from_line(entry));
         // A slow disk must not block the link: revocations take effect before they are written.
-        let heard = timeout(TAKEN_IN, self.auth.hear(revocations.collect())).await;
-        match heard.unwrap_or(Err(RevokeError::Late)) {
+        let applied = timeout(TAKEN_IN, self.auth.hear(revocations.collect())).await;
+        match applied.unwrap_or(Err(RevokeError::Late)) {
             Ok(news) => {
                 if !news.is_empty() {
                     self.revoked(link, &news).await;
                 }
-                self.heard.lock().remember(&said);
+                self.revocations.lock().remember(&message);
             }
             Err(why) => warn!(%why, "another relay's revocation may not take effect here"),
         }
@@ -188,9 +188,9 @@ impl Agents {
             let table = self.table.lock();
             let link = table.of_node(&node.cluster, &node.node_id).cloned();
             drop(table);
-            let told = link.is_some_and(|link| link.tell(FromRelay::LetRun(LetRun::of(&held))));
+            let notified = link.is_some_and(|link| link.tell(FromRelay::LetRun(LetRun::of(&held))));
             info!(
-                told,
+                told = notified,
                 "an agent keeps a worker for a revoked credential: its task is released"
             );
         }

@@ -59,7 +59,7 @@ type AgentControlLink = ControlLink<Carrier, FromAgent, FromRelay>;
 struct Serving {
     link: Arc<Link>,
     outbox: mpsc::Receiver<LinkCommand>,
-    told: watch::Receiver<Option<AgentLinkEnd>>,
+    end_reason: watch::Receiver<Option<AgentLinkEnd>>,
     nodes: watch::Receiver<Arc<[RayNode]>>,
 }
 
@@ -157,7 +157,7 @@ impl Agents {
             return Err(AgentLinkEnd::Untrusted(trust::none(&announced, peer.ip())));
         }
         let (outbox, outgoing) = mpsc::channel(OUTBOX);
-        let (told, telling) = watch::channel(None);
+        let (end_reason, end_reasons) = watch::channel(None);
         let (id, standing) = {
             let mut table = self.table.lock();
             (table.number(), table.standing(announced.instance))
@@ -170,8 +170,8 @@ impl Agents {
             since: Timestamp::now(),
             standing,
             outbox,
-            told,
-            heard: watch::Sender::new(Instant::now()),
+            end_reason,
+            last_received: watch::Sender::new(Instant::now()),
             state: Mutex::default(),
         });
         // The first message sent, whatever is requested meanwhile.
@@ -181,7 +181,7 @@ impl Agents {
         Ok(Serving {
             link,
             outbox: outgoing,
-            told: telling,
+            end_reason: end_reasons,
             nodes: live,
         })
     }
@@ -242,19 +242,19 @@ impl Agents {
         let Serving {
             link,
             outbox,
-            told,
+            end_reason,
             nodes,
         } = serving;
         let mut over = pin!(link.principal.ended());
         let mut ending = pin!(self.ending());
         loop {
-            let ended = async { told.wait_for(Option::is_some).await.ok()?.clone() };
+            let ended = async { end_reason.wait_for(Option::is_some).await.ok()?.clone() };
             let done = tokio::select! {
                 over = &mut over => Err(AgentLinkEnd::Over(over)),
                 end = ended => Err(end.unwrap_or(AgentLinkEnd::Broken)),
-                heard = wire.next() => match heard {
+                received = wire.next() => match received {
                     Ok(message) => {
-                        link.heard.send_replace(Instant::now());
+                        link.last_received.send_replace(Instant::now());
                         link.state.lock().round_trip = wire.round_trip();
                         match message {
                             Some(message) => self.on_message(link, message).await,
@@ -337,13 +337,13 @@ impl Agents {
                 self.hear_holds(link.id, link.nodes().clone(), &held);
             }
             FromAgent::Relays { replicas } => self.hear_relays(link.id, replicas),
-            FromAgent::Revocations(said) => self.hear_revocations(link, said).await,
+            FromAgent::Revocations(revocations) => self.hear_revocations(link, revocations).await,
             FromAgent::Listening {
                 rendezvous,
                 refused,
             } => self.reverse.listening(link, &rendezvous, refused),
             FromAgent::Arrived(arrived) => self.reverse.arrived(link, arrived),
-            FromAgent::Failed(told) => self.hear_failures(link, told),
+            FromAgent::Failed(report) => self.update_failures(link, report),
             FromAgent::Unknown => {}
         }
         Ok(())

@@ -133,7 +133,9 @@ async fn by_a_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> 
         sleep(LOOK).await;
         // A busy head is asked again.
         match jobs.job(&id).await {
-            Ok(Some(job)) if job.ended() => return said(&jobs.output(&id).await?, &job.message),
+            Ok(Some(job)) if job.ended() => {
+                return job_result(&jobs.output(&id).await?, &job.message);
+            }
             Ok(_) => {}
             Err(error) => debug!(%error, job = id, "cannot ask after a job"),
         }
@@ -151,7 +153,7 @@ async fn by_a_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> 
 }
 
 /// Interprets the job's result line. `message` is Ray's, used if there is none.
-fn said(logs: &str, message: &str) -> Result<(), NotEnded> {
+fn job_result(logs: &str, message: &str) -> Result<(), NotEnded> {
     let words = logs.lines().rev().find_map(|line| line.strip_prefix(MARK));
     let why = match words.map(str::trim) {
         Some("ended") => return Ok(()),

@@ -191,7 +191,7 @@ impl CommandLink {
         let _busy = self.ctx.shutdown.busy.token();
         let shutdown = self.ctx.shutdown.clone();
         let (person, replaced) = (self.person.clone(), rendezvous.replaced.clone());
-        let mut told = None;
+        let mut reported = None;
         loop {
             // While draining, or once a successor has taken over, running sessions continue and none begins.
             let draining = shutdown.drain.is_cancelled();
@@ -219,13 +219,13 @@ impl CommandLink {
                     }
                     Ok(())
                 }
-                Ok(()) = rendezvous.said.changed() => {
-                    let said = status(&rendezvous.said.borrow_and_update());
-                    match told.as_ref() == Some(&said) {
+                Ok(()) = rendezvous.answers.changed() => {
+                    let listening = status(&rendezvous.answers.borrow_and_update());
+                    match reported.as_ref() == Some(&listening) {
                         true => Ok(()),
                         false => {
-                            told = Some(said.clone());
-                            self.say(&said).await
+                            reported = Some(listening.clone());
+                            self.say(&listening).await
                         }
                     }
                 }
@@ -290,12 +290,12 @@ impl CommandLink {
 }
 
 /// Summarises the agents' answers for the command.
-fn status(said: &HashMap<u64, RendezvousEvent>) -> ToPerson {
-    let listens = said
+fn status(answers: &HashMap<u64, RendezvousEvent>) -> ToPerson {
+    let listens = answers
         .values()
-        .filter(|said| **said == RendezvousEvent::Listens)
+        .filter(|answer| **answer == RendezvousEvent::Listens)
         .count();
-    let refused = said.values().find_map(|said| match said {
+    let refused = answers.values().find_map(|answer| match answer {
         RendezvousEvent::Refuses(why) => Some(why.clone()),
         RendezvousEvent::Asked | RendezvousEvent::Listens => None,
     });

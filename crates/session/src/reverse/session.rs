@@ -278,7 +278,7 @@ impl Arriving {
         let mut tick = interval(period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let shutdown = &self.ctx.shutdown;
-        let (mut last, mut said) = ((0, 0), Instant::now());
+        let (mut last, mut last_active) = ((0, 0), Instant::now());
         let over = loop {
             tokio::select! {
                 // Causes that end the link too come first, so that they are named.
@@ -293,7 +293,7 @@ impl Arriving {
                         limits.active(now);
                     }
                     if bytes != last {
-                        (last, said) = (bytes, now);
+                        (last, last_active) = (bytes, now);
                         session.set_bytes(bytes);
                     }
                     match limits.due(now) {
@@ -304,7 +304,7 @@ impl Arriving {
                         }
                         None => {}
                     }
-                    if shutdown.drain.is_cancelled() && said.elapsed() >= QUIET {
+                    if shutdown.drain.is_cancelled() && last_active.elapsed() >= QUIET {
                         break SessionOver::new(Outcome::Drained, "the relay is being shut down");
                     }
                 }

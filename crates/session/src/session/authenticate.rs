@@ -51,7 +51,7 @@ pub struct Authenticated {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAuthenticated {
     /// It presented no valid credential.
-    #[error("{}", said(.0, .1.as_deref()))]
+    #[error("{}", sentence(.0, .1.as_deref()))]
     Credential(AuthError, Option<Arc<str>>),
     /// Its certificate expired after the connection began.
     #[error(transparent)]
@@ -68,7 +68,7 @@ impl From<AuthError> for NotAuthenticated {
 }
 
 /// The message for `why`. If Kubernetes is the only issuer of tokens, names their `audience`.
-fn said(why: &AuthError, audience: Option<&str>) -> String {
+fn sentence(why: &AuthError, audience: Option<&str>) -> String {
     match (why, audience) {
         (AuthError::Missing, Some(audience)) => format!(
             "this relay wants a token of Kubernetes for the audience {audience} (`kubectl create token SERVICEACCOUNT --audience {audience}`): give it as `Authorization: Bearer`, RAY_RELAY_TOKEN or \"rayRelay\": {{\"token\": …}}"

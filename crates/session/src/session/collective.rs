@@ -22,7 +22,7 @@ pub(super) struct CollectiveWait {
     /// Limit of the current stop, unless it is over.
     limit: Option<(Instant, Option<Limit>)>,
     /// Whether the client has been notified of the limit.
-    told: bool,
+    notified: bool,
 }
 
 impl CollectiveWait {
@@ -40,7 +40,7 @@ impl CollectiveWait {
             job: names.job_id.clone()?,
             stands: clock.watch(),
             limit: None,
-            told: false,
+            notified: false,
         })
     }
 
@@ -55,7 +55,7 @@ impl CollectiveWait {
     pub(super) fn next(&mut self) -> Option<Instant> {
         self.count();
         let (since, limit) = self.limit.as_ref()?;
-        match self.told {
+        match self.notified {
             false => Some(*since),
             true => limit.as_ref().map(Limit::next),
         }
@@ -67,7 +67,7 @@ impl CollectiveWait {
         let (job, all) = (&self.job, span(self.timeout));
         let (_, counted) = self.limit.as_mut()?;
         let limit = counted.as_mut()?;
-        let first = !std::mem::replace(&mut self.told, true);
+        let first = !std::mem::replace(&mut self.notified, true);
         match limit.due(now) {
             Some(LimitStep::End(_)) => {
                 *counted = None;

@@ -79,7 +79,7 @@ pub struct Live<'a> {
     /// Must be notified when the program resumes and stops, so that [`SessionEvent::TaskEnded`] can come.
     pub task: Box<TaskEnd>,
     /// Last known activity of the client.
-    said: Instant,
+    last_active: Instant,
     /// Whether the client knows that the relay is shutting down.
     draining: bool,
     /// Whether the client asked to disconnect: an end now counts as its wish.
@@ -98,7 +98,7 @@ pub struct Live<'a> {
 /// Retries of a step until `until` is cancelled; `None`: no retry.
 struct Attempts<'a> {
     until: Option<&'a CancellationToken>,
-    told: bool,
+    logged: bool,
 }
 
 impl Attempts<'_> {
@@ -109,7 +109,7 @@ impl Attempts<'_> {
     async fn again(&mut self, why: impl std::fmt::Display) -> Result<(), SessionRefusal> {
         let over = || SessionRefusal::Unable(why.to_string());
         let until = self.until.ok_or_else(over)?;
-        if !std::mem::replace(&mut self.told, true) {
+        if !std::mem::replace(&mut self.logged, true) {
             warn!(%why, "a session of the previous process cannot be put on record, and its task stays as it is");
         }
         tokio::select! {
@@ -167,7 +167,10 @@ impl<'a> Begun<'a> {
         mut details: Map<String, Value>,
         until: Option<&CancellationToken>,
     ) -> Result<Self, SessionRefusal> {
-        let mut attempts = Attempts { until, told: false };
+        let mut attempts = Attempts {
+            until,
+            logged: false,
+        };
         let mut permit = permit.named().await.map_err(|why| match why {
             Denied::Hidden => SessionRefusal::Nothing(why.to_string()),
             Denied::Missing { .. } => SessionRefusal::Forbidden(why.to_string()),
@@ -261,7 +264,7 @@ impl<'a> Begun<'a> {
             collective: worker.collective_wait().map(Box::new),
             task: Box::new(worker.task_end()),
             worker,
-            said: now,
+            last_active: now,
             draining: false,
             leaving: false,
             cut_off: false,

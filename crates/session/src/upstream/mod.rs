@@ -164,11 +164,11 @@ pub fn owner(principal: &Principal) -> Option<Subject> {
 /// Identifies the credential of `principal` for relays that check revocations; `None`: its id does not fit unchanged.
 pub fn credential(principal: &Principal) -> Option<Credential> {
     let id = principal.credential().id();
-    let told = Credential {
+    let wire = Credential {
         id: id.into(),
         issued: principal.issued_at().map(seconds),
     };
-    (*told.id == *id).then_some(told)
+    (*wire.id == *id).then_some(wire)
 }
 
 /// Connects to the legacy debugger that `permit` names; the prompt's first output is not read yet.

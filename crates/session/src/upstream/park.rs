@@ -162,16 +162,18 @@ impl<'a> Park<'a> {
         loop {
             match self.ending().await {
                 ParkEnding::HandedOver(taker) => return self.hand_over(taker).await,
-                ParkEnding::Released(told) => match self.live.audit.ends(Outcome::Released).await {
-                    Ok(()) => {
-                        let goes_on = self.ends_expression().await;
-                        let outcome = self.leave(Outcome::Released, true).await;
-                        // The caller may be gone.
-                        let _ = told.send(goes_on);
-                        return outcome;
+                ParkEnding::Released(reply) => {
+                    match self.live.audit.ends(Outcome::Released).await {
+                        Ok(()) => {
+                            let goes_on = self.ends_expression().await;
+                            let outcome = self.leave(Outcome::Released, true).await;
+                            // The caller may be gone.
+                            let _ = reply.send(goes_on);
+                            return outcome;
+                        }
+                        Err(why) => _ = reply.send(Err(why.to_string())),
                     }
-                    Err(why) => _ = told.send(Err(why.to_string())),
-                },
+                }
                 ParkEnding::By(outcome) => {
                     let (outcome, recorded) = self.recorded(outcome).await;
                     return self.leave(outcome, recorded).await;
@@ -206,9 +208,9 @@ impl<'a> Park<'a> {
         if !lets_run(outcome) && outcome != Outcome::Released {
             return (outcome, false);
         }
-        let mut told = false;
+        let mut logged = false;
         while let Err(why) = self.live.audit.ends(outcome).await {
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut logged, true) {
                 warn!(outcome = outcome.label(), %why, "the end of a parked session cannot be put on record, and its task stays as it is");
             }
             let again = Instant::now() + RECORD_AGAIN;
@@ -218,11 +220,11 @@ impl<'a> Park<'a> {
                     // No session can resume it any more.
                     ask = self.place.asked() => match ask {
                         ParkCommand::HandOver(_, answer) => drop(answer),
-                        ParkCommand::LetRun(told) => _ = told.send(Err(why.to_string())),
+                        ParkCommand::LetRun(reply) => _ = reply.send(Err(why.to_string())),
                         ParkCommand::Look(_, answer) => drop(answer),
                     },
-                    heard = self.waiting.debugger.next() => {
-                        if let Some(outcome) = self.on_heard(heard).await {
+                    event = self.waiting.debugger.next() => {
+                        if let Some(outcome) = self.on_debugger_event(event).await {
                             return (outcome, false);
                         }
                     }
@@ -261,7 +263,7 @@ impl<'a> Park<'a> {
                             _ = answer.send(Err(Busy));
                         }
                     }
-                    ParkCommand::LetRun(told) => return ParkEnding::Released(told),
+                    ParkCommand::LetRun(reply) => return ParkEnding::Released(reply),
                     ParkCommand::Look(expression, answer) => {
                         let new = Looking::new(answer);
                         let debugger = &mut self.waiting.debugger;
@@ -289,16 +291,16 @@ impl<'a> Park<'a> {
                     AfterWaiting::Heard(UnattendedEvent::Value(value)) => {
                         if let Some(looking) = looking.take() {
                             // With this the cluster session asks for the rank alone.
-                            let told = value.as_deref().ok();
-                            let told = told.and_then(|told| console_answer(told, told.len()));
-                            if let Some((_, Some(rank))) = told {
+                            let text = value.as_deref().ok();
+                            let answer = text.and_then(|text| console_answer(text, text.len()));
+                            if let Some((_, Some(rank))) = answer {
                                 self.live.worker.has_rank(rank);
                             }
                             looking.done(value, &self.live.capture);
                         }
                     }
-                    AfterWaiting::Heard(heard) => {
-                        if let Some(outcome) = self.on_heard(heard).await {
+                    AfterWaiting::Heard(event) => {
+                        if let Some(outcome) = self.on_debugger_event(event).await {
                             return ParkEnding::By(outcome);
                         }
                     }
@@ -341,8 +343,8 @@ impl<'a> Park<'a> {
         }
     }
 
-    async fn on_heard(&mut self, heard: UnattendedEvent) -> Option<Outcome> {
-        match heard {
+    async fn on_debugger_event(&mut self, event: UnattendedEvent) -> Option<Outcome> {
+        match event {
             UnattendedEvent::Stopped => self.live.task.stopped(),
             UnattendedEvent::Runs => self.live.task.resumed(),
             UnattendedEvent::Value(_) | UnattendedEvent::Nothing => {}

@@ -409,7 +409,7 @@ async fn watched<T>(
             done = &mut work => return Ok(done),
             signal = live.next() => signal,
         };
-        live.heard(*active.borrow());
+        live.active(*active.borrow());
         match live.judge(signal) {
             Some(SessionEvent::Warning(text)) => out.farewell(&text),
             Some(SessionEvent::End(end)) => return Err(end),

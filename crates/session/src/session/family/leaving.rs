@@ -108,11 +108,14 @@ impl Members {
     /// Whether all have disconnected, none of them long before `began`; and the time of the last disconnect.
     fn left(&self, began: Instant) -> (bool, Instant) {
         let oldest = began.checked_sub(ALL_DISCONNECTS_TIMEOUT).unwrap_or(began);
-        let mut said = vec![self.parent_left];
-        said.extend(self.sessions.values().map(|one| one.left));
+        let mut disconnects = vec![self.parent_left];
+        disconnects.extend(self.sessions.values().map(|one| one.left));
         let counts = |left: &Option<Instant>| left.is_some_and(|at| at >= oldest);
-        let last = said.iter().flatten().max().copied();
-        (said.iter().all(counts), last.unwrap_or(began).max(began))
+        let last = disconnects.iter().flatten().max().copied();
+        (
+            disconnects.iter().all(counts),
+            last.unwrap_or(began).max(began),
+        )
     }
 }
 

@@ -247,7 +247,7 @@ async fn while_the_relay_drains_a_session_ends_when_nothing_is_done_in_it() {
         scene.protocol = protocol;
         let mut live = scene.begin().await.unwrap();
         nothing(&mut live, 60 * SECOND).await;
-        live.heard(Instant::now());
+        live.active(Instant::now());
         let began = Instant::now();
         scene.shutdown.drain.cancel();
         let warning = format!(
@@ -255,7 +255,7 @@ async fn while_the_relay_drains_a_session_ends_when_nothing_is_done_in_it() {
         );
         assert_eq!(next(&mut live).await, SessionEvent::Warning(warning));
         nothing(&mut live, 2 * SECOND).await;
-        live.heard(Instant::now());
+        live.active(Instant::now());
         let quiet = end(next(&mut live).await);
         assert_eq!(quiet, SessionEnd::Quiet);
         assert_eq!(quiet.outcome(), Outcome::Drained);
@@ -293,7 +293,7 @@ async fn limits_count_from_the_attach_and_what_is_done_puts_off_idleness() {
     };
     warned(next(&mut live).await);
     assert_eq!(began.elapsed(), 90 * SECOND);
-    live.heard(Instant::now());
+    live.active(Instant::now());
     warned(next(&mut live).await);
     assert_eq!(began.elapsed(), 180 * SECOND);
     let limit = end(next(&mut live).await);

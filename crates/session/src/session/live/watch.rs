@@ -93,9 +93,9 @@ impl Live<'_> {
     }
 
     /// Records activity of the client, the last of it at `at`.
-    pub fn heard(&mut self, at: Instant) {
-        if at > self.said {
-            self.said = at;
+    pub fn active(&mut self, at: Instant) {
+        if at > self.last_active {
+            self.last_active = at;
             self.limits.active(at);
         }
     }
@@ -160,8 +160,8 @@ impl Live<'_> {
             Some(Due::End(why)) => return Some(SessionEvent::End(SessionEnd::Limit(why))),
             None => {}
         }
-        let told = self.collective.as_mut()?.due(now)?;
-        Some(SessionEvent::Warning(told))
+        let warning = self.collective.as_mut()?.due(now)?;
+        Some(SessionEvent::Warning(warning))
     }
 
     fn due_at(&mut self) -> Option<Instant> {
@@ -173,7 +173,7 @@ impl Live<'_> {
 
     /// While the relay drains: when the session will have been idle for long enough.
     fn quiet_at(&self) -> Option<Instant> {
-        self.draining.then(|| self.said + QUIET)
+        self.draining.then(|| self.last_active + QUIET)
     }
 
     fn drain_warning(&self) -> String {

@@ -91,10 +91,10 @@ impl ExpiredParks {
     pub(super) fn tell(&self, principal: &Principal, now: Timestamp) -> Vec<String> {
         let mut all = self.0.lock();
         all.retain(|missed| missed.at.until(now) < KEPT);
-        let (told, others) = all.drain(..).partition(|missed| missed.is_of(principal));
+        let (own, others) = all.drain(..).partition(|missed| missed.is_of(principal));
         *all = others;
-        let told: VecDeque<ExpiredPark> = told;
-        let sentences = told.iter().map(|missed| {
+        let own: VecDeque<ExpiredPark> = own;
+        let sentences = own.iter().map(|missed| {
             let what = missed.what(now);
             format!("your session with {} {what}", missed.title)
         });

@@ -68,13 +68,13 @@ impl ResumeState {
     /// Marks it as a session of the family of this name.
     pub fn in_family(self, name: Option<&str>) -> Self {
         // Hashed: the name itself admits sessions to the family, and must stay secret.
-        let told = |name: &str| {
+        let id = |name: &str| {
             let mut hasher = DefaultHasher::new();
             name.hash(&mut hasher);
             Hex(hasher.finish().to_be_bytes())
         };
         Self {
-            cluster_session: name.map(told),
+            cluster_session: name.map(id),
             ..self
         }
     }
