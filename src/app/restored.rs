@@ -46,7 +46,7 @@ pub(super) async fn run(
             );
         }
         let tasks = &context.shutdown.tasks;
-        let claims = left.into_iter().map(Restored::left);
+        let claims = left.into_iter().map(Restored::decode);
         let claims = claims.map(|restored| restore(context, restored));
         let mut claims: JoinSet<()> = claims.map(|claim| tasks.track_future(claim)).collect();
         // Those that are not there by then go on by themselves.
@@ -60,7 +60,7 @@ pub(super) async fn run(
 /// Parks the session of each connection that arrives in `coming`.
 async fn take_up(context: Arc<Context>, mut coming: mpsc::Receiver<LeftConnection>) {
     while let Some(left) = coming.recv().await {
-        let restored = Restored::left(left);
+        let restored = Restored::decode(left);
         context.shutdown.tasks.spawn(restore(&context, restored));
     }
 }

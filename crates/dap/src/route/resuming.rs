@@ -26,8 +26,8 @@ impl AttachFlow<'_> {
         if let Err(SessionRefusal::InUse { .. }) = choice {
             let (registry, sessions) = (&self.context.registry, &self.context.sessions.table);
             let access = self.principal.access();
-            let wanted = |b: &Breakpoint| access.rights(b).scopes.contains(Scope::View);
-            leaving::given_back(registry, sessions, wanted).await;
+            let matches = |b: &Breakpoint| access.rights(b).scopes.contains(Scope::View);
+            leaving::wait_for_release(registry, sessions, matches).await;
             choice = self.choose(&selector, hint, opened);
         }
         if let Err(SessionRefusal::InUse { .. }) = choice {
@@ -47,10 +47,10 @@ impl AttachFlow<'_> {
         }
     }
 
-    /// Probes sessions of the principal that hold `wanted` breakpoints for lost clients, for some seconds at most.
-    pub(super) async fn find_lost(&self, wanted: impl Fn(&Breakpoint) -> bool) {
+    /// Probes sessions of the principal that hold `matches` breakpoints for lost clients, for some seconds at most.
+    pub(super) async fn find_lost(&self, matches: impl Fn(&Breakpoint) -> bool) {
         let (registry, sessions) = (&self.context.registry, &self.context.sessions.table);
-        leaving::made_sure(registry, sessions, &self.principal, wanted).await;
+        leaving::probe_clients(registry, sessions, &self.principal, matches).await;
     }
 
     /// Acquires the permit for `breakpoint`, and its park, if there is one that the principal may resume.

@@ -73,7 +73,7 @@ fn left(connection: TcpStream, stored: &Value) -> LeftConnection {
 fn take_up(context: &Arc<Context>, left: LeftConnection) {
     let relay = Arc::clone(context);
     tokio::spawn(async move {
-        let restored = Restored::left(left).unwrap();
+        let restored = Restored::decode(left).unwrap();
         if let Some(claimed) = restored.claim(&relay).await {
             restored::run(&relay, claimed).await;
         }

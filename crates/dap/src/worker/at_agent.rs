@@ -18,8 +18,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         if ends || !self.splice.worker().is_kept() || !self.splice.worker_mut().abandon() {
             return false;
         }
-        self.live.worker.left();
-        let keeps = span(memory.stay.left());
+        self.live.worker.leave_to_keeper();
+        let keeps = span(memory.stay.remaining());
         // From now on the end of the worker's connection is no death.
         self.live.cut_off();
         let title = self.live.worker.breakpoint().title();
@@ -36,7 +36,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) fn way_lost(&self) -> Option<String> {
         let memory = self.memory.as_ref()?;
         let title = self.live.worker.breakpoint().title();
-        let keeps = span(memory.stay.left());
+        let keeps = span(memory.stay.remaining());
         self.splice.worker().was_kept().then(|| format!(
             "this session with {title} has ended, because the connection through the agent of its node broke; if that agent still runs, the task stays parked for {keeps}: attach again within that time"
         ))

@@ -28,11 +28,11 @@ pub(crate) struct Resumption {
     attach: Request,
     kept: Kept,
     /// The park as it was; `None`: the next one starts anew.
-    left: Option<ParkView>,
+    view: Option<ParkView>,
 }
 
 impl Resumption {
-    pub(super) fn new(attach: &Request, kept: Kept, left: Option<ParkView>) -> Self {
+    pub(super) fn new(attach: &Request, kept: Kept, view: Option<ParkView>) -> Self {
         Self {
             attach: Request {
                 seq: attach.seq.clone(),
@@ -40,7 +40,7 @@ impl Resumption {
                 arguments: Value::Null,
             },
             kept,
-            left,
+            view,
         }
     }
 
@@ -98,10 +98,10 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         };
         let reserved = self.place.take().map(|place| *place);
         // A client that has not configured has changed nothing: the park stays as it was.
-        let as_it_was = self.resumption.as_ref().and_then(|one| one.left.clone());
+        let as_it_was = self.resumption.as_ref().and_then(|one| one.view.clone());
         let now = Timestamp::now();
-        let left = as_it_was.unwrap_or_else(|| self.session.left(memory.stay.until(now)));
-        let keeps = now.until(left.until);
+        let view = as_it_was.unwrap_or_else(|| self.session.park_view(memory.stay.until(now)));
+        let keeps = now.until(view.until);
         let placed = park::place(self.context, &self.live, keeps, reserved);
         let Some(place) = placed.await else {
             return Err(self);
@@ -128,7 +128,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             protocol,
             live,
             place,
-            left,
+            view,
             (debugger, *memory),
         ))
     }
@@ -181,7 +181,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// Ends the session for its client because of `why`, and parks the worker; `false`: it cannot be parked.
     /// `important`: see [`notice`].
     pub(super) fn leave_parked(&mut self, why: &str, important: bool) -> bool {
-        let keeps = self.memory.as_ref().map(|memory| memory.stay.left());
+        let keeps = self.memory.as_ref().map(|memory| memory.stay.remaining());
         let (Ok(()), Some(keeps)) = (self.reserved(), keeps) else {
             return false;
         };
@@ -261,9 +261,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let (worker, context) = (&self.live.worker, self.context);
         let table = Arc::clone(&context.sessions.table);
         let (id, principal) = (worker.breakpoint().id, worker.principal().clone());
-        let made_sure =
-            async move { leaving::subprocesses_made_sure(&table, &principal, id).await };
-        context.shutdown.tasks.spawn(made_sure);
+        let probe = async move { leaving::probe_subprocess_clients(&table, &principal, id).await };
+        context.shutdown.tasks.spawn(probe);
     }
 
     /// Sends the first messages to the new client: that it may configure, and what it has missed.

@@ -134,7 +134,7 @@ where
     S: PeerStream,
 {
     let (whose, is_own) = (resumed.whose(), resumed.is_own());
-    let Resumed { origin, left, .. } = resumed;
+    let Resumed { origin, view, .. } = resumed;
     let for_how_long = origin.for_how_long();
     let park = TakenPark::reach(context, &mut begun.permit, origin);
     let park = match Box::pin(park).await {
@@ -158,12 +158,12 @@ where
         }
     };
     let note = settings.note(begun.permit.breakpoint());
-    let left = left.filter(|_| opening.park_for.is_none());
+    let view = view.filter(|_| opening.park_for.is_none());
     let attach = settings.fingerprint;
     let mut remembered = remembered(context, &begun, &opening, &capabilities, attach);
     if let Some(remembered) = &mut remembered {
         // A client that resumes a park for a moment, as a script does, must not shorten it.
-        remembered.stay.at_least = left.as_ref().map(|left| left.until);
+        remembered.stay.at_least = view.as_ref().map(|view| view.until);
     }
     let mut live = begun.attached_since(park.began);
     if kept.runs() {
@@ -182,7 +182,7 @@ where
     let splice = splice.with_client(client, from_client, up, down);
     let mut stands = kept.stands.cleared();
     stands.attach(&opening.attach.arguments);
-    let resumption = Resumption::new(&opening.attach, kept, left);
+    let resumption = Resumption::new(&opening.attach, kept, view);
     let visits = opening.visits;
     let mut relaying =
         ActiveSession::new(context, session, live, opening, splice, filter, remembered);

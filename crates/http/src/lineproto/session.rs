@@ -280,11 +280,11 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
             let access = self.principal.access();
             let wanted =
                 |b: &Breakpoint| b.id == id && access.rights(b).scopes.contains(Scope::Terminal);
-            leaving::given_back(registry, sessions, wanted).await;
+            leaving::wait_for_release(registry, sessions, wanted).await;
             let mut taken = self.take(id, take_over).await;
             if let Err(SessionRefusal::InUse { .. }) = taken {
                 // One's own whose client is gone without a word.
-                leaving::made_sure(registry, sessions, &self.principal, wanted).await;
+                leaving::probe_clients(registry, sessions, &self.principal, wanted).await;
                 taken = self.take(id, take_over).await;
             }
             let (permit, resumed) = match taken {

@@ -190,7 +190,7 @@ impl Agents {
         // Bounded, so that sessions still find free streams: further callers wait.
         let turn = timeout_at(until, link.standing.inspections.acquire()).await;
         let _turn = turn.map_err(|_| NotInspected::Late)?;
-        let mut tunnel = self.asked(&link, at, what, until).await?;
+        let mut tunnel = self.open_inspection(&link, at, what, until).await?;
         let mut answer = Vec::new();
         let mut reader = (&mut tunnel).take(MAX_INSPECTION_BYTES as u64 + 1);
         match timeout_at(until, reader.read_to_end(&mut answer)).await {
@@ -200,15 +200,15 @@ impl Agents {
         }
     }
 
-    async fn asked(
+    async fn open_inspection(
         &self,
         link: &Arc<Link>,
         at: &WorkerAt<'_>,
         (what, failure): (Inspection, Option<FailureId>),
         until: Instant,
     ) -> Result<Tunnel, NoStream> {
-        let left = until.saturating_duration_since(Instant::now());
-        let of_agent = left.saturating_sub(LONGER.min(left / 4));
+        let remaining = until.saturating_duration_since(Instant::now());
+        let of_agent = remaining.saturating_sub(LONGER.min(remaining / 4));
         let ask = |stream, secret| {
             FromRelay::Inspect(Inspect {
                 stream,
@@ -221,6 +221,6 @@ impl Agents {
                 failure,
             })
         };
-        self.streamed(link, None, ask, left).await
+        self.streamed(link, None, ask, remaining).await
     }
 }

@@ -55,7 +55,7 @@ pub use self::tunnel::Tunnel;
 pub use self::way::{NoAgentReason, NoRoute, WorkerRoute};
 
 use self::newcomers::{Newcomer, Newcomers};
-use self::open::{AskedAgent, OpenResult};
+use self::open::{OpenResult, PendingStream};
 use self::peers::RelayPeers;
 use self::revoked::SeenRevocations;
 use self::table::Table;
@@ -102,7 +102,7 @@ pub struct Agents {
     newcomers: Arc<Newcomers>,
     table: Mutex<Table>,
     /// Requested streams that have not arrived.
-    streams: Awaited<AskedAgent, OpenResult>,
+    streams: Awaited<PendingStream, OpenResult>,
     /// Rendezvous of workers with listening debuggers.
     reverse: reverse::ReverseLinks,
     /// Whether agents keep failed tasks.

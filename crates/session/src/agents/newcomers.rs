@@ -26,7 +26,7 @@ const PAIR: usize = 8;
 /// Counts links that are not trusted yet.
 #[derive(Debug, Default)]
 pub(super) struct Newcomers {
-    taken: Mutex<NewcomerCounts>,
+    counts: Mutex<NewcomerCounts>,
 }
 
 #[derive(Debug, Default)]
@@ -55,18 +55,18 @@ impl Newcomers {
         let subject: Arc<str> = principal.subject().into();
         let source = Source::from(address);
         let both = (Arc::clone(&subject), source);
-        let mut taken = self.taken.lock();
-        let is_full = taken.all >= ALL
-            || count(&taken.by_subject, &subject) >= EACH
-            || count(&taken.by_source, &source) >= EACH
-            || count(&taken.by_both, &both) >= PAIR;
+        let mut counts = self.counts.lock();
+        let is_full = counts.all >= ALL
+            || count(&counts.by_subject, &subject) >= EACH
+            || count(&counts.by_source, &source) >= EACH
+            || count(&counts.by_both, &both) >= PAIR;
         if is_full {
             return None;
         }
-        taken.all += 1;
-        *taken.by_subject.entry(Arc::clone(&subject)).or_default() += 1;
-        *taken.by_source.entry(source).or_default() += 1;
-        *taken.by_both.entry(both).or_default() += 1;
+        counts.all += 1;
+        *counts.by_subject.entry(Arc::clone(&subject)).or_default() += 1;
+        *counts.by_source.entry(source).or_default() += 1;
+        *counts.by_both.entry(both).or_default() += 1;
         Some(Newcomer {
             of: Arc::clone(self),
             subject,
@@ -77,12 +77,12 @@ impl Newcomers {
 
 impl Drop for Newcomer {
     fn drop(&mut self) {
-        let mut taken = self.of.taken.lock();
-        taken.all -= 1;
-        one_less(&mut taken.by_subject, &self.subject);
-        one_less(&mut taken.by_source, &self.source);
+        let mut counts = self.of.counts.lock();
+        counts.all -= 1;
+        one_less(&mut counts.by_subject, &self.subject);
+        one_less(&mut counts.by_source, &self.source);
         let both = (Arc::clone(&self.subject), self.source);
-        one_less(&mut taken.by_both, &both);
+        one_less(&mut counts.by_both, &both);
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
         assert!(add("b", 1).is_none() && add("b", 2).is_some());
         drop((pair, others, of_address));
         assert_eq!(many("a", 1..100).len(), EACH);
-        let taken = newcomers.taken.lock();
-        assert_eq!((taken.all, taken.by_both.len()), (0, 0));
+        let counts = newcomers.counts.lock();
+        assert_eq!((counts.all, counts.by_both.len()), (0, 0));
     }
 }

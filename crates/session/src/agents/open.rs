@@ -94,7 +94,7 @@ fn refused(kind: Refusal, detail: &Sentence) -> String {
 }
 
 /// The agent that a stream was requested from.
-pub(super) struct AskedAgent {
+pub(super) struct PendingStream {
     link: Arc<Link>,
     /// The session of this relay, if the stream is its first with a debugger.
     session: Option<Name>,
@@ -112,7 +112,7 @@ pub(super) struct OpenedStream {
 
 /// The task that waits for a stream that an agent is about to open.
 pub struct Delivery {
-    asked: AskedAgent,
+    pending: PendingStream,
     deliver: oneshot::Sender<OpenResult>,
 }
 
@@ -144,7 +144,7 @@ impl Drop for Breakable<'_> {
 
 /// A pending stream. If it is dropped before the stream arrives, the agent is notified.
 struct Awaiting<'a> {
-    expected: Expected<'a, AskedAgent, OpenResult>,
+    expected: Expected<'a, PendingStream, OpenResult>,
     link: &'a Link,
 }
 
@@ -166,7 +166,7 @@ impl Agents {
     pub async fn open(
         &self,
         link: &Arc<Link>,
-        wanted: OpenRequest<'_>,
+        requested: OpenRequest<'_>,
         patience: Duration,
     ) -> Result<Tunnel, NoStream> {
         let OpenRequest {
@@ -176,7 +176,7 @@ impl Agents {
             resume,
             process,
             keep,
-        } = wanted;
+        } = requested;
         let session = holder.as_ref().map(|holder| holder.session.clone());
         let open = |stream, secret| {
             FromRelay::Open(Open {
@@ -231,11 +231,11 @@ impl Agents {
         let slot = Arc::clone(&standing.streams)
             .try_acquire_owned()
             .map_err(busy)?;
-        let asked = AskedAgent {
+        let pending = PendingStream {
             link: Arc::clone(link),
             session,
         };
-        let expected = self.streams.expect(asked).ok_or(NoStream::Busy)?;
+        let expected = self.streams.expect(pending).ok_or(NoStream::Busy)?;
         let message = ask(expected.stream, expected.secret);
         let mut awaiting = Awaiting { expected, link };
         if !link.tell(message) {
@@ -277,22 +277,23 @@ impl Agents {
     /// Answers a pending stream that the agent of `link` refuses.
     pub(super) fn refuse_stream(&self, link: &Arc<Link>, stream: &StreamId, why: NoStream) {
         debug!(?why, agent = %link.about.hostname, "an agent refuses a stream");
-        let is_its = |asked: &AskedAgent| asked.link.id == link.id;
+        let is_its = |pending: &PendingStream| pending.link.id == link.id;
         self.streams.answer(stream, is_its, Err(why));
     }
 
     /// Fails all pending streams of the agent of `link`.
     pub(super) fn forget_waiting(&self, link: &Link) {
-        self.streams.forget(|asked| asked.link.id == link.id);
+        self.streams.forget(|pending| pending.link.id == link.id);
     }
 
-    /// Takes the task that waits for the stream `id`, if it was requested from `principal` and `shown` is its secret.
+    /// Takes the task that waits for the stream `id`, if it was requested from `principal` and `secret` is its secret.
     /// Works once.
-    pub fn take(&self, id: &str, shown: &str, principal: &Principal) -> Option<Delivery> {
+    pub fn take(&self, id: &str, secret: &str, principal: &Principal) -> Option<Delivery> {
         // The token of an agent may have been renewed since it linked.
-        let is_it = |asked: &AskedAgent| asked.link.principal.subject() == principal.subject();
-        let (asked, deliver) = self.streams.take(id, shown, is_it)?;
-        Some(Delivery { asked, deliver })
+        let is_it =
+            |pending: &PendingStream| pending.link.principal.subject() == principal.subject();
+        let (pending, deliver) = self.streams.take(id, secret, is_it)?;
+        Some(Delivery { pending, deliver })
     }
 }
 
@@ -300,7 +301,7 @@ impl Delivery {
     /// Hands over `socket`, which belongs to `principal`, and returns when the stream is over. Revoking the principal
     /// breaks it at once; expiry breaks it once the agent has no link by a newer credential either.
     pub async fn hand_over(self, agents: &Agents, socket: Socket, principal: &Principal) {
-        let AskedAgent { link, session } = self.asked;
+        let PendingStream { link, session } = self.pending;
         // The stream may outlive the link.
         let (instance, standing) = (link.about.instance, Arc::clone(&link.standing));
         drop(link);

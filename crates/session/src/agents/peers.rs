@@ -109,7 +109,7 @@ impl Agents {
     pub(super) async fn follow_holds(&self, shutdown: CancellationToken) {
         let mut lists = self.registry.watch();
         let mut news = self.elsewhere.news.subscribe();
-        let mut asked = UnlistedLookups::default();
+        let mut lookups = UnlistedLookups::default();
         let mut others = HashSet::new();
         let mut revocations = self.auth.revocations();
         debug!("no agent is linked yet: this relay knows only its own sessions");
@@ -124,7 +124,7 @@ impl Agents {
                 }
                 others = known_now;
             }
-            let next = self.ask_for_unlisted(&mut asked);
+            let next = self.ask_for_unlisted(&mut lookups);
             self.end_revoked();
             // While other relays hold nothing, list changes are irrelevant: local claims do not wake this loop.
             let are_holding = self.registry.remote(|holds| holds.iter().next().is_some());
@@ -139,7 +139,7 @@ impl Agents {
                 Ok(()) = lists.changed(), if are_holding => {}
                 Ok(()) = news.changed() => {}
                 Ok(()) = revoked => {}
-                Some(_) = asked.asking.join_next() => {}
+                Some(_) = lookups.asking.join_next() => {}
                 () = sleep_until(next) => {}
             }
             self.registry.hear(|holds| holds.expire(Instant::now()));
@@ -147,7 +147,7 @@ impl Agents {
     }
 
     /// Looks up held workers that no list has. Returns when to run again at the latest.
-    fn ask_for_unlisted(&self, asked: &mut UnlistedLookups) -> Instant {
+    fn ask_for_unlisted(&self, lookups: &mut UnlistedLookups) -> Instant {
         let now = Instant::now();
         let expiry = self.registry.remote(|holds| holds.next_expiry());
         let mut next = expiry.unwrap_or(now + LOOK);
@@ -157,23 +157,25 @@ impl Agents {
             (Arc::clone(&hold.node.cluster), worker)
         };
         let names: HashSet<_> = unlisted.iter().map(name).collect();
-        asked.at.retain(|name, _| names.contains(name));
+        lookups.at.retain(|name, _| names.contains(name));
         for (cluster, worker) in names {
             if worker.len() != WORKER_ID {
                 continue;
             }
-            let last = asked.at.get(&(Arc::clone(&cluster), worker.clone()));
+            let last = lookups.at.get(&(Arc::clone(&cluster), worker.clone()));
             let due = last.map_or(now, |at| *at + ASK_AGAIN).max(now);
-            let due = asked.next.map_or(due, |at| at.max(due));
+            let due = lookups.next.map_or(due, |at| at.max(due));
             if due > now {
                 next = next.min(due);
-            } else if asked.asking.len() < ASKED_AT_ONCE {
-                asked.next = Some(now + ASK_PAUSE);
-                asked.at.insert((Arc::clone(&cluster), worker.clone()), now);
+            } else if lookups.asking.len() < ASKED_AT_ONCE {
+                lookups.next = Some(now + ASK_PAUSE);
+                lookups
+                    .at
+                    .insert((Arc::clone(&cluster), worker.clone()), now);
                 next = next.min(now + ASK_AGAIN);
                 let registry = self.registry.clone();
                 // The registry lists it afterwards, if Ray knows it.
-                asked.asking.spawn(async move {
+                lookups.asking.spawn(async move {
                     let _ = registry.look_again(Some(&cluster), &worker).await;
                 });
             }
@@ -186,20 +188,20 @@ impl Agents {
     ///
     /// # Errors
     /// [`NoRoute`].
-    pub async fn let_run_kept(&self, breakpoint: &Breakpoint) -> Result<Option<Holder>, NoRoute> {
+    pub async fn resume_kept(&self, breakpoint: &Breakpoint) -> Result<Option<Holder>, NoRoute> {
         let mut lists = self.registry.watch();
         let WorkerRoute::Agent { link, .. } = self.way_to_agent(breakpoint).await? else {
             return Ok(None);
         };
-        let kept = self.registry.remote(|holds| {
+        let hold_key = self.registry.remote(|holds| {
             let hold = holds.of(&breakpoint.worker());
             hold.map(|hold| LetRun::of(&hold.held))
         });
-        let Some(kept) = kept else {
+        let Some(hold_key) = hold_key else {
             // The park has ended already.
             return Ok(None);
         };
-        link.tell(FromRelay::LetRun(kept));
+        link.tell(FromRelay::LetRun(hold_key));
         let keeper = |list: &Arc<Snapshot>| {
             let holder = list.find(breakpoint.id).and_then(|row| row.holder());
             holder
@@ -207,8 +209,10 @@ impl Agents {
                 .cloned()
         };
         // The registry outlives this.
-        let left = timeout(LEFT, lists.wait_for(|list| keeper(list).is_none())).await;
-        Ok(left.err().and_then(|_| keeper(&self.registry.snapshot())))
+        let resumed = timeout(LEFT, lists.wait_for(|list| keeper(list).is_none())).await;
+        Ok(resumed
+            .err()
+            .and_then(|_| keeper(&self.registry.snapshot())))
     }
 }
 

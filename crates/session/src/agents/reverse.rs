@@ -194,8 +194,8 @@ impl Agents {
         if of_owner.count() >= OF_ONE {
             return Err(NotMet::Yours);
         }
-        let taken = |port: u16| others().any(|(_, entry)| entry.port == port);
-        let port = chosen(&name, &ranges, port, wished, taken)?;
+        let in_use = |port: u16| others().any(|(_, entry)| entry.port == port);
+        let port = chosen(&name, &ranges, port, wished, in_use)?;
         let id = Hex::random().ok_or(NotMet::NoSecrets)?;
         let old = old.and_then(|old| Some((old, all.remove(&old)?)));
         let (arrivals, arriving) = mpsc::channel(ARRIVALS);
@@ -241,11 +241,11 @@ impl Agents {
         self.reverse.streams.expect(person.clone())
     }
 
-    /// Takes the task that waits for the stream `id`, if it is `person`'s and `shown` is its secret. Works once.
-    pub fn expected(&self, id: &str, shown: &str, person: &Principal) -> Option<Handover> {
+    /// Takes the task that waits for the stream `id`, if it is `person`'s and `secret` is its secret. Works once.
+    pub fn expected(&self, id: &str, secret: &str, person: &Principal) -> Option<Handover> {
         // A token may have been renewed since the link began.
         let is_it = |owner: &Principal| owner.subject() == person.subject();
-        let (_, deliver) = self.reverse.streams.take(id, shown, is_it)?;
+        let (_, deliver) = self.reverse.streams.take(id, secret, is_it)?;
         Some(Handover(deliver))
     }
 
@@ -355,12 +355,12 @@ impl Rendezvous {
             return;
         };
         entry.open = true;
-        let asked: Vec<_> = links
+        let meetings: Vec<_> = links
             .iter()
             .filter_map(|link| Some((link, entry.ask(self.id, link)?)))
             .collect();
         drop(all);
-        for (link, meeting) in asked {
+        for (link, meeting) in meetings {
             listen(link, vec![meeting]);
         }
     }
@@ -401,7 +401,7 @@ pub fn chosen(
     ranges: &[(u16, u16)],
     port: Option<u16>,
     wished: Option<u16>,
-    taken: impl Fn(u16) -> bool,
+    in_use: impl Fn(u16) -> bool,
 ) -> Result<u16, NotMet> {
     // The most frequent range; among equals the lowest, independent of the order of links.
     let count = |range: &(u16, u16)| ranges.iter().filter(|other| *other == range).count();
@@ -409,20 +409,20 @@ pub fn chosen(
     let (first, last) = *ranges.iter().max_by_key(by_count).ok_or(NotMet::NoAgent)?;
     let covered = |port: &u16| ranges.iter().any(|(a, b)| (*a..=*b).contains(port));
     if let Some(port) = port {
-        return match (covered(&port), taken(port)) {
+        return match (covered(&port), in_use(port)) {
             (false, _) => Err(NotMet::Range(port, first, last)),
             (true, true) => Err(NotMet::Port(port, first, last)),
             (true, false) => Ok(port),
         };
     }
-    if let Some(wished) = wished.filter(|port| covered(port) && !taken(*port)) {
+    if let Some(wished) = wished.filter(|port| covered(port) && !in_use(*port)) {
         return Ok(wished);
     }
     let ports = u64::from(last.saturating_sub(first)) + 1;
     let start = hash(name) % ports;
     let mut tried = (0..ports).map(|step| first + ((start + step) % ports) as u16);
     tried
-        .find(|port| !taken(*port))
+        .find(|port| !in_use(*port))
         .ok_or(NotMet::Full(first, last))
 }
 

@@ -470,10 +470,10 @@ fn welcome(nodes: &[RayNode], principal: &Principal) -> FromRelay {
         address: node.address,
     };
     let good_for = |expires: SystemTime| {
-        let left = expires
+        let remaining = expires
             .duration_since(SystemTime::now())
             .unwrap_or_default();
-        u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX)
     };
     FromRelay::Welcome {
         nodes: nodes.iter().map(node).collect(),

@@ -160,14 +160,14 @@ impl Links {
 
     /// Ends detached links of an earlier run of the same command, which nothing will resume.
     fn leave_earlier(&self, principal: &Principal, opener: Opener) {
-        let left: Vec<_> = {
+        let abandoned: Vec<_> = {
             let table = self.table.lock();
             let earlier = |held: &&Arc<ResumableLink>| {
                 held.is_of(principal) && held.opener.is_some_and(|of| opener.follows(&of))
             };
             table.values().filter(earlier).cloned().collect()
         };
-        for held in left {
+        for held in abandoned {
             let is_detached = matches!(&*held.link.phase().borrow(), Phase::Detached(_));
             if is_detached {
                 info!("a link is dropped: its command was restarted");
@@ -176,14 +176,14 @@ impl Links {
         }
     }
 
-    /// Opens a link for `principal`, requested by the command `opener` on the connection `asked`.
+    /// Opens a link for `principal`, requested by the command `opener` on the connection `summary`.
     ///
     /// # Errors
     /// [`LinkRefusal`].
     pub fn begin(
         self: &Arc<Self>,
         principal: &Principal,
-        asked: &Summary,
+        summary: &Summary,
         opener: Option<Opener>,
     ) -> Result<Transport, LinkRefusal> {
         if let Some(opener) = opener {
@@ -212,28 +212,28 @@ impl Links {
             _place: place,
         });
         self.table.lock().insert(id, Arc::clone(&held));
-        let kept = Arc::clone(self).keep(Arc::clone(&held), stream, asked.peer());
+        let task = Arc::clone(self).keep(Arc::clone(&held), stream, summary.peer());
         // Owned by the tracker; ends with the link, and by `abort`.
-        let kept = kept.instrument(connection::span(asked));
-        self.shutdown.tasks.spawn(kept);
+        let task = task.instrument(connection::span(summary));
+        self.shutdown.tasks.spawn(task);
         Ok(Transport {
             held,
             received: None,
         })
     }
 
-    /// A new transport for the link `id`, if `shown` is its secret and `principal` its owner, who has `received` so
+    /// A new transport for the link `id`, if `secret` is its secret and `principal` its owner, who has `received` so
     /// many bytes. `None` for every kind of mismatch.
     pub fn resume(
         &self,
         id: &str,
-        shown: &str,
+        secret: &str,
         principal: &Principal,
         received: u64,
     ) -> Option<Transport> {
-        let (id, shown) = (LinkId::parse(id)?, LinkSecret::parse(shown)?);
+        let (id, secret) = (LinkId::parse(id)?, LinkSecret::parse(secret)?);
         let held = Arc::clone(self.table.lock().get(&id)?);
-        if !held.secret.is_same_secret(&shown) || !held.is_of(principal) {
+        if !held.secret.is_same_secret(&secret) || !held.is_of(principal) {
             return None;
         }
         held.renewal.renew(principal);

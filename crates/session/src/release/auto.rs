@@ -95,19 +95,19 @@ async fn step(
     let policy = &context.config.release;
     let jobs = list.standing(Breakpoint::is_paused);
     for breakpoint in list.live.iter().filter(|b| b.is_paused()) {
-        let Some((left, because)) = left(policy, breakpoint, &jobs, now) else {
+        let Some((remaining, because)) = remaining(policy, breakpoint, &jobs, now) else {
             continue;
         };
         let Some(one) = announced.get(&breakpoint.id).copied() else {
-            if left > policy.announce {
-                next = next.min(now + (left - policy.announce));
+            if remaining > policy.announce {
+                next = next.min(now + (remaining - policy.announce));
                 continue;
             }
             let notice = match because {
                 // A stop that was found late, as by a relay that has just started, is still announced in good time.
                 Because::Forgotten => policy.announce,
                 // The timeout cannot be postponed.
-                Because::Collective => left,
+                Because::Collective => remaining,
             };
             let at = now + notice;
             let entry = entry(breakpoint, "announced", because);
@@ -144,7 +144,7 @@ async fn step(
 }
 
 /// The remaining time of `breakpoint`, and what ends it; `None`: unlimited. `jobs` are those with paused tasks.
-fn left(
+fn remaining(
     policy: &Release,
     breakpoint: &Breakpoint,
     jobs: &BTreeMap<JobOf<'_>, Standing<'_>>,
@@ -159,15 +159,18 @@ fn left(
         let job = breakpoint.names.job_id.as_deref()?;
         // The first timeout counts for the whole job: a task that waits for one of its tasks waits for the others too.
         let first = jobs.get(&(&*breakpoint.cluster, job))?;
-        let left = first.ends.instant.saturating_duration_since(now);
+        let remaining = first.ends.instant.saturating_duration_since(now);
         // A limit that is shorter would release each task at once.
-        (first.limit > before).then(|| left.saturating_sub(before))
+        (first.limit > before).then(|| remaining.saturating_sub(before))
     };
     let causes = [
-        forgotten.map(|left| (left, Because::Forgotten)),
-        collective().map(|left| (left, Because::Collective)),
+        forgotten.map(|remaining| (remaining, Because::Forgotten)),
+        collective().map(|remaining| (remaining, Because::Collective)),
     ];
-    causes.into_iter().flatten().min_by_key(|(left, _)| *left)
+    causes
+        .into_iter()
+        .flatten()
+        .min_by_key(|(remaining, _)| *remaining)
 }
 
 async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>, because: Because) {

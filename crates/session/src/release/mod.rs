@@ -57,22 +57,24 @@ pub async fn release(
     holder: Holder,
 ) -> Result<(), NotReleased> {
     let breakpoint = authorized.breakpoint().clone();
-    let wanted = |b: &Breakpoint| b.id == breakpoint.id;
-    leaving::given_back(&context.registry, &context.sessions.table, wanted).await;
+    let matches = |b: &Breakpoint| b.id == breakpoint.id;
+    leaving::wait_for_release(&context.registry, &context.sessions.table, matches).await;
     let parked = breakpoint.holder().filter(|held| parks::is_parked(held));
     if let Some(holder) = parked {
         if holder.is_here() {
             return Ok(context.sessions.parks.let_run(&authorized).await?);
         }
         parks::may_let_run(&authorized)?;
-        let kept = context.peers.agents.let_run_kept(&breakpoint).await;
-        let kept = kept.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;
+        let remaining_holder = context.peers.agents.resume_kept(&breakpoint).await;
+        let remaining_holder =
+            remaining_holder.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;
         let why = |holder: Holder| match holder.evaluates {
             true => EVALUATES,
             false => UNCONFIRMED,
         };
-        let kept = kept.map(|holder| SessionRefusal::Unable(why(holder).to_owned()));
-        return Ok(kept.map_or(Ok(()), Err)?);
+        let remaining_holder =
+            remaining_holder.map(|holder| SessionRefusal::Unable(why(holder).to_owned()));
+        return Ok(remaining_holder.map_or(Ok(()), Err)?);
     }
     let way = context.peers.agents.way(&breakpoint).await;
     let way = way.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;

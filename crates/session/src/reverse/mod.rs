@@ -125,15 +125,15 @@ struct CommandLink {
 impl CommandLink {
     /// Reads the command's request and creates the rendezvous; audited before agents are notified.
     async fn begin(&mut self) -> Result<Rendezvous, ReverseEnd> {
-        let wanted = async {
+        let request = async {
             loop {
                 if let Some(message) = self.wire.next().await? {
                     return Ok::<_, LinkError>(message);
                 }
             }
         };
-        let wanted = timeout(BEGUN, wanted).await;
-        let Ok(Ok(FromPerson::Begin { port, wish })) = wanted else {
+        let request = timeout(BEGUN, request).await;
+        let Ok(Ok(FromPerson::Begin { port, wish })) = request else {
             return Err(ReverseEnd::Refused("it sent no valid request".to_owned()));
         };
         if let Some(why) = self.barred_everywhere() {

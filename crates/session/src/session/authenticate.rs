@@ -163,8 +163,8 @@ impl Authentication<'_> {
                 let (principal, breakpoint) = self.auth.ticket(&ticket, peer)?;
                 (principal, Some(breakpoint), None)
             }
-            (PresentedCredential::Dashboard(ticket, wanted), _) => {
-                let principal = self.auth.opens(&ticket, peer, &wanted)?;
+            (PresentedCredential::Dashboard(ticket, target), _) => {
+                let principal = self.auth.opens(&ticket, peer, &target)?;
                 (principal, None, None)
             }
             (PresentedCredential::Token(token), _) => {

@@ -7,7 +7,7 @@ use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::{Rights, Scope, Scopes};
 use ray_relay_ray::ray::registry::Breakpoint;
 
-/// Proof that a principal may do something with a breakpoint. Made by [`authorise`], or by [`left`](Self::left) for a
+/// Proof that a principal may do something with a breakpoint. Made by [`authorise`], or by [`to_keep`](Self::to_keep) for a
 /// park of another process.
 #[derive(Debug, Clone)]
 pub struct Authorized {
@@ -21,7 +21,7 @@ pub struct Authorized {
 impl Authorized {
     /// Authorises `principal` to have `breakpoint` kept parked, which an earlier process held for them. It grants no
     /// more than that, whatever the policy says now: they are authorised again when they resume.
-    pub fn left(principal: &Principal, breakpoint: &Arc<Breakpoint>) -> Self {
+    pub fn to_keep(principal: &Principal, breakpoint: &Arc<Breakpoint>) -> Self {
         Self {
             principal: principal.clone(),
             breakpoint: breakpoint.clone(),
@@ -37,7 +37,7 @@ impl Authorized {
     pub fn renewed(self, breakpoint: &Arc<Breakpoint>) -> Result<Self, Denied> {
         match self.scope {
             Some(scope) => authorise(&self.principal, breakpoint, scope),
-            None => Ok(Self::left(&self.principal, breakpoint)),
+            None => Ok(Self::to_keep(&self.principal, breakpoint)),
         }
     }
 

@@ -77,9 +77,9 @@ impl CollectiveWait {
             }
             None if !first => None,
             Some(LimitStep::Warning(..)) | None => {
-                let left = remaining(limit.end().saturating_duration_since(now));
+                let time = remaining(limit.end().saturating_duration_since(now));
                 Some(format!(
-                    "tasks of job {job} that wait for this one in a collective time out in {left}: their limit is {all}, from when it stopped"
+                    "tasks of job {job} that wait for this one in a collective time out in {time}: their limit is {all}, from when it stopped"
                 ))
             }
         }

@@ -144,7 +144,7 @@ impl Families {
             name: name.to_owned(),
             session,
             waits,
-            asked: None,
+            requests: None,
             stands: false,
         })
     }
@@ -309,7 +309,7 @@ pub struct GroupMember {
     waits: watch::Receiver<Option<Instant>>,
     members: watch::Receiver<Members>,
     /// Requests of the lead to its task, if it has one.
-    asked: Option<mpsc::Receiver<Asked>>,
+    requests: Option<mpsc::Receiver<Asked>>,
     /// Whether its task is paused, as last reported to the lead.
     stands: bool,
 }
@@ -358,9 +358,9 @@ impl GroupMember {
             }
             let waits = *self.waits.borrow_and_update();
             let until = waits.unwrap_or_else(Instant::now);
-            let asked = async {
-                match &mut self.asked {
-                    Some(asked) => asked.recv().await,
+            let request = async {
+                match &mut self.requests {
+                    Some(requests) => requests.recv().await,
                     None => std::future::pending().await,
                 }
             };
@@ -375,7 +375,7 @@ impl GroupMember {
                         return FromFamily::Ended(ChildEnding::Over);
                     }
                 }
-                Some(asked) = asked => return FromFamily::Asked(asked),
+                Some(request) = request => return FromFamily::Asked(request),
                 () = sleep_until(until), if waits.is_some() => return FromFamily::Ended(ChildEnding::Over),
             }
         }

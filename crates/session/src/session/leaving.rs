@@ -28,36 +28,36 @@ const MAX_DOUBTED_SESSIONS: usize = 16;
 /// First and longest pause between checks whether clients acknowledged the probes.
 const POLL_DELAYS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
-/// Waits, for six seconds at most, until no `wanted` breakpoint is held by a snapshot or by a session that is over,
+/// Waits, for six seconds at most, until no matching breakpoint is held by a snapshot or by a session that is over,
 /// here or at another relay. So a client right behind another one, or during another user's snapshot, is not refused.
 /// Cancel safe.
-pub async fn given_back(
+pub async fn wait_for_release(
     registry: &Registry,
     sessions: &SessionTable,
-    wanted: impl Fn(&Breakpoint) -> bool,
+    matches: impl Fn(&Breakpoint) -> bool,
 ) {
     let is_brief = |holder: &Holder| {
         holder.is_look() || (holder.is_here() && !sessions.is_live(holder.session))
     };
-    let is_held = |b: &Breakpoint| b.holder().is_some_and(is_brief) && wanted(b);
+    let is_held = |b: &Breakpoint| b.holder().is_some_and(is_brief) && matches(b);
     let mut lists = registry.watch();
     let free = lists.wait_for(|list| !list.held().any(|b| is_held(b)));
     let _ = timeout(HANDBACK_TIMEOUT, free).await;
 }
 
-/// Probes the clients of `principal`'s sessions that hold `wanted` breakpoints, and waits, for some seconds at most,
+/// Probes the clients of `principal`'s sessions that hold matching breakpoints, and waits, for some seconds at most,
 /// until lost ones are parked or over. So a client that reconnects from another network is not told that it is
 /// debugging already. Clients that are there, by their answer or their system's acknowledgement, cost one round trip. A
 /// session whose client is there notices nothing. Cancel safe.
-pub async fn made_sure(
+pub async fn probe_clients(
     registry: &Registry,
     sessions: &SessionTable,
     principal: &Principal,
-    wanted: impl Fn(&Breakpoint) -> bool,
+    matches: impl Fn(&Breakpoint) -> bool,
 ) {
     let subject = principal.known_subject();
     let own = |breakpoint: &Breakpoint| {
-        let holder = breakpoint.holder().filter(|_| wanted(breakpoint))?;
+        let holder = breakpoint.holder().filter(|_| matches(breakpoint))?;
         let holds = holder.is_here() && holder.parked_until.is_none();
         (holds && holder.subject == subject).then_some(holder.session)
     };
@@ -96,7 +96,7 @@ pub async fn made_sure(
 
 /// The same for the sessions of `principal` with subprocesses of the worker `id`, for a client that resumes that
 /// worker. Cancel safe.
-pub async fn subprocesses_made_sure(
+pub async fn probe_subprocess_clients(
     sessions: &SessionTable,
     principal: &Principal,
     id: BreakpointId,

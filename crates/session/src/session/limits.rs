@@ -79,7 +79,7 @@ impl Limits {
     }
 
     /// Remaining time `now`, without further activity.
-    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn remaining(&self, now: Instant) -> Option<Duration> {
         let limits = [&self.session, &self.idle].into_iter().flatten();
         let ends = limits.map(|limit| limit.end()).min()?;
         Some(ends.saturating_duration_since(now))
@@ -93,9 +93,9 @@ impl Limits {
                     "it has lasted {}, the longest that is allowed here",
                     span(all)
                 )),
-                LimitStep::Warning(left, all) => Due::Warning(format!(
+                LimitStep::Warning(time, all) => Due::Warning(format!(
                     "this session ends in {}: sessions may last {} here",
-                    remaining(left),
+                    remaining(time),
                     span(all)
                 )),
             });
@@ -103,9 +103,9 @@ impl Limits {
         let step = self.idle.as_mut().and_then(|limit| limit.due(now))?;
         Some(match step {
             LimitStep::End(all) => Due::End(format!("nothing was done in it for {}", span(all))),
-            LimitStep::Warning(left, all) => Due::Warning(format!(
+            LimitStep::Warning(time, all) => Due::Warning(format!(
                 "this session ends in {} unless something is done in it: it may be idle for {} here",
-                remaining(left),
+                remaining(time),
                 span(all)
             )),
         })
@@ -143,15 +143,15 @@ impl Limit {
     /// The warning or end that is due `now`.
     pub(super) fn due(&mut self, now: Instant) -> Option<LimitStep> {
         let mut warned = self.warned;
-        let left = self.end().saturating_duration_since(now);
-        if left.is_zero() {
+        let time = self.end().saturating_duration_since(now);
+        if time.is_zero() {
             return Some(LimitStep::End(self.length));
         }
-        while self.warnings().nth(warned).is_some_and(|at| left <= at) {
+        while self.warnings().nth(warned).is_some_and(|at| time <= at) {
             warned += 1;
         }
         (std::mem::replace(&mut self.warned, warned) != warned)
-            .then_some(LimitStep::Warning(left, self.length))
+            .then_some(LimitStep::Warning(time, self.length))
     }
 
     /// Warning times before the end, the earliest first.
@@ -163,9 +163,9 @@ impl Limit {
     }
 }
 
-/// Formats the `remaining` time in whole seconds, rounded up: a timer that is late by a moment takes nothing away.
-pub(super) fn remaining(left: Duration) -> String {
-    span(Duration::from_secs(left.as_secs_f64().ceil() as u64))
+/// Formats the remaining `time` in whole seconds, rounded up: a timer that is late by a moment takes nothing away.
+pub(super) fn remaining(time: Duration) -> String {
+    span(Duration::from_secs(time.as_secs_f64().ceil() as u64))
 }
 
 #[cfg(test)]

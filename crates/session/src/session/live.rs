@@ -324,7 +324,7 @@ impl<'a> Live<'a> {
 
     /// Remaining time without further activity; `None`: unlimited.
     pub fn limited_to(&self) -> Option<Duration> {
-        self.limits.left(Instant::now())
+        self.limits.remaining(Instant::now())
     }
 
     /// The session continues without its client: pending ends for that client no longer count, nor does a failed

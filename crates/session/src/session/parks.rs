@@ -5,9 +5,9 @@
 
 mod following;
 mod late;
-mod left;
 mod share;
 mod subprocesses;
+mod view;
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
@@ -19,10 +19,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use self::late::ExpiredParks;
-pub use self::left::ParkView;
-use self::share::ParkPlaces;
 pub use self::share::ParkShare;
+use self::share::ParkSlots;
 use self::subprocesses::Subprocesses;
+pub use self::view::ParkView;
 use super::{Attached, Authorized};
 use crate::agents::WorkerRoute;
 use crate::session::refusal::SessionRefusal;
@@ -49,7 +49,7 @@ pub struct ParkId {
 #[derive(Debug, Default)]
 pub struct Parks {
     /// Slots of sessions, live or parked, for the case that their client is lost.
-    places: Arc<ParkPlaces>,
+    places: Arc<ParkSlots>,
     parked: Mutex<HashMap<ParkId, ParkEntry>>,
     subprocesses: Subprocesses,
     /// Expired parks, for owners that come too late.
@@ -61,7 +61,7 @@ struct ParkEntry {
     principal: Principal,
     /// For a subprocess: the user that has taken over its parent task, or is about to.
     heir: Option<Principal>,
-    asks: mpsc::Sender<ParkCommand>,
+    commands: mpsc::Sender<ParkCommand>,
 }
 
 /// A request to a park. A park that ends drops it.
@@ -90,7 +90,7 @@ pub struct Offer {
     /// Its owner; `None`: unknown.
     pub owner: Option<String>,
     /// The park as shown to users.
-    pub left: ParkView,
+    pub view: ParkView,
     /// Route to the worker.
     pub way: Option<WorkerRoute>,
     /// The session that was parked.
@@ -106,9 +106,9 @@ pub struct Offer {
 impl Offer {
     /// Takes the worker from the park; `None`: the park has ended meanwhile.
     pub(super) async fn accept(self) -> Option<HandedOver> {
-        let (give, given) = oneshot::channel();
-        self.acceptance.send(give).ok()?;
-        given.await.ok()
+        let (reply, handed_over) = oneshot::channel();
+        self.acceptance.send(reply).ok()?;
+        handed_over.await.ok()
     }
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct HandedOver {
 pub struct ParkSlot {
     parks: Arc<Parks>,
     id: ParkId,
-    asks: mpsc::Receiver<ParkCommand>,
+    commands: mpsc::Receiver<ParkCommand>,
     share: Option<Box<ParkShare>>,
 }
 
@@ -166,11 +166,11 @@ impl Parks {
         id: ParkId,
         share: Box<ParkShare>,
     ) -> Result<ParkSlot, NoPlace> {
-        let (ask, asks) = mpsc::channel(1);
+        let (sender, commands) = mpsc::channel(1);
         let entry = ParkEntry {
             principal: principal.clone(),
             heir: None,
-            asks: ask,
+            commands: sender,
         };
         let mut parked = self.parked.lock();
         if parked.len() >= MAX_PARKS {
@@ -184,7 +184,7 @@ impl Parks {
         Ok(ParkSlot {
             parks: Arc::clone(self),
             id,
-            asks,
+            commands,
             share: Some(share),
         })
     }
@@ -203,13 +203,14 @@ impl Parks {
         taker: Taker,
     ) -> Result<Offer, SessionRefusal> {
         let may = take_over && may_go_on(principal, breakpoint, take_over);
-        let asks = self.find((breakpoint, process), |owner| {
+        let commands = self.find((breakpoint, process), |owner| {
             may || owner.is_same_person(principal)
         })?;
         let busy = || busy(breakpoint);
         let (answer, offered) = oneshot::channel();
         // The queue is full if another client requests it at this moment.
-        asks.try_send(ParkCommand::HandOver(taker, answer))
+        commands
+            .try_send(ParkCommand::HandOver(taker, answer))
             .map_err(|_| busy())?;
         match offered.await {
             Ok(Ok(offer)) => Ok(offer),
@@ -228,10 +229,10 @@ impl Parks {
         expression: String,
     ) -> Result<String, SessionRefusal> {
         let (breakpoint, principal) = (authorized.breakpoint(), authorized.principal());
-        let asks = self.find((breakpoint, None), |owner| owner.is_same_person(principal))?;
+        let commands = self.find((breakpoint, None), |owner| owner.is_same_person(principal))?;
         let (answer, looked) = oneshot::channel();
-        let asked = asks.try_send(ParkCommand::Look(expression, answer));
-        asked.map_err(|_| busy(breakpoint))?;
+        let sent = commands.try_send(ParkCommand::Look(expression, answer));
+        sent.map_err(|_| busy(breakpoint))?;
         match looked.await {
             Ok(Ok(value)) => value.map_err(SessionRefusal::Unable),
             Ok(Err(Busy)) => Err(busy(breakpoint)),
@@ -267,10 +268,10 @@ impl Parks {
         let breakpoint = authorized.breakpoint();
         let administers = authorized.rights().scopes.contains(Scope::PlaceAdmin);
         let may = |owner: &Principal| administers || owner.is_same_person(authorized.principal());
-        let asks = self.find((breakpoint, None), may)?;
+        let commands = self.find((breakpoint, None), may)?;
         let (answer, ran) = oneshot::channel();
-        let asked = asks.send(ParkCommand::LetRun(answer)).await;
-        match (asked, ran.await) {
+        let sent = commands.send(ParkCommand::LetRun(answer)).await;
+        match (sent, ran.await) {
             (Ok(()), Ok(ran)) => ran.map_err(SessionRefusal::Unable),
             _ => Err(over(breakpoint)),
         }
@@ -347,7 +348,7 @@ impl Parks {
         let is_others = |holder: &Holder| holder.subject != owner.known_subject();
         let is_apart = process.is_some() && breakpoint.holder().is_some_and(is_others);
         match (may(owner) && !is_apart, breakpoint.holder()) {
-            (true, _) => Ok(entry.asks.clone()),
+            (true, _) => Ok(entry.commands.clone()),
             (false, Some(holder)) => {
                 Err(SessionRefusal::in_use(breakpoint, holder, Timestamp::now()))
             }
@@ -384,9 +385,9 @@ impl ParkSlot {
     }
 
     /// The next request. Cancel safe.
-    pub async fn asked(&mut self) -> ParkCommand {
-        match self.asks.recv().await {
-            Some(ask) => ask,
+    pub async fn next_command(&mut self) -> ParkCommand {
+        match self.commands.recv().await {
+            Some(command) => command,
             // Unreachable: the table holds the sender as long as this slot exists.
             None => std::future::pending().await,
         }

@@ -79,7 +79,12 @@ impl Permit {
 
     /// A permit from `claim`, which stood in for a park at an agent: for `holder`, authorised by `authorized`. The
     /// worker is reached by `way`.
-    pub fn kept(claim: Claim, authorized: Authorized, holder: Holder, way: WorkerRoute) -> Self {
+    pub fn from_claim(
+        claim: Claim,
+        authorized: Authorized,
+        holder: Holder,
+        way: WorkerRoute,
+    ) -> Self {
         claim.held_by(holder);
         Self {
             way: Some(way),
@@ -192,12 +197,12 @@ impl Permit {
     pub async fn named(mut self) -> Result<Self, Denied> {
         let breakpoint = self.breakpoint();
         let age = breakpoint.first_seen.until(Timestamp::now());
-        let left = NAME_TIMEOUT.saturating_sub(age);
+        let remaining = NAME_TIMEOUT.saturating_sub(age);
         if let Some(claim) = self.claim()
             && !breakpoint.is_named()
-            && left > Duration::ZERO
+            && remaining > Duration::ZERO
         {
-            let latest = claim.named(left).await;
+            let latest = claim.named(remaining).await;
             self.authorized = self.authorized.renewed(&latest)?;
             self.latest = Some(latest);
         }
@@ -418,7 +423,7 @@ impl Attached {
 
     /// Leaves its connection to the keeper, if the relay dialled directly: no other client gets the worker before the
     /// next process. An agent reports its own parks.
-    pub fn left(&self) {
+    pub fn leave_to_keeper(&self) {
         if let Some(lease) = self.permit.lease()
             && !matches!(self.permit.way(), Some(WorkerRoute::Agent { .. }))
         {

@@ -26,7 +26,7 @@ pub enum SessionRefusal {
     },
     /// The breakpoint is parked for a user whose connection was lost.
     #[error(
-        "{name} is parked by {holder} for {left} more, because the connection of that session was lost; it is free again when that time is over"
+        "{name} is parked by {holder} for {remaining} more, because the connection of that session was lost; it is free again when that time is over"
     )]
     Parked {
         /// Title of the breakpoint.
@@ -34,7 +34,7 @@ pub enum SessionRefusal {
         /// The holder.
         holder: String,
         /// Remaining time, for users.
-        left: String,
+        remaining: String,
     },
     /// The breakpoint ended.
     #[error("{name} no longer waits: {what}; `ray-relay list` shows what is waiting")]
@@ -81,7 +81,7 @@ impl SessionRefusal {
             return Self::Parked {
                 name: breakpoint.title(),
                 holder: holder.who(),
-                left: span(now.until(until)),
+                remaining: span(now.until(until)),
             };
         }
         let held = holder.since.until(now);

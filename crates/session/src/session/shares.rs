@@ -12,11 +12,11 @@ use ray_relay_access::identity::Principal;
 pub struct Quotas {
     most: usize,
     each: usize,
-    taken: Mutex<TakenShares>,
+    used: Mutex<UsedShares>,
 }
 
 #[derive(Debug, Default)]
-struct TakenShares {
+struct UsedShares {
     all: usize,
     by_subject: HashMap<Arc<str>, usize>,
 }
@@ -43,7 +43,7 @@ impl Quotas {
         Arc::new(Self {
             most,
             each,
-            taken: Mutex::default(),
+            used: Mutex::default(),
         })
     }
 
@@ -52,40 +52,40 @@ impl Quotas {
     /// # Errors
     /// [`QuotaExceeded`].
     pub fn take(self: &Arc<Self>, principal: &Principal) -> Result<QuotaPermit, QuotaExceeded> {
-        let mut taken = self.taken();
-        if taken.all >= self.most {
+        let mut used = self.used();
+        if used.all >= self.most {
             return Err(QuotaExceeded::All(self.most));
         }
         let subject: Option<Arc<str>> =
             (!principal.is_anonymous()).then(|| Arc::from(principal.subject()));
         if let Some(subject) = &subject {
-            let count = taken.by_subject.entry(Arc::clone(subject)).or_default();
+            let count = used.by_subject.entry(Arc::clone(subject)).or_default();
             if *count >= self.each {
                 return Err(QuotaExceeded::Yours(self.each));
             }
             *count += 1;
         }
-        taken.all += 1;
+        used.all += 1;
         Ok(QuotaPermit {
             of: Arc::clone(self),
             subject,
         })
     }
 
-    fn taken(&self) -> MutexGuard<'_, TakenShares> {
-        self.taken.lock()
+    fn used(&self) -> MutexGuard<'_, UsedShares> {
+        self.used.lock()
     }
 }
 
 impl Drop for QuotaPermit {
     fn drop(&mut self) {
-        let mut taken = self.of.taken();
-        taken.all -= 1;
+        let mut used = self.of.used();
+        used.all -= 1;
         let Some(subject) = &self.subject else { return };
-        if let Some(count) = taken.by_subject.get_mut(subject) {
+        if let Some(count) = used.by_subject.get_mut(subject) {
             *count -= 1;
             if *count == 0 {
-                taken.by_subject.remove(subject);
+                used.by_subject.remove(subject);
             }
         }
     }
@@ -114,6 +114,6 @@ mod tests {
         assert_eq!(shares.take(&bob).unwrap_err(), QuotaExceeded::All(5));
         drop(held);
         let _again = shares.take(&ann).unwrap();
-        assert_eq!(shares.taken().by_subject.len(), 1);
+        assert_eq!(shares.used().by_subject.len(), 1);
     }
 }

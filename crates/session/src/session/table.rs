@@ -293,7 +293,7 @@ impl Session {
     }
 
     /// The park for a client that is lost now, valid `until` then.
-    pub fn left(&self, until: Timestamp) -> ParkView {
+    pub fn park_view(&self, until: Timestamp) -> ParkView {
         let client = self.entry.info.lock().client.clone();
         ParkView {
             client: client.unwrap_or_default(),
@@ -303,12 +303,12 @@ impl Session {
     }
 
     /// The holder for a breakpoint that `principal` has parked.
-    pub fn parked(&self, principal: &Principal, left: &ParkView) -> Holder {
-        self.set_client(left.client.clone());
+    pub fn parked(&self, principal: &Principal, view: &ParkView) -> Holder {
+        self.set_client(view.client.clone());
         Holder {
-            since: left.since,
-            parked_until: Some(left.until),
-            ..self.holder(principal, &left.client)
+            since: view.since,
+            parked_until: Some(view.until),
+            ..self.holder(principal, &view.client)
         }
     }
 

@@ -96,8 +96,8 @@ fn some_of<'a, L: FromIterator<Arc<Breakpoint>>>(
 ) -> Option<L> {
     let mut rest = list.clone();
     let first_out = rest.position(|b| !keep(b))?;
-    let kept = list.take(first_out).chain(rest.filter(|b| keep(b)));
-    Some(kept.cloned().collect())
+    let filtered = list.take(first_out).chain(rest.filter(|b| keep(b)));
+    Some(filtered.cloned().collect())
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ impl Dialling {
             None => Self::again(breakpoint, agents).await?,
         };
         let holder = breakpoint.holder().filter(|_| permit.holds());
-        dialling.holder = holder.map(shown);
+        dialling.holder = holder.map(taker_of);
         dialling.process = permit.process();
         Ok(dialling)
     }
@@ -96,7 +96,7 @@ impl Dialling {
             }
             WorkerRoute::Agent { link, node_id } => (link, node_id),
         };
-        let wanted = OpenRequest {
+        let request = OpenRequest {
             breakpoint,
             node_id,
             holder: self.holder,
@@ -104,7 +104,7 @@ impl Dialling {
             process: self.process,
             keep: self.keep,
         };
-        let opened = self.agents.open(link, wanted, patience).await;
+        let opened = self.agents.open(link, request, patience).await;
         match opened {
             Ok(tunnel) => Ok(Stream::Tunnel(Box::new(tunnel))),
             Err(NoStream::Failed(DialFailure::Refused)) => {
@@ -161,7 +161,7 @@ impl Dialling {
 }
 
 /// Converts `holder` for an agent, which shows it to other relays.
-pub(super) fn shown(holder: &registry::Holder) -> WorkerTaker {
+pub(super) fn taker_of(holder: &registry::Holder) -> WorkerTaker {
     WorkerTaker {
         name: holder.subject.as_deref().unwrap_or_default().into(),
         session: holder.session.to_string().as_str().into(),

@@ -58,8 +58,8 @@ impl<'a> Look<'a> {
         session.set_state(SessionProtocol::Dap, SessionState::Looking);
         session.set_client(LOOK_CLIENT.to_owned());
         session.set_principal(principal.clone());
-        let wanted = |b: &Breakpoint| b.id == breakpoint.id;
-        leaving::given_back(&context.registry, &context.sessions.table, wanted).await;
+        let matches = |b: &Breakpoint| b.id == breakpoint.id;
+        leaving::wait_for_release(&context.registry, &context.sessions.table, matches).await;
         let holder = session.holder(&principal, LOOK_CLIENT);
         let unknown = || SessionRefusal::Nothing(Denied::Hidden.to_string());
         let permit = Permit::acquire(&context.registry, authorized, holder)

@@ -12,7 +12,7 @@ pub mod restored;
 mod subprocesses;
 mod tenancy;
 
-use self::dialling::{Dialling, greet, shown};
+use self::dialling::{Dialling, greet, taker_of};
 pub use self::error::ConnectError;
 use self::restored::Ownership;
 pub use self::subprocesses::let_subprocesses_run;
@@ -128,7 +128,7 @@ pub async fn resume(
     let list = context.registry.snapshot();
     let now = list.find(permit.breakpoint().id);
     let holder = now.and_then(|now| now.holder()).filter(|_| permit.holds());
-    dialling.holder = holder.map(shown);
+    dialling.holder = holder.map(taker_of);
     let agents = dialling.agents.needed();
     let patience = context.config.dap.connect_timeout + AT_WORK;
     if let Stream::Tunnel(mut tunnel) = dialling.dial(patience).await?
@@ -196,7 +196,7 @@ pub async fn connect_pdb(
     });
     dialling.keep = keep;
     let (absence, lease) = (dialling.absence(), permit.lease());
-    let (connected, taken) = oneshot::channel();
+    let (connected, connection) = oneshot::channel();
     let tasks = context.shutdown.tasks.clone();
     let connecting = async move {
         let dialled = dialling.dial(patience).await;
@@ -217,7 +217,7 @@ pub async fn connect_pdb(
     };
     let tasks = &context.shutdown.tasks;
     tasks.spawn(connecting.in_current_span());
-    taken
+    connection
         .await
         .unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted)))
         .map_err(|why| why.without(absence.as_ref()))

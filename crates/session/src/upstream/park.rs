@@ -64,7 +64,7 @@ pub struct Park<'a> {
     waiting: Waiting<ParkAnswer>,
     memory: ResumeState,
     place: ParkSlot,
-    left: ParkView,
+    view: ParkView,
     since: Instant,
     /// Its owner: for a subprocess the user who has taken over its parent task.
     owner: Principal,
@@ -117,26 +117,26 @@ enum ParkEnding {
 }
 
 impl<'a> Park<'a> {
-    /// Parks the session `live` of this protocol from now on in its `place`, as described by `left`; no longer than its
+    /// Parks the session `live` of this protocol from now on in its `place`, as described by `view`; no longer than its
     /// limits allow.
     pub fn begin(
         (context, session): (&'a Context, &'a Session),
         protocol: SessionProtocol,
         mut live: Live<'a>,
         place: ParkSlot,
-        mut left: ParkView,
+        mut view: ParkView,
         (debugger, memory): (Unattended, ResumeState),
     ) -> Box<Self> {
         let now = Timestamp::now();
         if let Some(limit) = live.limited_to() {
-            left.until = left.until.min(now.after(limit));
+            view.until = view.until.min(now.after(limit));
         }
         live.stay();
         session.set_state(protocol, SessionState::Parked);
         let evaluates = debugger.evaluates();
-        show(session, &live, &left, evaluates);
+        show(session, &live, &view, evaluates);
         info!(
-            seconds = now.until(left.until).as_secs(),
+            seconds = now.until(view.until).as_secs(),
             "the session has no client any more, and its worker stays parked"
         );
         Box::new(Self {
@@ -146,10 +146,10 @@ impl<'a> Park<'a> {
             is_apart: false,
             evaluates,
             live,
-            waiting: Waiting::new(debugger, left.until.instant),
+            waiting: Waiting::new(debugger, view.until.instant),
             memory,
             place,
-            left,
+            view,
             since: now.instant,
         })
     }
@@ -218,7 +218,7 @@ impl<'a> Park<'a> {
                 tokio::select! {
                     () = self.context.shutdown.drain.cancelled() => return (Outcome::Drained, false),
                     // No session can resume it any more.
-                    ask = self.place.asked() => match ask {
+                    command = self.place.next_command() => match command {
                         ParkCommand::HandOver(_, answer) => drop(answer),
                         ParkCommand::LetRun(reply) => _ = reply.send(Err(why.to_string())),
                         ParkCommand::Look(_, answer) => drop(answer),
@@ -246,7 +246,7 @@ impl<'a> Park<'a> {
             let evaluates = looking.is_none() && self.waiting.debugger.evaluates();
             if evaluates != self.evaluates {
                 self.evaluates = evaluates;
-                show(self.session, &self.live, &self.left, evaluates);
+                show(self.session, &self.live, &self.view, evaluates);
             }
             let looked = looking.as_ref().map(|looking| looking.until);
             let looked = looked.unwrap_or(self.since);
@@ -257,7 +257,7 @@ impl<'a> Park<'a> {
                         return ParkEnding::By(outcome);
                     }
                 }
-                ask = self.place.asked() => match ask {
+                command = self.place.next_command() => match command {
                     ParkCommand::HandOver(taker, answer) => {
                         if let Err(answer) = self.waiting.want(taker, answer) {
                             _ = answer.send(Err(Busy));
@@ -323,7 +323,7 @@ impl<'a> Park<'a> {
         let Some(until) = until.filter(|until| *until > now) else {
             return false;
         };
-        self.left.until = until;
+        self.view.until = until;
         self.waiting.until = until.instant;
         true
     }
@@ -378,7 +378,7 @@ impl<'a> Park<'a> {
         let offer = Offer {
             process: self.live.worker.process(),
             owner: self.live.worker.principal().known_subject(),
-            left: self.left.clone(),
+            view: self.view.clone(),
             way: self.live.worker.way().cloned(),
             session: self.session.id(),
             began: self.live.began,
@@ -434,7 +434,7 @@ impl<'a> Park<'a> {
         drop(waiting);
         let (worker, closing) = live.part();
         if stays {
-            worker.left();
+            worker.leave_to_keeper();
         }
         if worker.holds() {
             let breakpoint = worker.breakpoint();
@@ -460,10 +460,10 @@ impl<'a> Park<'a> {
     }
 }
 
-/// Shows that the client of `session` is gone, with the park `left`, and whether an expression of it still runs in the
+/// Shows that the client of `session` is gone, with the park `view`, and whether an expression of it still runs in the
 /// task.
-fn show(session: &Session, live: &Live<'_>, left: &ParkView, evaluates: bool) {
-    let parked = session.parked(live.worker.principal(), left);
+fn show(session: &Session, live: &Live<'_>, view: &ParkView, evaluates: bool) {
+    let parked = session.parked(live.worker.principal(), view);
     live.worker.shown_as(Holder {
         evaluates,
         ..parked

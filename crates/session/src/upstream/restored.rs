@@ -132,14 +132,14 @@ pub struct LostSession {
     /// Its park terms.
     pub keep: ParkTerms,
     /// The park as shown to users.
-    pub left: parks::ParkView,
+    pub view: parks::ParkView,
     /// Begin of the first session with the worker.
     pub began: Instant,
 }
 
 impl Restored {
     /// Decodes a connection that a relay has left; `None`: its record is invalid, and it is closed.
-    pub fn left(left: LeftConnection) -> Option<Self> {
+    pub fn decode(left: LeftConnection) -> Option<Self> {
         let LeftConnection {
             connection,
             record,
@@ -250,7 +250,7 @@ impl Restored {
             session: LostSession {
                 number: owner.session,
                 peer: owner.peer.unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0))),
-                left: parks::ParkView {
+                view: parks::ParkView {
                     client: owner.client,
                     since: Timestamp::written(since.unwrap_or(UNIX_EPOCH)),
                     until,
@@ -270,7 +270,7 @@ impl Restored {
             None => self.breakpoint(context).await?,
         };
         let principal = context.auth.carried(self.owner.identity.clone())?;
-        let authorized = Authorized::left(&principal, &breakpoint);
+        let authorized = Authorized::to_keep(&principal, &breakpoint);
         let Ownership {
             session,
             client,
@@ -303,7 +303,7 @@ impl Restored {
             // A prompt cannot be entered again.
             claim.lease().let_run();
         }
-        Some(Permit::kept(claim, authorized, holder, way))
+        Some(Permit::from_claim(claim, authorized, holder, way))
     }
 
     /// The worker's breakpoint, as soon as the registry has it; `None`: the stored id is invalid.
@@ -337,7 +337,7 @@ async fn once_free<T>(
     loop {
         lists.mark_unchanged();
         match take() {
-            Ok(taken) => return Some(taken),
+            Ok(claimed) => return Some(claimed),
             Err(why) if waits(&why) => {}
             Err(_) => return None,
         }

@@ -48,7 +48,7 @@ pub enum LetRunError {
 pub(super) struct Tenancy {
     /// `None` for a subprocess of a worker that a session holds, and once released.
     lease: Option<Lease>,
-    left: Option<ReleasedWorker>,
+    released: Option<ReleasedWorker>,
     /// Dials the worker again.
     agents: Needed,
     tasks: TaskTracker,
@@ -59,7 +59,7 @@ impl Tenancy {
     pub(super) fn boxed(lease: Option<Lease>, agents: Needed, tasks: &TaskTracker) -> Box<Self> {
         Box::new(Self {
             lease,
-            left: None,
+            released: None,
             agents,
             tasks: tasks.clone(),
         })
@@ -67,8 +67,8 @@ impl Tenancy {
 
     /// Attaches without configuring, and detaches. A paused thread then resumes; one that waits for a debugger keeps
     /// waiting, even if it gets there meanwhile (debugpy 1.8.0, 1.8.14 and 1.8.22, each tried twelve times).
-    async fn free(&self, left: &ReleasedWorker) -> Result<(), LetRunError> {
-        let dialling = Dialling::again(left.breakpoint(), &self.agents).await?;
+    async fn free(&self, released: &ReleasedWorker) -> Result<(), LetRunError> {
+        let dialling = Dialling::again(released.breakpoint(), &self.agents).await?;
         let bounds = (MAX_MESSAGE_BYTES, Account::default());
         let tenant = Self::boxed(None, self.agents.needed(), &self.tasks);
         let debugger = greet(dialling, tenant, GREETING, bounds, &self.tasks).await?;
@@ -76,7 +76,9 @@ impl Tenancy {
     }
 
     async fn look_after(self) {
-        let Some(left) = &self.left else { return };
+        let Some(released) = &self.released else {
+            return;
+        };
         let since = Instant::now();
         for (done, after) in CHECK_DELAYS.into_iter().enumerate() {
             let ending = async {
@@ -90,14 +92,14 @@ impl Tenancy {
                 () = ending => return,
                 () = sleep_until(since + after) => {}
             }
-            let now = Box::pin(left.now()).await;
-            debug!(breakpoint = %left.id(), ?now, "looks after a worker that was left");
+            let now = Box::pin(released.now()).await;
+            debug!(breakpoint = %released.id(), ?now, "looks after a worker that was left");
             match now {
                 WorkerLocation::Taken | WorkerLocation::Dead => return,
                 WorkerLocation::Listed | WorkerLocation::Unknown => {}
                 WorkerLocation::Unlisted => {
-                    if let Err(why) = Box::pin(self.free(left)).await {
-                        debug!(%why, breakpoint = %left.id(), "could not be looked after");
+                    if let Err(why) = Box::pin(self.free(released)).await {
+                        debug!(%why, breakpoint = %released.id(), "could not be looked after");
                     }
                 }
             }
@@ -128,7 +130,7 @@ impl Tenant for Tenancy {
 
     fn give_back(&mut self) {
         if let Some(lease) = self.lease.take() {
-            self.left = Some(lease.give_back());
+            self.released = Some(lease.give_back());
         }
     }
 

@@ -195,7 +195,7 @@ async fn left_behind() -> LeftBehind {
 
 fn left(left: Vec<LeftConnection>) -> impl FnOnce(&Context) -> Vec<Restored> {
     |_| {
-        let read = |left| Restored::left(left).unwrap();
+        let read = |left| Restored::decode(left).unwrap();
         left.into_iter().map(read).collect()
     }
 }

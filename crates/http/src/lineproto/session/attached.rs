@@ -293,10 +293,10 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             SessionEnd::Quiet | SessionEnd::Aborted => {
                 let stays = line.abandon();
                 if stays {
-                    live.worker.left();
+                    live.worker.leave_to_keeper();
                 }
                 let task = match stay.filter(|_| stays) {
-                    Some(stay) => stays_for(stay.left()),
+                    Some(stay) => stays_for(stay.remaining()),
                     None => "the task runs on".to_owned(),
                 };
                 (format!("{}; {task}", SessionEnd::Aborted), over)
@@ -391,7 +391,7 @@ pub(super) fn stays_for(keeps: Duration) -> String {
 
 /// What was `told` of an agent that is lost, where that may keep the task.
 fn kept_there(told: &str, stay: Stay) -> String {
-    let stays = stays_for(stay.left());
+    let stays = stays_for(stay.remaining());
     format!("{told}; if that agent still runs, {stays}")
 }
 

@@ -82,7 +82,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         });
         let protocol = SessionProtocol::Terminal;
         let relay = (self.context, self.session);
-        let left = self.session.left(until);
+        let left = self.session.park_view(until);
         self.parked = Some(ParkedSession {
             park: Park::begin(relay, protocol, live, place, left, (debugger, memory)),
             span: Span::current(),

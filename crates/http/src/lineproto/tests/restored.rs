@@ -75,7 +75,7 @@ async fn given(relay: &Relay, breakpoint: &Breakpoint, keeps_ms: u64, at: Value)
     let left = testing::left(connection, &stored(breakpoint, keeps_ms, at));
     let context = Arc::clone(&relay.context);
     tokio::spawn(async move {
-        let restored = Restored::left(left).unwrap();
+        let restored = Restored::decode(left).unwrap();
         if let Some(claimed) = restored.claim(&context).await {
             restored::run(&context, claimed).await;
         }
@@ -250,7 +250,7 @@ async fn one_that_was_never_dialled_is_no_session() {
     stored["dials"] = true.into();
     let socket = TcpSocket::new_v4().unwrap();
     let connection = socket.as_fd().try_clone_to_owned().unwrap();
-    let restored = Restored::left(testing::left(connection, &stored)).unwrap();
+    let restored = Restored::decode(testing::left(connection, &stored)).unwrap();
     let claimed = timeout(TEST_TIMEOUT, restored.claim(&relay.context)).await;
     assert!(claimed.unwrap().is_none());
     let list = relay.context.registry.snapshot();

@@ -75,7 +75,7 @@ pub(super) struct MemberLine {
 pub(super) struct One {
     pub(super) stop: Stop,
     /// When its client disconnected.
-    left: Option<Instant>,
+    disconnected: Option<Instant>,
     /// Request channel to its task; `None`: it is with a subprocess, or has not begun.
     pub(super) line: Option<MemberLine>,
     /// Whether its paused task asks the others of its job to stop with it.
@@ -86,7 +86,7 @@ impl One {
     pub(super) fn new(stop: Stop) -> Self {
         Self {
             stop,
-            left: None,
+            disconnected: None,
             line: None,
             asks: false,
         }
@@ -101,16 +101,16 @@ impl Members {
     /// The client of `session` disconnects.
     pub(super) fn leaves(&mut self, session: u64) {
         if let Some(one) = self.sessions.get_mut(&session) {
-            one.left = Some(Instant::now());
+            one.disconnected = Some(Instant::now());
         }
     }
 
     /// Whether all have disconnected, none of them long before `began`; and the time of the last disconnect.
-    fn left(&self, began: Instant) -> (bool, Instant) {
+    fn disconnected(&self, began: Instant) -> (bool, Instant) {
         let oldest = began.checked_sub(ALL_DISCONNECTS_TIMEOUT).unwrap_or(began);
         let mut disconnects = vec![self.parent_left];
-        disconnects.extend(self.sessions.values().map(|one| one.left));
-        let counts = |left: &Option<Instant>| left.is_some_and(|at| at >= oldest);
+        disconnects.extend(self.sessions.values().map(|one| one.disconnected));
+        let counts = |disconnected: &Option<Instant>| disconnected.is_some_and(|at| at >= oldest);
         let last = disconnects.iter().flatten().max().copied();
         (
             disconnects.iter().all(counts),
@@ -124,7 +124,7 @@ impl Members {
 pub(super) async fn all_leave(mut members: watch::Receiver<Members>) -> bool {
     let began = Instant::now();
     loop {
-        let (all, last) = members.borrow_and_update().left(began);
+        let (all, last) = members.borrow_and_update().disconnected(began);
         if all {
             return true;
         }

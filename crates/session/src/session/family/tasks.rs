@@ -38,8 +38,8 @@ impl GroupTasks {
             let members = self.0.borrow();
             let line = members.sessions.get(&session);
             let line = line.and_then(|one| one.line.as_ref()).ok_or(OVER)?;
-            let asked = line.questions.try_send(Asked { wish, answer });
-            asked.map_err(|_| "it has not come to what it was asked before")?;
+            let sent = line.questions.try_send(Asked { wish, answer });
+            sent.map_err(|_| "it has not come to what it was asked before")?;
         }
         answered.await.unwrap_or_else(|_| Err(OVER.to_owned()))
     }

@@ -23,8 +23,8 @@ impl GroupMember {
 
     /// From now on the lead may send requests to the task that this session holds at `breakpoint`.
     pub fn answers(&mut self, breakpoint: &Arc<Breakpoint>) {
-        let (questions, asked) = mpsc::channel(MAX_QUESTIONS);
-        self.asked = Some(asked);
+        let (questions, requests) = mpsc::channel(MAX_QUESTIONS);
+        self.requests = Some(requests);
         let task = GroupTask {
             session: self.session,
             breakpoint: Arc::clone(breakpoint),

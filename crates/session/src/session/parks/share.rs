@@ -13,11 +13,11 @@ const ALL: usize = 4096;
 
 /// Reserved slots of sessions, live or parked.
 #[derive(Debug, Default)]
-pub(super) struct ParkPlaces(Mutex<TakenPlaces>);
+pub(super) struct ParkSlots(Mutex<ReservedSlots>);
 
 /// Reserved slots by owner; anonymous clients share one entry, without a limit of its own.
 #[derive(Debug, Default)]
-struct TakenPlaces {
+struct ReservedSlots {
     all: usize,
     by_owner: HashMap<Option<Arc<str>>, PlacesOfOne<Arc<str>>>,
 }
@@ -25,12 +25,12 @@ struct TakenPlaces {
 /// A reserved slot, needed to park a session. Dropping it frees the slot.
 #[derive(Debug)]
 pub struct ParkShare {
-    of: Arc<ParkPlaces>,
+    of: Arc<ParkSlots>,
     owner: Option<Arc<str>>,
     family: Option<Arc<str>>,
 }
 
-impl TakenPlaces {
+impl ReservedSlots {
     fn take(&mut self, owner: &Option<Arc<str>>, family: &Option<Arc<str>>) -> Result<(), NoPlace> {
         let own = self.by_owner.get(owner);
         let takes_one = own.is_none_or(|own| own.takes_one(family.as_ref()));
@@ -61,7 +61,7 @@ impl TakenPlaces {
     }
 }
 
-impl ParkPlaces {
+impl ParkSlots {
     /// Reserves a slot for a session of `principal`; sessions of a `family` share their cluster session's slot.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl ParkShare {
 
 impl Drop for ParkShare {
     fn drop(&mut self) {
-        let mut taken = self.of.0.lock();
-        taken.give_back(&self.owner, &self.family);
+        let mut slots = self.of.0.lock();
+        slots.give_back(&self.owner, &self.family);
     }
 }

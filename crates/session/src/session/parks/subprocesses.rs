@@ -34,17 +34,17 @@ impl Subprocesses {
     /// Records that the agent of its node keeps the session with it.
     pub(super) fn kept_at_agent(&self, id: BreakpointId, process: u32) {
         let mut all = self.at_agent.lock();
-        let kept = all.entry(id).or_default();
-        if kept.len() < MAX_SUBPROCESSES {
-            kept.insert(process);
+        let processes = all.entry(id).or_default();
+        if processes.len() < MAX_SUBPROCESSES {
+            processes.insert(process);
         }
     }
 
     /// Whether it does; true only for the first caller, which resumes it.
     pub(super) fn take_from_agent(&self, id: BreakpointId, process: u32) -> bool {
         let mut all = self.at_agent.lock();
-        let kept = all.get_mut(&id);
-        kept.is_some_and(|kept| kept.remove(&process))
+        let processes = all.get_mut(&id);
+        processes.is_some_and(|processes| processes.remove(&process))
     }
 
     /// Records that it has a session.

@@ -25,12 +25,12 @@ impl Looking {
 
     /// Answers with the debugger's `value`, after it was recorded in `capture`.
     pub(super) fn done(self, value: Result<String, String>, capture: &CaptureTee) {
-        let shown = value.and_then(|value| {
-            let taken = capture.take(Direction::Down, value.as_bytes());
-            taken.map(|()| value).map_err(|why| why.to_string())
+        let result = value.and_then(|value| {
+            let recorded = capture.take(Direction::Down, value.as_bytes());
+            recorded.map(|()| value).map_err(|why| why.to_string())
         });
         // The caller may be gone.
-        let _ = self.answer.send(Ok(shown));
+        let _ = self.answer.send(Ok(result));
     }
 
     /// The debugger is busy, or did not answer in time.

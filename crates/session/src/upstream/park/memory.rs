@@ -81,8 +81,8 @@ impl ResumeState {
 
     /// Park terms for another process that keeps the worker of `live`; exactly for the `remaining` time if it is parked
     /// already. `None`: it cannot be kept.
-    pub fn keep(&self, live: &Live<'_>, left: Option<Duration>) -> Option<Box<ParkTerms>> {
-        self.keep_for(live.worker.principal(), live, left)
+    pub fn keep(&self, live: &Live<'_>, remaining: Option<Duration>) -> Option<Box<ParkTerms>> {
+        self.keep_for(live.worker.principal(), live, remaining)
     }
 
     /// The same for `owner`, who has the parent task of this subprocess.
@@ -90,11 +90,11 @@ impl ResumeState {
         &self,
         owner: &Principal,
         live: &Live<'_>,
-        left: Option<Duration>,
+        remaining: Option<Duration>,
     ) -> Option<Box<ParkTerms>> {
         let worker = &live.worker;
         let session = (owner, worker.rights(), &**worker.breakpoint());
-        self.terms(session, live.began.elapsed(), left)
+        self.terms(session, live.began.elapsed(), remaining)
     }
 
     /// The same for a session by `permit` that has not reached its worker yet.
@@ -107,15 +107,15 @@ impl ResumeState {
         &self,
         (principal, rights, breakpoint): (&Principal, &Rights, &Breakpoint),
         lasted: Duration,
-        left: Option<Duration>,
+        remaining: Option<Duration>,
     ) -> Option<Box<ParkTerms>> {
         let expires = principal.expires();
         let expires = expires.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
         let limit = rights.obligations.session_limit;
         let limit = limit.map(|limit| limit.saturating_sub(lasted));
-        let at_most = [expires, limit, left].into_iter().flatten().min();
+        let at_most = [expires, limit, remaining].into_iter().flatten().min();
         let now = Timestamp::now();
-        let at_least = self.stay.at_least.filter(|_| left.is_none());
+        let at_least = self.stay.at_least.filter(|_| remaining.is_none());
         let at_least = at_least.map(|until| now.until(until));
         let credential = match principal.is_anonymous() {
             true => None,
@@ -126,7 +126,7 @@ impl ResumeState {
         Some(Box::new(ParkTerms {
             owner: owner(principal)?,
             credential,
-            keeps_ms: milliseconds(left.unwrap_or(self.stay.time)),
+            keeps_ms: milliseconds(remaining.unwrap_or(self.stay.time)),
             at_least_ms: at_least.map(milliseconds),
             at_most_ms: at_most.map(milliseconds),
             lasted_ms: milliseconds(lasted),

@@ -28,10 +28,10 @@ pub async fn run(context: &Context, claimed: Claimed) {
         .table
         .open(&Summary::new(claimed.session.peer));
     session.set_principal(claimed.permit.principal().clone());
-    session.set_client(claimed.session.left.client.clone());
+    session.set_client(claimed.session.view.client.clone());
     let span = claimed.permit.span();
-    let kept = Box::pin(keep(context, &session, claimed)).instrument(span);
-    let outcome = kept.await;
+    let park = Box::pin(keep(context, &session, claimed)).instrument(span);
+    let outcome = park.await;
     session.ended(outcome);
 }
 
@@ -50,7 +50,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     let LostSession {
         number,
         keep,
-        left,
+        view,
         began,
         ..
     } = lost;
@@ -67,7 +67,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
         context.services(),
         session,
         permit,
-        (recorded_as, &left.client),
+        (recorded_as, &view.client),
         details,
         Some(drain),
     );
@@ -98,7 +98,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     let is_held = |list: &Snapshot| list.find(id).is_some_and(|task| task.holder().is_some());
     let is_there = lists.wait_for(|list| is_held(list) || has_task_of(context, &live));
     let _ = timeout(TASK_RESTORED, is_there).await;
-    let keeps = Timestamp::now().until(left.until);
+    let keeps = Timestamp::now().until(view.until);
     let Some(place) = place(context, &live, keeps, None).await else {
         let (worker, closing) = live.part();
         drop(debugger);
@@ -108,7 +108,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     };
     let relay = (context, session);
     let waits = (debugger, ResumeState::of(&keep));
-    Park::begin(relay, protocol, live, place, left, waits)
+    Park::begin(relay, protocol, live, place, view, waits)
         .apart()
         .wait()
         .await

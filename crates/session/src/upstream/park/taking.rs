@@ -38,7 +38,7 @@ pub struct Resumed {
     /// The origin of the worker.
     pub origin: Origin,
     /// The park as shown to users.
-    pub left: Option<ParkView>,
+    pub view: Option<ParkView>,
     /// Number of its last session.
     session: u64,
     /// The previous owner, if another user.
@@ -146,11 +146,11 @@ pub async fn take(
             origin: Origin::Agent {
                 owner: last.subject.as_deref().unwrap_or_default().into(),
             },
-            left: ParkView::of(last),
+            view: ParkView::of(last),
             session: last.session,
             taken_from,
         };
-        return Ok((Permit::kept(claim, authorised, holder, way), resumed));
+        return Ok((Permit::from_claim(claim, authorised, holder, way), resumed));
     }
     let parks = &context.sessions.parks;
     let offered = parks.hand_over((held, None), &principal, terms.take_over, terms.taker);
@@ -194,7 +194,7 @@ impl Resumed {
     pub fn at_agent(owner: Subject) -> Self {
         Self {
             origin: Origin::Agent { owner },
-            left: None,
+            view: None,
             session: 0,
             taken_from: None,
         }
@@ -207,7 +207,7 @@ impl Resumed {
                 began: offer.began,
                 since: offer.since,
             },
-            left: Some(offer.left.clone()),
+            view: Some(offer.view.clone()),
             session: offer.session,
             taken_from: None,
         }
@@ -226,7 +226,7 @@ impl Resumed {
 
     /// When the park would have expired.
     pub fn until(&self) -> Option<Timestamp> {
-        Some(self.left.as_ref()?.until)
+        Some(self.view.as_ref()?.until)
     }
 
     /// Whether the resuming session inherits its slot.

@@ -37,9 +37,11 @@ impl Park<'_> {
             return;
         };
         self.owner = owner;
-        let left = self.waiting.until;
-        let left = left.saturating_duration_since(Instant::now());
-        let keep = self.memory.keep_for(&self.owner, &self.live, Some(left));
+        let remaining = self.waiting.until;
+        let remaining = remaining.saturating_duration_since(Instant::now());
+        let keep = self
+            .memory
+            .keep_for(&self.owner, &self.live, Some(remaining));
         if let (Some(tenant), Some(keep)) = (self.tenant(), keep) {
             self.waiting.debugger.keep_by(Some(tenant), &keep).await;
         }
@@ -54,7 +56,7 @@ impl Park<'_> {
             None => list
                 .find(breakpoint.id)
                 .and_then(|now| now.holder().cloned()),
-            Some(_) => Some(self.session.parked(&self.owner, &self.left)),
+            Some(_) => Some(self.session.parked(&self.owner, &self.view)),
         };
         Ownership::of(&self.owner, (breakpoint, process), &holder?)
     }

@@ -32,7 +32,7 @@ impl Stay {
     }
 
     /// Duration, if the client is lost now.
-    pub fn left(self) -> Duration {
+    pub fn remaining(self) -> Duration {
         let now = Timestamp::now();
         now.until(self.until(now))
     }
@@ -49,11 +49,11 @@ impl From<Duration> for Stay {
 
 /// How long the session of `permit` is parked when its client is lost; the client may have `requested` a duration.
 /// `None`: not at all.
-pub fn keeps(context: &Context, permit: &Permit, asked: Option<Duration>) -> Option<Duration> {
+pub fn keeps(context: &Context, permit: &Permit, requested: Option<Duration>) -> Option<Duration> {
     let keeps = usual(context, permit.rights());
     let keeps = Some(keeps).filter(|keeps| !keeps.is_zero())?;
-    Some(asked.map_or(keeps, |asked| {
-        asked.min(longest(context, permit).max(keeps))
+    Some(requested.map_or(keeps, |requested| {
+        requested.min(longest(context, permit).max(keeps))
     }))
 }
 
@@ -102,18 +102,18 @@ pub fn promise(
     permit: &Permit,
     family: Option<&str>,
     has_place: bool,
-    asked: Duration,
+    requested: Duration,
 ) -> Result<Option<Box<ParkShare>>, SessionRefusal> {
-    let Some(most) = keeps(context, permit, Some(asked)) else {
+    let Some(most) = keeps(context, permit, Some(requested)) else {
         let why =
             "tasks cannot be parked here: neither the policy nor `[park] for` turns parking on";
         return Err(SessionRefusal::Forbidden(why.to_owned()));
     };
-    if most < asked {
+    if most < requested {
         return Err(SessionRefusal::Forbidden(format!(
             "a task can be parked here for {} at most, by `[park] max` or the policy, and not for {}",
             span(most),
-            span(asked)
+            span(requested)
         )));
     }
     if has_place {
