@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::source_folder::WORDS;
+use super::source_folder::LOCAL_ROOT_COMMAND;
 use ray_relay_access::identity::Secret;
 use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::dap::names::Command;
@@ -98,13 +98,13 @@ pub(crate) fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<Strin
         // A user who sees the worker's own files needs no hint for that.
         None if sent.get("pathMappings") == Some(&mappings::nowhere()) => {
             return Some(format!(
-                "no local folder stands for the job's working_dir, so its files are shown as the worker has them, read-only; type `{WORDS} FOLDER` here with the folder that holds them, or set rayRelay.localRoot in the configuration"
+                "no local folder stands for the job's working_dir, so its files are shown as the worker has them, read-only; type `{LOCAL_ROOT_COMMAND} FOLDER` here with the folder that holds them, or set rayRelay.localRoot in the configuration"
             ));
         }
         None => "no local folder".to_owned(),
     };
     Some(format!(
-        "{folder} stands for the job's working_dir; where a file is not found, type `{WORDS} \"\"` here to be shown the worker's own, or `{WORDS} FOLDER` with the folder that holds it (the same as rayRelay.localRoot in the configuration)"
+        "{folder} stands for the job's working_dir; where a file is not found, type `{LOCAL_ROOT_COMMAND} \"\"` here to be shown the worker's own, or `{LOCAL_ROOT_COMMAND} FOLDER` with the folder that holds it (the same as rayRelay.localRoot in the configuration)"
     ))
 }
 

@@ -16,10 +16,10 @@ use ray_relay_base::wire::json;
 use ray_relay_base::wire::text::shortened;
 
 /// Prefix of the command: not a Python expression.
-pub(super) const WORDS: &str = "ray-relay localRoot";
+pub(super) const LOCAL_ROOT_COMMAND: &str = "ray-relay localRoot";
 
 /// Prefix of all commands for the relay. None of them is ever sent to a task.
-const PROGRAM: &str = "ray-relay";
+const COMMAND_PREFIX: &str = "ray-relay";
 
 const USAGE: &str = "say `ray-relay localRoot FOLDER` with the whole path of the folder on your machine that holds the files of the job's working_dir, or `ray-relay localRoot \"\"` to be shown the worker's own";
 
@@ -41,7 +41,7 @@ pub(super) struct Evaluation<'a> {
 pub(super) fn is_expression(body: &[u8]) -> bool {
     let seen = Walk::new(Depth::Whole).peek(body, body.len());
     seen == Peek::Known(MessageType::Request, Command::Evaluate.as_str().as_bytes())
-        && memmem::find(body, PROGRAM.as_bytes()).is_none()
+        && memmem::find(body, COMMAND_PREFIX.as_bytes()).is_none()
 }
 
 /// The files in the command that `message` has, if a user has typed one; the error is a sentence on its usage.
@@ -61,7 +61,7 @@ pub(super) fn typed(arguments: &Value) -> Option<Result<ClientFiles, &'static st
         return None;
     }
     let text = expression.trim();
-    let rest = text.strip_prefix(PROGRAM)?;
+    let rest = text.strip_prefix(COMMAND_PREFIX)?;
     if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {
         return None;
     }
@@ -71,7 +71,7 @@ pub(super) fn typed(arguments: &Value) -> Option<Result<ClientFiles, &'static st
         let paths = paths.filter(|all| all.iter().all(|path| path.len() <= MAX_PATH_BYTES));
         return Some(paths.map_or(Err(USAGE), |all| Ok(ClientFiles::Without(all.into()))));
     }
-    let Some(rest) = text.strip_prefix(WORDS) else {
+    let Some(rest) = text.strip_prefix(LOCAL_ROOT_COMMAND) else {
         return Some(Err(USAGE));
     };
     if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {

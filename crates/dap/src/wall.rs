@@ -28,7 +28,7 @@ use serde_json::Value;
 
 pub(super) use self::child::Child;
 pub(super) use self::children::{Children, Turn};
-pub(super) use self::plain::LOGGED;
+pub(super) use self::plain::LOG_MARK;
 use super::messages::{FromWorker, OfWorker};
 use ray_relay_base::wire::dap::names::Event;
 use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};

@@ -64,10 +64,10 @@ use ray_relay_session::upstream::park::{self, Park, ResumeState};
 const DEATH_NOTICE_DELAY: Duration = Duration::from_millis(250);
 
 /// How long a worker may still answer a client that has closed its half of the connection.
-const HALF_CLOSED: Duration = Duration::from_millis(500);
+const HALF_CLOSED_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Deadline for the final notice to a client, and then for the remaining writes: a second in all.
-const LET_GO: Duration = Duration::from_millis(400);
+const FINAL_NOTICE_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// Result of a session.
 pub(super) enum SessionOutcome<'a, S> {

@@ -27,11 +27,11 @@ use ray_relay_view::advertise;
 use ray_relay_view::listing::shared::SharedRows;
 
 /// Concurrent cluster sessions of one principal. Each opens a session for every task that pauses.
-const CLUSTER_SESSIONS_OF_ONE: usize = 16;
+const MAX_CLUSTER_SESSIONS_PER_PRINCIPAL: usize = 16;
 
 /// Concurrent snapshots of paused tasks, all principals together; one principal has a quarter. Each takes some
 /// megabytes.
-const SNAPSHOTS: usize = 16;
+const MAX_SNAPSHOTS: usize = 16;
 
 /// Shared state of all sessions.
 pub struct Context {
@@ -141,7 +141,7 @@ impl Context {
             table: sessions,
             families,
             parks: Arc::default(),
-            cluster_sessions: Quotas::new(usize::MAX, CLUSTER_SESSIONS_OF_ONE),
+            cluster_sessions: Quotas::new(usize::MAX, MAX_CLUSTER_SESSIONS_PER_PRINCIPAL),
         };
         let peers = Peers {
             agents,
@@ -160,7 +160,7 @@ impl Context {
             shown,
             metrics,
             event_streams: Quotas::new(most, (most / 4).max(1)),
-            snapshots: Quotas::new(SNAPSHOTS, SNAPSHOTS / 4),
+            snapshots: Quotas::new(MAX_SNAPSHOTS, MAX_SNAPSHOTS / 4),
             traces: None,
             requests: TaskTracker::new(),
             port,

@@ -27,7 +27,7 @@ pub(super) use ray_relay_session::session::permit::NAME_TIMEOUT;
 pub(super) const MAX_CHILDREN: usize = 32;
 
 /// Pause between two children, for a client that shows only one of those that stop at the same moment.
-pub(super) const APART: Duration = Duration::from_millis(500);
+pub(super) const CHILD_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long a group waits for its processes' ranks before its sessions open under pids.
 const RANKS_TIMEOUT: Duration = Duration::from_secs(4);
@@ -99,7 +99,7 @@ impl Announcer {
     /// Spaces the children with `apart`, for a client that shows only one of those that stop at the same moment.
     pub(crate) fn spaced(mut self, apart: bool) -> Self {
         if apart {
-            self.apart = APART;
+            self.apart = CHILD_INTERVAL;
         }
         self
     }

@@ -11,7 +11,7 @@ use ray_relay_debugger::pdb::ComparisonKey;
 use ray_relay_ray::ray::registry::Registry;
 
 /// Concurrent job queries, and remembered jobs.
-const MAX: (usize, usize) = (8, 1_000);
+const MAX_JOBS: (usize, usize) = (8, 1_000);
 
 /// A cluster and one of its jobs.
 pub(crate) type JobName = (Arc<str>, String);
@@ -52,7 +52,10 @@ impl AskedJobs {
 
     /// A worker of `job` is gone: queries whether the job has ended.
     pub(super) fn ask(&mut self, job: JobName) {
-        if self.asking.len() >= MAX.0 || self.known.len() >= MAX.1 || self.known.contains(&job) {
+        if self.asking.len() >= MAX_JOBS.0
+            || self.known.len() >= MAX_JOBS.1
+            || self.known.contains(&job)
+        {
             return;
         }
         self.known.insert(job.clone());

@@ -39,7 +39,7 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Characters of the value that comes with a rank.
-const VALUE_LIMIT: usize = 8;
+const MAX_VALUE_CHARS: usize = 8;
 
 /// The rank queries of one cluster session.
 pub(super) struct RankQueries<'a> {
@@ -133,7 +133,7 @@ async fn asked_of_park(
     let asks = (LOOK_CLIENT, Command::Evaluate.as_str());
     let ids = [authorized.breakpoint().id];
     audit.group(asks, None, &ids).await.ok()?;
-    let expression = pdb::console_expression("None", false, VALUE_LIMIT);
+    let expression = pdb::console_expression("None", false, MAX_VALUE_CHARS);
     let looked = context.sessions.parks.look(authorized, expression);
     let _ = timeout(ANSWER_TIMEOUT, looked).await.ok()?.ok()?;
     Some(())

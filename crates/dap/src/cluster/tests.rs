@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::announcer::{APART, MAX_CHILDREN, NAME_TIMEOUT};
+use super::announcer::{CHILD_INTERVAL, MAX_CHILDREN, NAME_TIMEOUT};
 use super::conversation::answer;
 use super::greeting::greeting;
 use super::*;
@@ -115,11 +115,11 @@ fn children_are_announced_one_after_another_to_a_client_that_mixes_them() {
     };
     let mut announcer = announcer(ChildSessions::StartDebugging).spaced(true);
     let (messages, again) = announcer.announce(&list, now, no_ticket);
-    assert_eq!((messages.len(), again), (1, Some(APART)));
-    let (messages, again) = announcer.announce(&list, after(APART / 2), no_ticket);
-    assert_eq!((messages.len(), again), (0, Some(APART / 2)));
-    for (n, left) in [(1, Some(APART)), (2, None)] {
-        let (messages, again) = announcer.announce(&list, after(APART * n), no_ticket);
+    assert_eq!((messages.len(), again), (1, Some(CHILD_INTERVAL)));
+    let (messages, again) = announcer.announce(&list, after(CHILD_INTERVAL / 2), no_ticket);
+    assert_eq!((messages.len(), again), (0, Some(CHILD_INTERVAL / 2)));
+    for (n, left) in [(1, Some(CHILD_INTERVAL)), (2, None)] {
+        let (messages, again) = announcer.announce(&list, after(CHILD_INTERVAL * n), no_ticket);
         assert_eq!((messages.len(), again), (1, left));
     }
 }

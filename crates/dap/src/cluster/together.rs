@@ -23,7 +23,7 @@ use ray_relay_session::session::family::Stop;
 const MAX_JOINING_JOBS: usize = 8;
 
 /// A task is in neither the list nor a session for a moment in between.
-const BETWEEN: Duration = Duration::from_secs(5);
+const JOIN_GRACE_PERIOD: Duration = Duration::from_secs(5);
 
 /// Progress of stopping a job's tasks.
 pub(crate) enum Joined {
@@ -124,7 +124,7 @@ impl<'a> Together<'a> {
         let now: HashSet<JobName> = list.live.iter().filter(stands).filter_map(job).collect();
         let at = Instant::now();
         self.stand
-            .retain(|job, seen| now.contains(job) || *seen + BETWEEN > at);
+            .retain(|job, seen| now.contains(job) || *seen + JOIN_GRACE_PERIOD > at);
         let room = MAX_JOINING_JOBS.saturating_sub(self.joining.len());
         let is_new = |job: &&JobName| !self.stand.contains_key(*job);
         let new: Vec<JobName> = now.iter().filter(is_new).take(room).cloned().collect();

@@ -17,10 +17,10 @@ use ray_relay_session::session::visible;
 use ray_relay_view::advertise::Resolved;
 
 /// Longest wait for a breakpoint that the dialled address names and the list does not have yet.
-const KNOWN_WITHIN: Duration = Duration::from_secs(10);
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The same for its names, which decide whether the client may see it.
-const NAMED_WITHIN: Duration = Duration::from_secs(5);
+const NAMES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Result of waiting for a breakpoint.
 pub(super) enum WaitOutcome {
@@ -59,8 +59,8 @@ impl AttachFlow<'_> {
         let patience = self.context.config.registry.poll_interval * 2;
         // Queries nothing until polled, so not if the breakpoint is listed.
         let mut over = pin!(async {
-            let names = sleep(patience.min(NAMED_WITHIN));
-            tokio::join!(timeout(KNOWN_WITHIN, registry.refreshed()), names)
+            let names = sleep(patience.min(NAMES_TIMEOUT));
+            tokio::join!(timeout(LIST_TIMEOUT, registry.refreshed()), names)
         });
         loop {
             let list = snapshots.borrow_and_update().of_one(id);

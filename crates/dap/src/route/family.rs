@@ -20,7 +20,7 @@ use ray_relay_session::session::{GroupMember, Initiator, Permit};
 use ray_relay_session::upstream::park::{Resumed, promise, usual};
 
 /// Delay before earlier sessions of the same user are probed that no family has taken over.
-const SETTLED: Duration = Duration::from_secs(2);
+const PROBE_DELAY: Duration = Duration::from_secs(2);
 
 impl AttachFlow<'_> {
     pub(super) async fn cluster<S>(
@@ -86,7 +86,7 @@ impl AttachFlow<'_> {
         let own = self.session.id();
         let is_earlier = |b: &Breakpoint| b.holder().is_some_and(|holder| holder.session < own);
         let lost = async {
-            sleep(SETTLED).await;
+            sleep(PROBE_DELAY).await;
             self.find_lost(|b| fits(&wanted, b) && is_earlier(b)).await;
             std::future::pending().await
         };

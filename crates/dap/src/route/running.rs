@@ -24,14 +24,14 @@ use ray_relay_view::listing::running::is_called;
 use ray_relay_view::listing::text::first_of;
 
 /// Deadline for the heads to list running tasks.
-pub(super) const ASKED: Duration = Duration::from_secs(20);
+pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Deadline for a debugger to listen: on a busy node its import takes some seconds, and so does gdb to enter a worker
 /// without the hook.
-const OPENED: Duration = Duration::from_secs(45);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Number of and pause between queries to Ray for the port of a debugger that was just opened.
-const LISTED: (u32, Duration) = (10, Duration::from_millis(300));
+const LIST_RETRIES: (u32, Duration) = (10, Duration::from_millis(300));
 
 /// The process to open a debugger in, with all tasks that run in it.
 #[derive(Default)]
@@ -154,7 +154,7 @@ impl AttachFlow<'_> {
                     .any(|scope| access.may_somewhere_on(scope, cluster))
         };
         let asked = RunningQuery { on: &on, job: None };
-        let found = timeout(ASKED, self.context.registry.running(&asked)).await;
+        let found = timeout(QUERY_TIMEOUT, self.context.registry.running(&asked)).await;
         let found = found.map_err(|_| {
             SessionRefusal::Unreachable(
                 "the Ray heads do not say in time what runs; try again in a moment".to_owned(),
@@ -261,7 +261,7 @@ impl AttachFlow<'_> {
     pub(super) async fn open(&self, running: &Running, name: &str) -> Result<(), SessionRefusal> {
         let at = worker_at(running, name)?;
         let agents = &self.context.peers.agents;
-        let opened = agents.open_debugger(&at, OPENED).await;
+        let opened = agents.open_debugger(&at, OPEN_TIMEOUT).await;
         let sentence = |why: &NotInspected| format!("no debugger can be opened in {name}: {why}");
         match opened {
             Ok(_) => Ok(()),
@@ -282,7 +282,7 @@ impl AttachFlow<'_> {
         name: &str,
     ) -> Result<Arc<Breakpoint>, SessionRefusal> {
         let registry = &self.context.registry;
-        let (times, pause) = LISTED;
+        let (times, pause) = LIST_RETRIES;
         for _ in 0..times {
             let found = registry.look_again(Some(&running.cluster), &running.worker_id);
             let found = found.await.and_then(|id| {
@@ -307,7 +307,7 @@ impl AttachFlow<'_> {
         let on = |cluster: &str| *cluster == *first.cluster;
         let job = first.names.job_id.as_deref();
         let asked = RunningQuery { on: &on, job };
-        let found = timeout(ASKED, self.context.registry.running(&asked)).await;
+        let found = timeout(QUERY_TIMEOUT, self.context.registry.running(&asked)).await;
         let silent = || {
             SessionRefusal::Unreachable(
                 "the Ray head does not say what the worker runs now; try again in a moment"

@@ -13,7 +13,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::timeout;
 
 use super::AttachFlow;
-use super::running::{ASKED, RunningProcess};
+use super::running::{QUERY_TIMEOUT, RunningProcess};
 use crate::ClientOpening;
 use crate::attach_selector::AttachSelector;
 use crate::cluster::{JobName, Joined, StopsTogether};
@@ -24,10 +24,10 @@ use ray_relay_session::session::audit::SessionAudit;
 use ray_relay_view::listing::text::first_of;
 
 /// Debuggers that are opened concurrently.
-const AT_A_TIME: usize = 8;
+const MAX_OPENING: usize = 8;
 
 /// Name of any task that keeps running, in a reason.
-const THE_TASK: &str = "the task";
+const ANY_TASK: &str = "the task";
 
 impl<'a> AttachFlow<'a> {
     /// Replaces `answer` by a cluster session if it is the only paused task, the client has not named it, and others
@@ -93,7 +93,7 @@ impl<'a> AttachFlow<'a> {
             });
             let said = stream::iter([begins, why].into_iter().flatten());
             let joins = stream::iter(others).map(move |process| self.join(process));
-            let joins = joins.buffer_unordered(AT_A_TIME).map(Some);
+            let joins = joins.buffer_unordered(MAX_OPENING).map(Some);
             let joined = joins.chain(stream::iter([None]));
             let joined = joined.scan(NotJoined::default(), move |not, one| {
                 ready(Some(match one {
@@ -122,7 +122,7 @@ impl<'a> AttachFlow<'a> {
             on: &on,
             job: Some(job),
         };
-        let found = timeout(ASKED, self.context.registry.running(&asked)).await;
+        let found = timeout(QUERY_TIMEOUT, self.context.registry.running(&asked)).await;
         let found = found.map_err(|_| {
             "the others run on: the Ray head does not say in time which there are".to_owned()
         })?;
@@ -185,11 +185,11 @@ impl<'a> AttachFlow<'a> {
                 .ok_or_else(|| "nothing runs there".to_owned())?;
             let record = self.put_on_record(first, reason).await;
             record.map_err(|why| why.to_string())?;
-            let opened = self.open(first, THE_TASK).await;
+            let opened = self.open(first, ANY_TASK).await;
             opened.map_err(|why| why.to_string())?;
-            let listed = self.listed(first, THE_TASK).await;
+            let listed = self.listed(first, ANY_TASK).await;
             let listed = listed.map_err(|why| why.to_string())?;
-            let same = self.same((&process, THE_TASK), &listed).await;
+            let same = self.same((&process, ANY_TASK), &listed).await;
             same.map_err(|why| why.to_string())?;
             Ok::<_, String>(listed)
         };

@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 /// Allowed keys: those that describe the session to its client, and those about presentation.
-const KEPT: [&str; 29] = [
+const ALLOWED_KEYS: [&str; 29] = [
     "name",
     "type",
     "request",
@@ -40,7 +40,7 @@ const KEPT: [&str; 29] = [
 ];
 
 /// Allowed flags of `debugOptions`. Those for templates of Django and Jinja load parts of them.
-const OPTIONS: [&str; 7] = [
+const ALLOWED_OPTIONS: [&str; 7] = [
     "RedirectOutput",
     "ShowReturnValue",
     "DebugStdLib",
@@ -56,9 +56,13 @@ pub fn harmless(arguments: Value) -> Value {
         return Value::Object(Map::new());
     };
     let options = arguments.shift_remove("debugOptions");
-    arguments.retain(|key, _| KEPT.contains(&key.as_str()));
+    arguments.retain(|key, _| ALLOWED_KEYS.contains(&key.as_str()));
     if let Some(Value::Array(mut options)) = options {
-        options.retain(|option| option.as_str().is_some_and(|o| OPTIONS.contains(&o)));
+        options.retain(|option| {
+            option
+                .as_str()
+                .is_some_and(|o| ALLOWED_OPTIONS.contains(&o))
+        });
         arguments.insert("debugOptions".into(), options.into());
     }
     Value::Object(arguments)

@@ -14,7 +14,7 @@ use ray_relay_base::wire::json::typed_at;
 use ray_relay_ray::ray::registry::BreakpointId;
 
 /// Valid pids: Linux has none above `PID_MAX_LIMIT`.
-const PROCESSES: RangeInclusive<u64> = 1..=1 << 22;
+const PID_RANGE: RangeInclusive<u64> = 1..=1 << 22;
 
 /// Keys of an `attach` that child sessions do not inherit: those that debugpy omits (1.8.0 to 1.8.22), and the relay's
 /// own.
@@ -68,7 +68,7 @@ impl Child {
         let asked: u64 = typed_at(message, "request_seq");
         typed_at::<&str>(message, "type") == "response"
             && typed_at::<&str>(message, "command") == Reverse::StartDebugging.as_str()
-            && PROCESSES.contains(&asked.wrapping_sub(OWN_SEQ))
+            && PID_RANGE.contains(&asked.wrapping_sub(OWN_SEQ))
     }
 
     /// Whether an agent keeps its session.
@@ -106,7 +106,7 @@ impl Child {
         let seq = message.get("seq").filter(|seq| seq.is_number()).cloned();
         // Older versions keep the address where the client had it.
         let at_top = theirs.get("connect").is_none() && theirs.get("port").is_some();
-        (PROCESSES.contains(&process) && (seq.is_some() || !reverse)).then_some(Self {
+        (PID_RANGE.contains(&process) && (seq.is_some() || !reverse)).then_some(Self {
             process,
             seq: seq.filter(|_| reverse),
             at_top,

@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use super::child::Child;
 
 /// Burst of sessions: more than a pool has on most machines.
-const AT_ONCE: u32 = 128;
+const MAX_BURST: u32 = 128;
 
 /// Interval of further sessions.
-const EVERY: Duration = Duration::from_secs(1);
+const REFILL_INTERVAL: Duration = Duration::from_secs(1);
 
 const MAX_WAITING_SESSIONS: usize = 1024;
 
@@ -46,7 +46,7 @@ impl Children {
     /// Starts with a full burst.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
-            left: AT_ONCE,
+            left: MAX_BURST,
             since: now,
             waiting: VecDeque::new(),
             told: (false, false),
@@ -67,7 +67,7 @@ impl Children {
 
     /// When the first delayed one may be opened.
     pub(crate) fn next(&self) -> Option<Instant> {
-        (!self.waiting.is_empty()).then(|| self.since + EVERY)
+        (!self.waiting.is_empty()).then(|| self.since + REFILL_INTERVAL)
     }
 
     /// Takes a delayed one that may be opened now.
@@ -80,11 +80,11 @@ impl Children {
 
     /// Takes a token, if there is one.
     fn take(&mut self, now: Instant) -> bool {
-        while self.left < AT_ONCE && self.since + EVERY <= now {
+        while self.left < MAX_BURST && self.since + REFILL_INTERVAL <= now {
             self.left += 1;
-            self.since += EVERY;
+            self.since += REFILL_INTERVAL;
         }
-        if self.left == AT_ONCE {
+        if self.left == MAX_BURST {
             self.since = now;
         }
         let may = self.left > 0;
@@ -110,7 +110,7 @@ mod tests {
     fn a_pool_is_opened_at_once_and_what_comes_too_fast_one_by_one() {
         let begin = Instant::now();
         let mut children = Children::new(begin);
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_BURST {
             assert!(matches!(ask(&mut children, begin), Turn::Now(_)));
         }
         assert_eq!(children.next(), None);
@@ -122,12 +122,12 @@ mod tests {
         assert!(matches!(ask(&mut children, begin), Turn::Never(false)));
         assert!(children.due(begin).is_none());
         let next = children.next().unwrap();
-        assert_eq!(next, begin + EVERY);
+        assert_eq!(next, begin + REFILL_INTERVAL);
         assert!(children.due(next).is_some());
         assert!(children.due(next).is_none());
         // None overtakes the delayed ones.
         assert!(matches!(
-            ask(&mut children, next + EVERY),
+            ask(&mut children, next + REFILL_INTERVAL),
             Turn::Later(false)
         ));
     }
@@ -140,7 +140,7 @@ mod tests {
             for _ in 0..64 {
                 assert!(matches!(ask(&mut children, now), Turn::Now(_)));
             }
-            now += 64 * EVERY;
+            now += 64 * REFILL_INTERVAL;
         }
     }
 }

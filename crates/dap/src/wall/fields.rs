@@ -140,29 +140,31 @@ fn output(body: &mut Value) {
             *text = unlinked(text).into_owned();
         }
         if drives_terminal(text) {
-            *text = text.replace(OPENS, "\u{241b}").replace(STRINGS, "\u{fffd}");
+            *text = text
+                .replace(ESCAPE, "\u{241b}")
+                .replace(STRING_CONTROLS, "\u{fffd}");
         }
     }
     one(body.get_mut("source"), source);
 }
 
 /// Escape character of a terminal.
-const OPENS: char = '\u{1b}';
+const ESCAPE: char = '\u{1b}';
 
 /// The one-character forms of sequences with text: DCS, SOS, OSC, PM and APC.
-const STRINGS: [char; 5] = ['\u{90}', '\u{98}', '\u{9d}', '\u{9e}', '\u{9f}'];
+const STRING_CONTROLS: [char; 5] = ['\u{90}', '\u{98}', '\u{9d}', '\u{9e}', '\u{9f}'];
 
 /// Whether `text` does more than colour a terminal: links with a hidden target, titles, the clipboard.
 pub(super) fn drives_terminal(text: &str) -> bool {
     let mut from = text;
-    while let Some((_, rest)) = from.split_once(OPENS) {
+    while let Some((_, rest)) = from.split_once(ESCAPE) {
         if !rest.starts_with('[') {
             return true;
         }
         from = rest;
     }
     // All of them begin with this rare byte, which is found faster.
-    memchr_iter(0xc2, text.as_bytes()).any(|at| text[at..].starts_with(STRINGS))
+    memchr_iter(0xc2, text.as_bytes()).any(|at| text[at..].starts_with(STRING_CONTROLS))
 }
 
 fn frame(frame: &mut Value) {

@@ -13,7 +13,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use super::fields::drives_terminal;
 
 /// Marks logpoint output that a cluster session shows too: zero-width characters that the relay has debuggers prepend.
-pub(crate) const LOGGED: &str = "\u{2063}\u{2060}\u{2063}";
+pub(crate) const LOG_MARK: &str = "\u{2063}\u{2060}\u{2063}";
 
 /// Whether `body`, an `output` event, is only text for a console.
 pub(super) fn output(body: &[u8]) -> bool {
@@ -52,7 +52,7 @@ fn category<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
 /// finds the end several times as fast: it skips the check for control characters, which no reader misinterprets.
 fn shown<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
     from.deserialize_bytes(PlainText(|text| {
-        !drives_terminal(text) && !text.starts_with(LOGGED)
+        !drives_terminal(text) && !text.starts_with(LOG_MARK)
     }))
 }
 

@@ -13,7 +13,7 @@ const ANSWER: &[&str] = &["seq", "type", "request_seq", "success", "command", "b
 const BODY: &[&str] = &["stackFrames", "totalFrames"];
 
 /// Digits of a number that every reader can represent.
-const DIGITS: usize = 15;
+const MAX_DIGITS: usize = 15;
 
 /// Whether `answer`, a success response to `stackTrace`, has only frames in files of the editor's machine.
 pub(super) fn is_plain(answer: &[u8]) -> bool {
@@ -120,7 +120,7 @@ impl<'a> StackReader<'a> {
         };
         let length = digits.iter().take_while(|d| d.is_ascii_digit()).count();
         let first = *digits.first()?;
-        let is_number = (1..=DIGITS).contains(&length) && first >= least;
+        let is_number = (1..=MAX_DIGITS).contains(&length) && first >= least;
         self.rest = &digits[length..];
         (is_number && (first != b'0' || length == 1)).then_some(())
     }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::phase::{ClientState, Decision};
-use super::{ActiveSession, HALF_CLOSED};
+use super::{ActiveSession, HALF_CLOSED_TIMEOUT};
 use crate::attach_selector::OnClose;
 use crate::rewrite::is_set;
 use ray_relay_access::telemetry::metrics::Outcome;
@@ -18,7 +18,7 @@ use ray_relay_base::wire::dap::message::Request;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::{BreakpointId, Snapshot};
 
-/// How long after the disconnect of a subprocess its task may be parked, which takes [`HALF_CLOSED`] from the task's
+/// How long after the disconnect of a subprocess its task may be parked, which takes [`HALF_CLOSED_TIMEOUT`] from the task's
 /// own disconnect.
 const TASK_PARK_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -119,6 +119,6 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             self.interrupt();
             self.say_goodbye();
         }
-        self.live.end_within(HALF_CLOSED, Outcome::Client);
+        self.live.end_within(HALF_CLOSED_TIMEOUT, Outcome::Client);
     }
 }

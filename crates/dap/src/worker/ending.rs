@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use serde_json::{Value, json};
 
 use super::phase::{Parting, WorkerState};
-use super::{ActiveSession, LET_GO};
+use super::{ActiveSession, FINAL_NOTICE_TIMEOUT};
 use crate::linger::{Linger, Unexplained};
 use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::wire::dap::codec::frame;
@@ -74,10 +74,12 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
 
     fn on_session_end(&mut self, end: &SessionEnd) -> ControlFlow<()> {
         let patience = match end {
-            SessionEnd::Aborted | SessionEnd::Quiet if self.stays_at_agent(end) => Some(LET_GO),
+            SessionEnd::Aborted | SessionEnd::Quiet if self.stays_at_agent(end) => {
+                Some(FINAL_NOTICE_TIMEOUT)
+            }
             // A failed recording must not resume the task either.
             SessionEnd::CaptureFailed(why) if self.leave_parked(&why.to_string(), true) => {
-                Some(LET_GO)
+                Some(FINAL_NOTICE_TIMEOUT)
             }
             SessionEnd::Died(why) => {
                 self.tell_death(why);
@@ -95,7 +97,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             | SessionEnd::Asked
             | SessionEnd::Quiet => {
                 self.let_go(&end.to_string(), true);
-                Some(LET_GO)
+                Some(FINAL_NOTICE_TIMEOUT)
             }
         };
         self.live
@@ -110,7 +112,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// so no user could continue with it.
     fn leave_with_task(&mut self) {
         if !self.is_over_for_client() && self.leave_parked(TASK_LEFT, false) {
-            self.live.end_within(LET_GO, Outcome::Client);
+            self.live.end_within(FINAL_NOTICE_TIMEOUT, Outcome::Client);
         }
     }
 
@@ -119,7 +121,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         if how == ChildEnding::Over || !self.leave_parked(PARENT_ENDED, false) {
             self.let_go(PARENT_ENDED, false);
         }
-        self.live.end_within(LET_GO, Outcome::Client);
+        self.live.end_within(FINAL_NOTICE_TIMEOUT, Outcome::Client);
     }
 
     /// Detaches the worker, and keeps a client that has yet to disconnect.
@@ -207,7 +209,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     fn end_before_stop(&mut self) {
         let title = self.live.worker.breakpoint().title();
         self.part_with(&task_end_before_stop(&title));
-        self.live.end_within(LET_GO, Outcome::Finished);
+        self.live
+            .end_within(FINAL_NOTICE_TIMEOUT, Outcome::Finished);
     }
 
     /// Detaches the worker, with this final message to the client.

@@ -33,7 +33,7 @@ const MAX_LOG_CHARS: usize = 2000;
 const MAX_PATH_BYTES: usize = 4096;
 
 /// Characters of the value that comes with a rank.
-const RANK_LIMIT: usize = 8;
+const MAX_RANK_VALUE_CHARS: usize = 8;
 
 /// Completions that the lead's client sees.
 const MAX_COMPLETIONS: usize = 500;
@@ -41,7 +41,7 @@ const MAX_COMPLETIONS: usize = 500;
 const NO_FRAME: &str = "its debugger shows no Python frame";
 
 /// Frames of a stack that are searched for the innermost one of the program.
-const FRAMES: u64 = 40;
+const MAX_SEARCHED_FRAMES: u64 = 40;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Handles a request of the family's lead to the task.
@@ -150,7 +150,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             answer,
             then: Then::Ranked,
         };
-        let expression = console_expression("None", false, RANK_LIMIT);
+        let expression = console_expression("None", false, MAX_RANK_VALUE_CHARS);
         let arguments = json!({"expression": expression, "context": "clipboard"});
         self.put(Command::Evaluate, arguments, question).await;
     }
@@ -299,7 +299,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 Then::Shown(limit) => Ok(escaped(&shortened(&message.result(), limit))),
                 Then::Ranked => {
                     let result = message.result();
-                    let rank = console_answer(&result, RANK_LIMIT).and_then(|(_, rank)| rank);
+                    let rank =
+                        console_answer(&result, MAX_RANK_VALUE_CHARS).and_then(|(_, rank)| rank);
                     self.note_rank(rank);
                     continue;
                 }
@@ -325,7 +326,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 }
 
 /// Prefix of a client's log message in the worker's debugger, by which its output is recognised. It is never shown.
-const MARK: &str = wall::LOGGED;
+const LOG_MARK: &str = wall::LOG_MARK;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Marks the log messages of breakpoints in `arguments`, so that their output can be told from the program's and
@@ -339,7 +340,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             if let Some(Value::String(log)) = breakpoint.get_mut("logMessage")
                 && !log.is_empty()
             {
-                log.insert_str(0, MARK);
+                log.insert_str(0, LOG_MARK);
             }
         }
     }
@@ -349,7 +350,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let Some(text) = output.pointer_mut("/body/output") else {
             return;
         };
-        let Some(plain) = text.as_str().and_then(|said| said.strip_prefix(MARK)) else {
+        let Some(plain) = text.as_str().and_then(|said| said.strip_prefix(LOG_MARK)) else {
             return;
         };
         let plain = plain.to_owned();
@@ -384,6 +385,6 @@ fn place(body: Value) -> Option<String> {
 /// Arguments that request the stack of this `thread`.
 fn stack(mut thread: Value) -> Value {
     put(&mut thread, "startFrame", 0);
-    put(&mut thread, "levels", FRAMES);
+    put(&mut thread, "levels", MAX_SEARCHED_FRAMES);
     thread
 }

@@ -12,7 +12,7 @@ use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_debugger::debugger::Worker;
 
 /// Bytes that are inspected before other tasks get a turn.
-const TURN: usize = 64 * 1024;
+const MAX_TURN_BYTES: usize = 64 * 1024;
 
 /// Resolves with the next event of `splice` that the session must see. Forwards messages that `filter` alone decides
 /// about, and evaluations if they are `free`: neither audited nor refused. If the session `wants_stacks`, it sees
@@ -25,7 +25,7 @@ pub(super) async fn next<S: PeerStream>(
 ) -> SpliceEvent {
     let mut looked_through = 0;
     loop {
-        if looked_through >= TURN {
+        if looked_through >= MAX_TURN_BYTES {
             looked_through = 0;
             yield_now().await;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::phase::{ClientState, WorkerState};
-use super::{ActiveSession, HALF_CLOSED, Opening};
+use super::{ActiveSession, HALF_CLOSED_TIMEOUT, Opening};
 use crate::attach_selector::OnClose;
 use crate::rewrite::is_set;
 use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
@@ -171,7 +171,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         }
         if reserved.is_ok() {
             self.client = ClientState::Lost;
-            self.live.end_within(HALF_CLOSED, Outcome::Client);
+            self.live.end_within(HALF_CLOSED_TIMEOUT, Outcome::Client);
             if suspends {
                 self.leave_subprocesses();
             }

@@ -12,13 +12,13 @@ use ray_relay_ray::ray::registry::Breakpoint;
 use ray_relay_session::agents::{Agents, WorkerAt};
 
 /// Deadline for a thread to reach a line of Python before it is inspected: debugpy takes half a second.
-const STOPS: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Deadline of that inspection.
-const LOOKED: Duration = Duration::from_secs(5);
+const INSPECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Frames that are shown.
-const FRAMES: usize = 8;
+const MAX_SHOWN_FRAMES: usize = 8;
 
 /// State of a task that must be paused.
 pub(super) enum Pausing {
@@ -42,7 +42,7 @@ impl Pausing {
     /// The worker of `breakpoint` was asked to pause.
     pub(super) fn asked(agents: Arc<Agents>, breakpoint: Arc<Breakpoint>) -> Self {
         let told = async move {
-            sleep(STOPS).await;
+            sleep(STOP_TIMEOUT).await;
             let at = WorkerAt {
                 cluster: &breakpoint.cluster,
                 node_id: &breakpoint.node_id,
@@ -50,7 +50,7 @@ impl Pausing {
                 pid: breakpoint.pid,
             };
             let title = breakpoint.title();
-            match agents.look(&at, false, LOOKED).await {
+            match agents.look(&at, false, INSPECT_TIMEOUT).await {
                 Ok(look) => place(&title, &look),
                 Err(why) => format!(
                     "{title} has not stopped: it runs no line of Python now. It stops at the next one, or detach and it runs on; where it is cannot be seen, because {why}"
@@ -65,7 +65,7 @@ impl Pausing {
 fn place(title: &str, look: &Look) -> String {
     let own = |thread: &&Thread| thread.is_main && !thread.frames.is_empty();
     let main = look.threads.iter().find(own).or(look.threads.first());
-    let frames = main.map(|thread| thread.frames.iter().take(FRAMES));
+    let frames = main.map(|thread| thread.frames.iter().take(MAX_SHOWN_FRAMES));
     let frames = frames.into_iter().flatten().map(|frame| {
         let (function, file, line) = (&frame.function, &frame.file, frame.line);
         format!("\n    {function} ({file}:{line})")

@@ -9,7 +9,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 use tracing::debug;
 
 use super::phase::{ClientState, WorkerState};
-use super::{ActiveSession, HALF_CLOSED, LET_GO, SessionOutcome};
+use super::{ActiveSession, FINAL_NOTICE_TIMEOUT, HALF_CLOSED_TIMEOUT, SessionOutcome};
 use super::{closing, ending, in_passing, pausing};
 use ray_relay_access::connection::on_wake::WakeForwarder;
 use ray_relay_access::telemetry::metrics::Outcome;
@@ -24,13 +24,13 @@ use ray_relay_session::session::worker_end::was_intended;
 
 /// How long a client that was notified of the end keeps the worker's debugger, which answers it meanwhile. Then the
 /// worker is detached, and the client alone is kept ([`Linger`](crate::linger::Linger)).
-const LINGER: Duration = Duration::from_secs(5);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Deadline for the final writes to a client.
-const FLUSH: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Interval at which the byte counters of a session are updated.
-const COUNT_EVERY: Duration = Duration::from_secs(5);
+const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Next event of a session.
 enum NextSession {
@@ -60,7 +60,11 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// Runs the session until its client is lost, or to its audited end.
     pub(crate) async fn run(mut self: Box<Self>) -> SessionOutcome<'a, S> {
         // Messages that only pass do not reach this loop, so the counters are updated periodically.
-        let every = self.live.sampling().unwrap_or(COUNT_EVERY).min(COUNT_EVERY);
+        let every = self
+            .live
+            .sampling()
+            .unwrap_or(COUNT_INTERVAL)
+            .min(COUNT_INTERVAL);
         let mut count = interval_at(Instant::now() + every, every);
         count.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let beside = WakeForwarder::default();
@@ -94,8 +98,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                         ControlFlow::Continue(None) => {}
                         ControlFlow::Continue(Some(because)) => {
                             let patience = match self.client.is_closed() {
-                                true => HALF_CLOSED,
-                                false => LINGER,
+                                true => HALF_CLOSED_TIMEOUT,
+                                false => LINGER_TIMEOUT,
                             };
                             self.live.end_within(patience, because);
                         }
@@ -120,8 +124,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             };
         }
         let patience = match self.live.is_cut_off() {
-            true => LET_GO,
-            false => FLUSH,
+            true => FINAL_NOTICE_TIMEOUT,
+            false => FLUSH_TIMEOUT,
         };
         let _ = timeout(patience, self.splice.flush(Side::Client)).await;
         let mut outcome = self.live.outcome();

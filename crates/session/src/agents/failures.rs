@@ -20,7 +20,7 @@ use ray_relay_ray::ray::registry::{Location, Names, RayNode, Running, TaskOf, Wh
 const MAX_FAILURES: usize = 16_384;
 
 /// Delays before Ray is asked for a task's name, first and again: it lists tasks a second late.
-const ASKED: [Duration; 4] = [
+const NAME_QUERY_DELAYS: [Duration; 4] = [
     Duration::from_millis(1500),
     Duration::from_secs(2),
     Duration::from_secs(4),
@@ -28,10 +28,10 @@ const ASKED: [Duration; 4] = [
 ];
 
 /// Tasks in one query to Ray.
-const AT_A_TIME: usize = 32;
+const MAX_TASKS_PER_QUERY: usize = 32;
 
 /// Older failures are not announced: their agent was linked before.
-const NEWS: Duration = Duration::from_secs(60);
+const MAX_NEWS_AGE: Duration = Duration::from_secs(60);
 
 /// Queue of announced failures for each subscriber.
 const MAX_QUEUED_FAILURES: usize = 256;
@@ -139,8 +139,8 @@ impl Failures {
             let entry = entries.entry(task.id).or_insert_with(|| FailureEntry {
                 link,
                 failed: Arc::new(Failed::of(task, node, at)),
-                ask: Some((0, now + ASKED[0])),
-                is_news: task.ago_ms < NEWS.as_millis() as u64,
+                ask: Some((0, now + NAME_QUERY_DELAYS[0])),
+                is_news: task.ago_ms < MAX_NEWS_AGE.as_millis() as u64,
             });
             // The agent may have a newer link.
             entry.link = link;
@@ -193,7 +193,7 @@ impl Failures {
         let due = entries
             .iter()
             .filter(|(_, entry)| entry.ask.is_some_and(|(_, at)| at <= now));
-        due.take(AT_A_TIME)
+        due.take(MAX_TASKS_PER_QUERY)
             .map(|(id, entry)| {
                 let task = &entry.failed.task;
                 let query = TaskOf {
@@ -212,8 +212,10 @@ impl Failures {
         let Some(entry) = entries.get_mut(&id) else {
             return;
         };
-        let (times, _) = entry.ask.unwrap_or((ASKED.len(), Instant::now()));
-        let next = ASKED
+        let (times, _) = entry
+            .ask
+            .unwrap_or((NAME_QUERY_DELAYS.len(), Instant::now()));
+        let next = NAME_QUERY_DELAYS
             .get(times + 1)
             .map(|pause| (times + 1, Instant::now() + *pause));
         let is_named = found.is_some();

@@ -16,7 +16,7 @@ use ray_relay_base::wire::tunnel::messages::{
 use ray_relay_ray::ray::look::{Look, MAX_INSPECTION_BYTES};
 
 /// The relay waits this much longer than the agent, so that the agent's error arrives before the relay gives up.
-const LONGER: Duration = Duration::from_millis(500);
+const ANSWER_MARGIN: Duration = Duration::from_millis(500);
 
 /// A worker, as Ray's registry lists it.
 #[derive(Debug, Clone, Copy)]
@@ -208,7 +208,7 @@ impl Agents {
         until: Instant,
     ) -> Result<Tunnel, NoStream> {
         let remaining = until.saturating_duration_since(Instant::now());
-        let of_agent = remaining.saturating_sub(LONGER.min(remaining / 4));
+        let of_agent = remaining.saturating_sub(ANSWER_MARGIN.min(remaining / 4));
         let ask = |stream, secret| {
             FromRelay::Inspect(Inspect {
                 stream,

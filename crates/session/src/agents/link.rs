@@ -18,7 +18,7 @@ use ray_relay_base::wire::tunnel::text::Hex;
 use ray_relay_ray::ray::registry::RayNode;
 
 /// Deadline for an agent to answer a probe when another claims its node.
-const PROBED: Duration = Duration::from_secs(3);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// One agent's link, shared by all callers. [`super::serve`] runs it.
 pub struct Link {
@@ -115,7 +115,7 @@ impl Link {
         }
         let answered = last_received.wait_for(|at| *at > probed_at);
         tokio::select! {
-            answered = timeout(PROBED, answered) => matches!(answered, Ok(Ok(_))),
+            answered = timeout(PROBE_TIMEOUT, answered) => matches!(answered, Ok(Ok(_))),
             () = self.closed() => false,
         }
     }

@@ -10,7 +10,7 @@
 //! Relays linked with the same agents learn through them what each other's sessions hold ([`peers`]), and which
 //! credentials are revoked ([`revoked`]).
 //!
-//! Bounds: all links (`upstream.max_agents`), links not yet trusted ([`newcomers`]), [`STREAMS`] and
+//! Bounds: all links (`upstream.max_agents`), links not yet trusted ([`newcomers`]), [`MAX_STREAMS`] and
 //! [`MAX_WAITING_STREAMS`] for each agent, its message rate ([`link`](ray_relay_base::wire::link)), the size of one
 //! message ([`MAX_MESSAGE_BYTES`](ray_relay_base::wire::tunnel::messages::MAX_MESSAGE_BYTES)). In doubt, no agent
 //! speaks for the node.
@@ -70,13 +70,13 @@ use ray_relay_base::wire::tunnel::text::Hex;
 use ray_relay_ray::ray::registry::Registry;
 
 /// Open streams of one agent.
-const STREAMS: usize = 256;
+const MAX_STREAMS: usize = 256;
 
 /// Streams of one agent that are requested and not open yet.
 pub const MAX_WAITING_STREAMS: usize = 64;
 
 /// Concurrent inspections of one agent.
-pub const INSPECTIONS: usize = 16;
+pub const MAX_INSPECTIONS: usize = 16;
 
 /// An agent's WebSocket.
 pub type Socket = WebSocketStream<Carrier>;

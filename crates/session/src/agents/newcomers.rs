@@ -13,15 +13,15 @@ use parking_lot::Mutex;
 use ray_relay_access::identity::{Principal, Source};
 
 /// All newcomers together: their unauthenticated input adds up to some 50 MB.
-const ALL: usize = 256;
+const MAX_NEWCOMERS: usize = 256;
 
 /// Of one credential, or from one address. The agents of a cluster may share a token or a proxy, and all connect at
 /// once when a relay starts.
-const EACH: usize = 32;
+const MAX_PER_KEY: usize = 32;
 
 /// Of one credential from one address. A link takes one round trip, so sixteen nodes behind one address are linked in
 /// two.
-const PAIR: usize = 8;
+const MAX_PER_PAIR: usize = 8;
 
 /// Counts links that are not trusted yet.
 #[derive(Debug, Default)]
@@ -56,10 +56,10 @@ impl Newcomers {
         let source = Source::from(address);
         let both = (Arc::clone(&subject), source);
         let mut counts = self.counts.lock();
-        let is_full = counts.all >= ALL
-            || count(&counts.by_subject, &subject) >= EACH
-            || count(&counts.by_source, &source) >= EACH
-            || count(&counts.by_both, &both) >= PAIR;
+        let is_full = counts.all >= MAX_NEWCOMERS
+            || count(&counts.by_subject, &subject) >= MAX_PER_KEY
+            || count(&counts.by_source, &source) >= MAX_PER_KEY
+            || count(&counts.by_both, &both) >= MAX_PER_PAIR;
         if is_full {
             return None;
         }
@@ -117,16 +117,16 @@ mod tests {
             tries.filter_map(|host| add(name, host)).collect::<Vec<_>>()
         };
         let pair = many("a", 1..2);
-        assert_eq!(pair.len(), PAIR);
+        assert_eq!(pair.len(), MAX_PER_PAIR);
         let others = many("a", 2..100);
-        assert_eq!(pair.len() + others.len(), EACH);
+        assert_eq!(pair.len() + others.len(), MAX_PER_KEY);
         // Another one comes in from there at once.
-        assert_eq!(many("b", 1..2).len(), PAIR);
+        assert_eq!(many("b", 1..2).len(), MAX_PER_PAIR);
         let of_address: Vec<_> = (0..20).flat_map(|n| many(&n.to_string(), 1..2)).collect();
-        assert_eq!(pair.len() + of_address.len(), EACH);
+        assert_eq!(pair.len() + of_address.len(), MAX_PER_KEY);
         assert!(add("b", 1).is_none() && add("b", 2).is_some());
         drop((pair, others, of_address));
-        assert_eq!(many("a", 1..100).len(), EACH);
+        assert_eq!(many("a", 1..100).len(), MAX_PER_KEY);
         let counts = newcomers.counts.lock();
         assert_eq!((counts.all, counts.by_both.len()), (0, 0));
     }

@@ -24,20 +24,20 @@ use ray_relay_ray::hold::{Holder, RayNode, RemoteHold};
 use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
 
 /// Pause before a worker that was not found is looked up again.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
+const LOOKUP_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Concurrent lookups, and the pause between two: an agent that invents workers costs the head no more than that.
-const ASKED_AT_ONCE: usize = 4;
-const ASK_PAUSE: Duration = Duration::from_millis(50);
+const MAX_LOOKUPS: usize = 4;
+const LOOKUP_DELAY: Duration = Duration::from_millis(50);
 
 /// Deadline of an agent to resume a parked task.
-const LEFT: Duration = Duration::from_secs(10);
+const RESUME_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Length of a full worker id: a prefix could match several workers.
-const WORKER_ID: usize = 56;
+const WORKER_ID_LEN: usize = 56;
 
 /// Longest pause between two passes.
-const LOOK: Duration = Duration::from_secs(3600);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// The other relays linked with this one's agents; one for the process.
 #[derive(Default)]
@@ -150,7 +150,7 @@ impl Agents {
     fn ask_for_unlisted(&self, lookups: &mut UnlistedLookups) -> Instant {
         let now = Instant::now();
         let expiry = self.registry.remote(|holds| holds.next_expiry());
-        let mut next = expiry.unwrap_or(now + LOOK);
+        let mut next = expiry.unwrap_or(now + MAX_POLL_INTERVAL);
         let unlisted = self.registry.unlisted();
         let name = |hold: &RemoteHold| {
             let worker = hold.held.worker_id.to_string();
@@ -159,20 +159,20 @@ impl Agents {
         let names: HashSet<_> = unlisted.iter().map(name).collect();
         lookups.at.retain(|name, _| names.contains(name));
         for (cluster, worker) in names {
-            if worker.len() != WORKER_ID {
+            if worker.len() != WORKER_ID_LEN {
                 continue;
             }
             let last = lookups.at.get(&(Arc::clone(&cluster), worker.clone()));
-            let due = last.map_or(now, |at| *at + ASK_AGAIN).max(now);
+            let due = last.map_or(now, |at| *at + LOOKUP_RETRY_DELAY).max(now);
             let due = lookups.next.map_or(due, |at| at.max(due));
             if due > now {
                 next = next.min(due);
-            } else if lookups.asking.len() < ASKED_AT_ONCE {
-                lookups.next = Some(now + ASK_PAUSE);
+            } else if lookups.asking.len() < MAX_LOOKUPS {
+                lookups.next = Some(now + LOOKUP_DELAY);
                 lookups
                     .at
                     .insert((Arc::clone(&cluster), worker.clone()), now);
-                next = next.min(now + ASK_AGAIN);
+                next = next.min(now + LOOKUP_RETRY_DELAY);
                 let registry = self.registry.clone();
                 // The registry lists it afterwards, if Ray knows it.
                 lookups.asking.spawn(async move {
@@ -209,7 +209,11 @@ impl Agents {
                 .cloned()
         };
         // The registry outlives this.
-        let resumed = timeout(LEFT, lists.wait_for(|list| keeper(list).is_none())).await;
+        let resumed = timeout(
+            RESUME_TIMEOUT,
+            lists.wait_for(|list| keeper(list).is_none()),
+        )
+        .await;
         Ok(resumed
             .err()
             .and_then(|_| keeper(&self.registry.snapshot())))

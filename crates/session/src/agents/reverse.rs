@@ -24,13 +24,13 @@ use ray_relay_base::wire::tunnel::reverse::RendezvousName;
 use ray_relay_ray::ray::registry::RayNode;
 
 /// Rendezvous of one principal.
-const OF_ONE: usize = 16;
+const MAX_PER_OWNER: usize = 16;
 
 /// All rendezvous: one message lists them to an agent.
-const OF_ALL: usize = messages::MAX_ROWS;
+const MAX_RENDEZVOUS: usize = messages::MAX_ROWS;
 
 /// Dialled workers of one rendezvous that wait to be served.
-const ARRIVALS: usize = 16;
+const MAX_ARRIVALS: usize = 16;
 
 /// All rendezvous of this relay.
 #[derive(Default)]
@@ -122,7 +122,7 @@ pub enum NotMet {
     #[error("that name is in use; choose another one")]
     Name,
     #[error(
-        "you have {OF_ONE} rendezvous at this relay, the most that one person may have: end one"
+        "you have {MAX_PER_OWNER} rendezvous at this relay, the most that one person may have: end one"
     )]
     Yours,
     #[error("this relay is at its limit of rendezvous: try again later")]
@@ -186,19 +186,19 @@ impl Agents {
             None => None,
         };
         let others = || all.iter().filter(|(id, _)| Some(**id) != old);
-        if others().count() >= OF_ALL {
+        if others().count() >= MAX_RENDEZVOUS {
             return Err(NotMet::All);
         }
         let of_owner =
             others().filter(|(_, entry)| entry.owner.is_same_authenticated_person(owner));
-        if of_owner.count() >= OF_ONE {
+        if of_owner.count() >= MAX_PER_OWNER {
             return Err(NotMet::Yours);
         }
         let in_use = |port: u16| others().any(|(_, entry)| entry.port == port);
         let port = chosen(&name, &ranges, port, wished, in_use)?;
         let id = Hex::random().ok_or(NotMet::NoSecrets)?;
         let old = old.and_then(|old| Some((old, all.remove(&old)?)));
-        let (arrivals, arriving) = mpsc::channel(ARRIVALS);
+        let (arrivals, arriving) = mpsc::channel(MAX_ARRIVALS);
         let answers = watch::Sender::default();
         let replaced = CancellationToken::new();
         let rendezvous = Rendezvous {

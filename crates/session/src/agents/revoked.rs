@@ -4,7 +4,7 @@
 //! Messages are sealed with a key derived from `auth.ticket_key_file`: its holders may revoke, agents cannot.
 //! Duplicates are ignored, and nothing is ever un-revoked. Without that file nothing is sent or accepted.
 //!
-//! Bounds: [`PAGES`] of [`LINES`] lines or [`BYTES`] to one agent, those that are the last to expire.
+//! Bounds: [`MAX_PAGES`] of [`MAX_LINES`] lines or [`MAX_BYTES`] to one agent, those that are the last to expire.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,19 +24,19 @@ use ray_relay_base::wire::tunnel::text::{Hex, Text};
 use ray_relay_ray::hold::{RemoteHold, RemoteHolds};
 
 /// Lines of one message.
-const LINES: usize = MAX_ROWS;
+const MAX_LINES: usize = MAX_ROWS;
 
 /// Bytes of the lines of one message.
-const BYTES: usize = 32 * 1024;
+const MAX_BYTES: usize = 32 * 1024;
 
 /// Messages to an agent that links; agents keep as many of one relay.
-const PAGES: usize = 16;
+const MAX_PAGES: usize = 16;
 
 /// Deadline for writing another relay's revocations.
-const TAKEN_IN: Duration = Duration::from_secs(5);
+const APPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Remembered messages of other relays: each arrives through every agent.
-const KNOWN: usize = 1024;
+const MAX_SEEN_MESSAGES: usize = 1024;
 
 /// Revocation messages received from other relays.
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl SeenRevocations {
     }
 
     fn remember(&mut self, message: &Revocations) {
-        if self.macs.len() >= KNOWN {
+        if self.macs.len() >= MAX_SEEN_MESSAGES {
             self.macs.pop_front();
         }
         self.macs.push_back(message.mac);
@@ -78,7 +78,7 @@ fn pages(seal: &RevocationSeal, mut revocations: Vec<Revocation>) -> Vec<Revocat
         }
         bytes += line.len();
         match pages.last_mut() {
-            Some(page) if page.len() < LINES && bytes <= BYTES => page.push(entry),
+            Some(page) if page.len() < MAX_LINES && bytes <= MAX_BYTES => page.push(entry),
             _ => {
                 bytes = line.len();
                 pages.push(vec![entry]);
@@ -102,7 +102,9 @@ impl Agents {
         let list = Arc::clone(&list.borrow());
         tell(
             link,
-            pages(seal, list.iter().collect()).into_iter().take(PAGES),
+            pages(seal, list.iter().collect())
+                .into_iter()
+                .take(MAX_PAGES),
         );
     }
 
@@ -123,7 +125,7 @@ impl Agents {
             let pages = pages(seal, news.collect());
             let links: Vec<_> = self.table.lock().all().cloned().collect();
             for link in links {
-                tell(&link, pages.iter().take(PAGES).cloned());
+                tell(&link, pages.iter().take(MAX_PAGES).cloned());
             }
             known = list;
         }
@@ -151,7 +153,7 @@ impl Agents {
         let entries = message.entries.iter();
         let revocations = entries.filter_map(|entry| Revocation::from_line(entry));
         // A slow disk must not block the link: revocations take effect before they are written.
-        let applied = timeout(TAKEN_IN, self.auth.hear(revocations.collect())).await;
+        let applied = timeout(APPLY_TIMEOUT, self.auth.hear(revocations.collect())).await;
         match applied.unwrap_or(Err(RevokeError::Late)) {
             Ok(news) => {
                 if !news.is_empty() {

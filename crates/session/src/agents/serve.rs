@@ -26,20 +26,20 @@ use ray_relay_ray::hold::Holder;
 use ray_relay_ray::ray::registry::RayNode;
 
 /// The deadline from the connection to the announcement.
-const ANNOUNCED: Duration = Duration::from_secs(10);
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Deadline for the heads to list a node that is not known yet.
-const LOOKED_FOR: Duration = Duration::from_secs(3);
+const NODE_LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Rate limit of an agent's messages: burst, and sustained per second.
-const BURST: u32 = 1024;
-const PER_SECOND: u32 = 128;
+const MAX_BURST: u32 = 1024;
+const MAX_MESSAGES_PER_SECOND: u32 = 128;
 
 /// Queue of outgoing messages.
-const OUTBOX: usize = 256;
+const OUTBOX_CAPACITY: usize = 256;
 
 /// How long a link outlives the shutdown at most, for workers that sessions still detach from.
-const LEFT: Duration = Duration::from_secs(45);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Failed tasks that one agent keeps; beyond that, it drops the oldest of the job with most.
 const MAX_FAILED_TASKS: u32 = 64;
@@ -48,10 +48,10 @@ const MAX_FAILED_TASKS: u32 = 64;
 const MAX_FAILED_BYTES: u64 = 16 << 20;
 
 /// How long an agent keeps a failed task, in milliseconds.
-const FAILED_KEPT_FOR_MS: u64 = 24 * 3_600_000;
+const FAILED_RETENTION_MS: u64 = 24 * 3_600_000;
 
 /// Attempts to claim nodes while other links come and go.
-const TRIES: usize = 4;
+const MAX_CLAIM_ATTEMPTS: usize = 4;
 
 type AgentControlLink = ControlLink<Carrier, FromAgent, FromRelay>;
 
@@ -72,7 +72,7 @@ impl Agents {
         peer: SocketAddr,
         newcomer: Newcomer,
     ) {
-        let mut wire = AgentControlLink::asking(socket, BURST, PER_SECOND);
+        let mut wire = AgentControlLink::asking(socket, MAX_BURST, MAX_MESSAGES_PER_SECOND);
         let introduced = tokio::select! {
             introduced = self.introduced(&mut wire, &principal, peer) => introduced,
             over = principal.ended() => Err(AgentLinkEnd::Over(over)),
@@ -135,7 +135,7 @@ impl Agents {
             nonce,
         })
         .await?;
-        let announced = timeout(ANNOUNCED, announcement(wire));
+        let announced = timeout(ANNOUNCE_TIMEOUT, announcement(wire));
         let announced = announced.await.unwrap_or(Err(AgentLinkEnd::Unannounced))?;
         if announced.protocol != PROTOCOL {
             return Err(AgentLinkEnd::Version(announced.protocol));
@@ -150,13 +150,13 @@ impl Agents {
         let mut nodes = trusted(&live.borrow_and_update());
         if nodes.is_empty() {
             // The node may have joined a moment ago.
-            let _ = timeout(LOOKED_FOR, self.registry.nodes_refreshed()).await;
+            let _ = timeout(NODE_LOOKUP_TIMEOUT, self.registry.nodes_refreshed()).await;
             nodes = trusted(&live.borrow_and_update());
         }
         if nodes.is_empty() {
             return Err(AgentLinkEnd::Untrusted(trust::none(&announced, peer.ip())));
         }
-        let (outbox, outgoing) = mpsc::channel(OUTBOX);
+        let (outbox, outgoing) = mpsc::channel(OUTBOX_CAPACITY);
         let (end_reason, end_reasons) = watch::channel(None);
         let (id, standing) = {
             let mut table = self.table.lock();
@@ -188,7 +188,7 @@ impl Agents {
 
     /// Claims `nodes` for `link`, unless another live agent speaks for them.
     async fn claim(&self, link: &Arc<Link>, nodes: &[RayNode]) -> Result<(), AgentLinkEnd> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CLAIM_ATTEMPTS {
             let claim = self.table.lock().claim(link, nodes, Instant::now());
             let rivals = match claim {
                 ClaimOutcome::Taken { replaced } => {
@@ -365,7 +365,7 @@ impl Agents {
     async fn ending(&self) {
         self.closed().await;
         self.leaving.close();
-        let _ = timeout(LEFT, self.leaving.wait()).await;
+        let _ = timeout(DETACH_TIMEOUT, self.leaving.wait()).await;
     }
 
     /// Removes an ended link from the table, and fails all that waits for it.
@@ -389,7 +389,7 @@ impl Agents {
                 false => 0,
             },
             bytes: MAX_FAILED_BYTES,
-            keep_ms: FAILED_KEPT_FOR_MS,
+            keep_ms: FAILED_RETENTION_MS,
         })
     }
 

@@ -14,14 +14,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::end::AgentLinkEnd;
 use super::link::Link;
-use super::{INSPECTIONS, MAX_WAITING_STREAMS, STREAMS};
+use super::{MAX_INSPECTIONS, MAX_STREAMS, MAX_WAITING_STREAMS};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::messages::Name;
 use ray_relay_base::wire::tunnel::text::Hex;
 use ray_relay_ray::ray::registry::RayNode;
 
 /// How long a node stays contested after two agents claimed it.
-const CONTESTED: Duration = Duration::from_secs(60);
+const CONTEST_DURATION: Duration = Duration::from_secs(60);
 
 /// Remembered nodes whose agent is gone.
 const MAX_LOST_NODES: usize = 4096;
@@ -112,9 +112,9 @@ impl Table {
         }
         self.standings.retain(|_, known| known.strong_count() > 0);
         let standing = Arc::new(AgentProcess {
-            streams: Arc::new(Semaphore::new(STREAMS)),
+            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             waiting: Arc::new(Semaphore::new(MAX_WAITING_STREAMS)),
-            inspections: Semaphore::new(INSPECTIONS),
+            inspections: Semaphore::new(MAX_INSPECTIONS),
             cut: CancellationToken::new(),
             sessions: Mutex::default(),
         });
@@ -177,7 +177,7 @@ impl Table {
         now: Instant,
     ) {
         for node in nodes {
-            self.contested.insert(key(node), now + CONTESTED);
+            self.contested.insert(key(node), now + CONTEST_DURATION);
         }
     }
 

@@ -18,10 +18,10 @@ use ray_relay_ray::hold::KEPT;
 use ray_relay_ray::ray::registry::{Breakpoint, Holder, Kind, RayNode};
 
 /// Deadline for agents to locate a legacy breakpoint among their nodes.
-const LOCATED: Duration = Duration::from_secs(2);
+const LOCATE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How much later than a stream's end the end of its agent's link may be noticed.
-const NOTICED: Duration = Duration::from_millis(500);
+const LINK_END_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Route from the relay to a worker.
 #[derive(Debug, Clone)]
@@ -163,7 +163,7 @@ impl Agents {
         let WorkerRoute::Agent { link, node_id } = way else {
             return None;
         };
-        timeout(NOTICED, link.closed()).await.ok()?;
+        timeout(LINK_END_TIMEOUT, link.closed()).await.ok()?;
         let table = self.table.lock();
         if table.of_node(cluster, node_id).is_some() {
             return None;
@@ -245,7 +245,7 @@ impl Agents {
         let registered = breakpoint.registered.as_ref();
         let title = registered.map_or("", |registered| registered.title.as_str());
         let ask = links.into_iter().map(|link| async move {
-            let found = timeout(LOCATED, link.locate(breakpoint.port, title)).await;
+            let found = timeout(LOCATE_TIMEOUT, link.locate(breakpoint.port, title)).await;
             let node_id = found.ok().flatten()?;
             // An agent speaks for its own nodes only.
             let own = link

@@ -39,16 +39,16 @@ use ray_relay_base::wire::resumed::{
 use ray_relay_base::wire::tunnel::messages::{Replica, written};
 
 /// How long a new link may lack a transport before a client has connected at its end.
-const OPENING: Duration = Duration::from_secs(30);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the sessions of a link may take to end in order once its credential has expired.
-const FAREWELL: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Buffer of an in-process connection, in bytes for each direction.
-const ROOM: usize = 16 * 1024;
+const PIPE_BYTES: usize = 16 * 1024;
 
 /// Queue of streams to be served.
-const ARRIVING: usize = 64;
+const MAX_ARRIVING: usize = 64;
 
 /// A connection inside another one: a client at the other end of a link, or a terminal of the page.
 pub struct InnerConnection {
@@ -113,7 +113,7 @@ impl Links {
         memory: Memory,
         shutdown: Shutdown,
     ) -> Self {
-        let (arriving, arrived) = mpsc::channel(ARRIVING);
+        let (arriving, arrived) = mpsc::channel(MAX_ARRIVING);
         Self {
             table: Mutex::default(),
             places: Quotas::new(config.max_links, (config.max_links / 4).max(1)),
@@ -142,14 +142,14 @@ impl Links {
 
     /// Has `arrived` served like a connection to the one port; returns whether the relay accepted it in time.
     pub async fn deliver(&self, arrived: InnerConnection) -> bool {
-        let sent = timeout(OPENING, self.arriving.send(arrived)).await;
+        let sent = timeout(OPEN_TIMEOUT, self.arriving.send(arrived)).await;
         matches!(sent, Ok(Ok(())))
     }
 
     /// Opens an in-process connection to the one port, as if `principal` had connected from `peer`: it gets a session
     /// like any other. `None`: the relay is shutting down.
     pub async fn dial(&self, principal: &Principal, peer: SocketAddr) -> Option<DuplexStream> {
-        let (near, far) = duplex(ROOM);
+        let (near, far) = duplex(PIPE_BYTES);
         let arrived = InnerConnection {
             stream: Either::Right(far),
             principal: principal.clone(),
@@ -279,7 +279,7 @@ impl Links {
                 let late = async {
                     match now {
                         Phase::Attached => std::future::pending().await,
-                        Phase::Detached(since) => sleep_until(since + OPENING).await,
+                        Phase::Detached(since) => sleep_until(since + OPEN_TIMEOUT).await,
                         Phase::Done | Phase::Broken(_) => {}
                     }
                 };
@@ -307,12 +307,12 @@ impl Links {
         let mut phase = link.phase();
         let mut ended = pin!(async {
             let why = held.principal.ended().await;
-            sleep(FAREWELL).await;
+            sleep(END_TIMEOUT).await;
             why
         });
         let mut closed = pin!(async {
             self.shutdown.closed.cancelled().await;
-            sleep(FAREWELL).await;
+            sleep(END_TIMEOUT).await;
         });
         let mut doubted = link.doubted();
         // Set once the relay's end has finished writing and the rest is on its way.
@@ -338,7 +338,7 @@ impl Links {
                 changed = phase.changed() => if changed.is_err() { return },
                 Ok(()) = doubted.changed() => {}
                 () = link.left(), if left_until.is_none() => {
-                    left_until = Some(Instant::now() + self.resume.max(FAREWELL));
+                    left_until = Some(Instant::now() + self.resume.max(END_TIMEOUT));
                 }
                 () = late => {
                     let why = match nobody_until.is_some() && nobody_until == until {
@@ -379,7 +379,7 @@ impl Transport {
             }
             None => held.begun,
         };
-        match timeout(OPENING, socket.send(Message::text(written(&first)))).await {
+        match timeout(OPEN_TIMEOUT, socket.send(Message::text(written(&first)))).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => return,
         }

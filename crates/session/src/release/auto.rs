@@ -23,16 +23,16 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, JobOf, Snapshot, Standing};
 
 /// Longest pause between two passes; each change of the list triggers one too.
-const LOOK: Duration = Duration::from_secs(30);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// Pause before a failed release is tried again.
-const AGAIN: Duration = Duration::from_secs(60);
+const RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// Peer address of this policy as a holder: no connection has port 0.
-const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const POLICY_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Whether `holder` is this policy of this relay, and not a user who releases.
 pub fn is_by(holder: &Holder) -> bool {
-    holder.is_here() && holder.client == CLIENT && holder.peer == Some(NOWHERE)
+    holder.is_here() && holder.client == CLIENT && holder.peer == Some(POLICY_PEER)
 }
 
 /// An announced release.
@@ -87,7 +87,7 @@ async fn step(
     announced: &mut HashMap<BreakpointId, Announced>,
 ) -> Instant {
     let now = Instant::now();
-    let mut next = now + LOOK;
+    let mut next = now + MAX_POLL_INTERVAL;
     announced.retain(|id, one| {
         let known = list.find(*id);
         known.is_some_and(|b| b.is_paused() && b.stop == one.stop)
@@ -130,7 +130,7 @@ async fn step(
             next = next.min(one.at);
             continue;
         }
-        let at = now + AGAIN;
+        let at = now + RETRY_DELAY;
         announced.insert(breakpoint.id, Announced { at, ..one });
         next = next.min(at);
         let (context, breakpoint) = (context.clone(), breakpoint.clone());
@@ -189,7 +189,7 @@ async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>, because: B
     let Ok(authorized) = authorise(&Principal::relay(), known, Scope::Debug) else {
         return;
     };
-    let holder = Holder::here(0, None, CLIENT, Some(NOWHERE));
+    let holder = Holder::here(0, None, CLIENT, Some(POLICY_PEER));
     match release(context, authorized, holder).await {
         Ok(()) => {
             info!(breakpoint = %breakpoint.id, name = breakpoint.name(), because = because.word(), "released, because it has waited for too long")

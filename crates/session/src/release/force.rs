@@ -29,15 +29,15 @@ pub const CLIENT: &str = "ray-relay release --force";
 /// Deadline from the submission of the job to its end, which takes 4 to 8 s on an idle Ray 2.9 or 2.60.
 const JOB_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between two queries of the job's state.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Deadline for Ray to confirm that the worker is gone.
-const CONFIRMED: Duration = Duration::from_secs(10);
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The job's program, for Ray's own Python.
 const PROGRAM: &str = include_str!("end_worker.py");
 
 /// Prefix of the job's result line.
-const MARK: &str = "RAY-RELAY ";
+const RESULT_PREFIX: &str = "RAY-RELAY ";
 
 /// Why a worker was not ended. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +96,7 @@ pub async fn end_worker(
         };
         ended?;
         info!(breakpoint = %breakpoint.id, name = breakpoint.name(), "its worker was ended through Ray");
-        match permit.ask_why_died(CONFIRMED).await {
+        match permit.ask_why_died(CONFIRM_TIMEOUT).await {
             Some(why) => Ok(why.to_string()),
             None => Ok("Ray has not reported it yet".to_owned()),
         }
@@ -130,7 +130,7 @@ async fn by_a_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> 
     });
     jobs.submit(&submission).await?;
     loop {
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
         // A busy head is asked again.
         match jobs.job(&id).await {
             Ok(Some(job)) if job.ended() => {
@@ -154,7 +154,10 @@ async fn by_a_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> 
 
 /// Interprets the job's result line. `message` is Ray's, used if there is none.
 fn job_result(logs: &str, message: &str) -> Result<(), NotEnded> {
-    let words = logs.lines().rev().find_map(|line| line.strip_prefix(MARK));
+    let words = logs
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix(RESULT_PREFIX));
     let why = match words.map(str::trim) {
         Some("ended") => return Ok(()),
         Some(words) if words.starts_with("gone") => return Ok(()),

@@ -29,19 +29,19 @@ use ray_relay_base::wire::link::{CloseReason, ControlLink, LinkError};
 use ray_relay_base::wire::tunnel::reverse::{FromPerson, RendezvousName, ToPerson};
 
 /// Deadline for the command's request.
-const BEGUN: Duration = Duration::from_secs(10);
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Concurrent workers of one rendezvous.
-const SESSIONS: usize = 64;
+const MAX_SESSIONS: usize = 64;
 
 /// Queue of messages to the command.
-const OUTBOX: usize = 64;
+const OUTBOX_CAPACITY: usize = 64;
 
 /// Messages per second that a command may send.
 const MAX_MESSAGES_PER_SECOND: u32 = 128;
 
 /// Deadline for sessions to be audited when the link is over.
-const CLOSING: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a link ended. `Display` is for the user.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +90,7 @@ pub async fn serve(
     summary: Summary,
     name: RendezvousName,
 ) {
-    let (say, to_say) = mpsc::channel(OUTBOX);
+    let (say, to_say) = mpsc::channel(OUTBOX_CAPACITY);
     let mut link = CommandLink {
         ctx,
         wire: ControlLink::asking(socket, MAX_MESSAGES_PER_SECOND, MAX_MESSAGES_PER_SECOND),
@@ -132,7 +132,7 @@ impl CommandLink {
                 }
             }
         };
-        let request = timeout(BEGUN, request).await;
+        let request = timeout(BEGIN_TIMEOUT, request).await;
         let Ok(Ok(FromPerson::Begin { port, wish })) = request else {
             return Err(ReverseEnd::Refused("it sent no valid request".to_owned()));
         };
@@ -248,9 +248,9 @@ impl CommandLink {
     }
 
     fn arrive(&mut self, arrival: DialledWorker, port: u16) {
-        if self.sessions.len() >= SESSIONS {
+        if self.sessions.len() >= MAX_SESSIONS {
             let reason =
-                format!("{SESSIONS} workers are connected, the most that one name may have");
+                format!("{MAX_SESSIONS} workers are connected, the most that one name may have");
             let reason = reason.as_str().into();
             // If the queue is full, this message is one of many.
             let _ = self.say.try_send(ToPerson::TurnedAway { reason });
@@ -279,7 +279,7 @@ impl CommandLink {
         info!(rendezvous = %self.name, why = %end, "a debugger no longer listens");
         self.over.cancel();
         let sessions = async { while self.sessions.join_next().await.is_some() {} };
-        let _ = timeout(CLOSING, sessions).await;
+        let _ = timeout(CLOSE_TIMEOUT, sessions).await;
         let why = end.to_string();
         let refused = (!matches!(end, ReverseEnd::Left)).then(|| ToPerson::Refused {
             reason: why.as_str().into(),

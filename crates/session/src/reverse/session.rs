@@ -30,13 +30,13 @@ use ray_relay_base::wire::tunnel::reverse::{self, RendezvousName, ToPerson};
 use ray_relay_ray::ray::registry::Breakpoint;
 
 /// Deadline for the command to reach its debugger and to open the stream.
-const OPENED: Duration = Duration::from_secs(15);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Deadline for the agent to open its stream.
-const RECEIVED: Duration = Duration::from_secs(10);
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval at which bytes are counted.
-const COUNTED: Duration = Duration::from_secs(1);
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Message that names no worker: the user may not debug its job, node or task.
 const NOT_YOURS: &str =
@@ -237,7 +237,7 @@ impl Arriving {
         self.tell(ToPerson::Arrived(arrived)).await;
         let stream = expected.stream;
         let come = tokio::select! {
-            come = timeout(OPENED, expected.come()) => match come {
+            come = timeout(OPEN_TIMEOUT, expected.come()) => match come {
                 Ok(Some(come)) => Ok(come),
                 Ok(None) | Err(_) => Err(SessionOver::new(Outcome::Failed, "the command did not reach its debugger in time")),
             },
@@ -247,7 +247,9 @@ impl Arriving {
         };
         self.failing.lock().remove(&stream);
         let person = come?;
-        let receiving = self.arrival.receive(&self.ctx.peers.agents, RECEIVED);
+        let receiving = self
+            .arrival
+            .receive(&self.ctx.peers.agents, RECEIVE_TIMEOUT);
         let worker = tokio::select! {
             worker = receiving => worker,
             () = self.over.cancelled() => {
@@ -274,7 +276,10 @@ impl Arriving {
         let mut joined = Box::pin(join(ByteStream::new(socket), worker, &passed));
         let obligations = &authorized.rights().obligations;
         let mut limits = Limits::new(obligations, Instant::now());
-        let period = limits.sampling().unwrap_or(COUNTED).min(COUNTED);
+        let period = limits
+            .sampling()
+            .unwrap_or(COUNT_INTERVAL)
+            .min(COUNT_INTERVAL);
         let mut tick = interval(period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let shutdown = &self.ctx.shutdown;

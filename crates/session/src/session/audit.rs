@@ -20,7 +20,7 @@ use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Tasks of one group that its line names.
-const MEMBERS: usize = 256;
+const MAX_NAMED_MEMBERS: usize = 256;
 
 /// Audit handle of one session that has begun. Cheap to clone, for writers next to the session's loop.
 #[derive(Clone)]
@@ -76,7 +76,7 @@ impl<'a> SessionAudit<'a> {
     ) -> Result<(), Unavailable> {
         let job = job_id.map(|job_id| ("job_id", job_id));
         let about = std::iter::once(("asks", asks)).chain(job);
-        let named = &tasks[..tasks.len().min(MEMBERS)];
+        let named = &tasks[..tasks.len().min(MAX_NAMED_MEMBERS)];
         self.command(of_group(client, about, (tasks.len(), named)))
             .await
     }
@@ -205,7 +205,7 @@ pub async fn means_all(
     (client, request): (&str, RequestId),
     tasks: &[BreakpointId],
 ) -> Result<(), Unavailable> {
-    let named = &tasks[..tasks.len().min(MEMBERS)];
+    let named = &tasks[..tasks.len().min(MAX_NAMED_MEMBERS)];
     let entry = Entry {
         request: Some(request),
         details: of_group(client, [], (tasks.len(), named)),

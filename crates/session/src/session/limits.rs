@@ -10,10 +10,10 @@ use ray_relay_access::policy::SessionObligations;
 use ray_relay_base::wire::human_time::span;
 
 /// Warning times before the end of a long limit.
-const WARN: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(60)];
+const WARNING_TIMES: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(60)];
 
 /// Limits from here on get those; a shorter one has one warning, a tenth of it before the end.
-const LONG: Duration = Duration::from_secs(900);
+const LONG_LIMIT: Duration = Duration::from_secs(900);
 
 /// The limits of one session.
 #[derive(Debug)]
@@ -156,9 +156,9 @@ impl Limit {
 
     /// Warning times before the end, the earliest first.
     fn warnings(&self) -> impl Iterator<Item = Duration> + use<> {
-        let short = self.length < LONG;
+        let short = self.length < LONG_LIMIT;
         let tenth = short.then_some(self.length / 10);
-        let long = WARN.into_iter().filter(move |_| !short);
+        let long = WARNING_TIMES.into_iter().filter(move |_| !short);
         tenth.into_iter().chain(long)
     }
 }

@@ -28,7 +28,7 @@ use ray_relay_base::shutdown::Shutdown;
 use ray_relay_ray::ray::task_end::TaskEnd;
 
 /// Pause between two attempts to audit a session.
-pub const RECORD_AGAIN: Duration = Duration::from_secs(1);
+pub const RECORD_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Services of the relay that every session uses.
 #[derive(Clone, Copy)]
@@ -113,7 +113,7 @@ impl Attempts<'_> {
             warn!(%why, "a session of the previous process cannot be put on record, and its task stays as it is");
         }
         tokio::select! {
-            () = sleep(RECORD_AGAIN) => Ok(()),
+            () = sleep(RECORD_RETRY_DELAY) => Ok(()),
             () = until.cancelled() => Err(over()),
         }
     }

@@ -7,12 +7,12 @@ use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::{Breakpoint, Search, Snapshot};
 
 /// Scopes that reveal the existence of a breakpoint.
-const SEEING: [Scope; 3] = [Scope::List, Scope::View, Scope::Terminal];
+const SEEING_SCOPES: [Scope; 3] = [Scope::List, Scope::View, Scope::Terminal];
 
 /// The part of `snapshot` that `principal` may see. Filter each snapshot again: what narrows the rights may become
 /// known only after a breakpoint has appeared.
 pub fn visible(principal: &Principal, snapshot: &Arc<Snapshot>) -> Arc<Snapshot> {
-    reduced(principal, &SEEING, snapshot)
+    reduced(principal, &SEEING_SCOPES, snapshot)
 }
 
 /// The part of `snapshot` that `principal` may do `scope` with.
@@ -32,7 +32,7 @@ pub fn may(principal: &Principal, scope: Scope, breakpoint: &Breakpoint) -> bool
 
 /// Whether `principal` may know that there is a `breakpoint`.
 pub fn sees(principal: &Principal, breakpoint: &Breakpoint) -> bool {
-    allowed(principal, &SEEING, breakpoint)
+    allowed(principal, &SEEING_SCOPES, breakpoint)
 }
 
 /// The newer of a session's breakpoint and the one `listed` under its id, if that is the same stop. Names that narrow

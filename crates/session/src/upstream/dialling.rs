@@ -28,7 +28,7 @@ use ray_relay_debugger::keeper::Keeper;
 use ray_relay_ray::ray::registry::{self, Breakpoint};
 
 /// Deadline of a dial whose session has given up.
-const DIAL: Duration = Duration::from_secs(30);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Parameters of a dial.
 pub(super) struct Dialling {
@@ -182,7 +182,7 @@ pub(super) async fn greet(
     let connected = CancellationToken::new();
     let is_connected = connected.clone();
     let greeting = async move {
-        let stream = dialling.dial(DIAL).await?;
+        let stream = dialling.dial(DIAL_TIMEOUT).await?;
         is_connected.cancel();
         if let Some(socket) = stream.socket() {
             tcp::tune(socket, PROBE_AFTER)

@@ -43,10 +43,10 @@ use ray_relay_debugger::keeper::Keeper;
 use ray_relay_ray::ray::registry::Kind;
 
 /// Deadline for a debugger to finish the previous session: longer than its detach sequence takes after the answer.
-const SETTLED: Duration = Duration::from_secs(2);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the debugger of a parked worker may still be busy with an earlier request.
-const AT_WORK: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Largest message until `attach`, in bytes, of a debugger and of an authenticated client.
 pub const MAX_HANDSHAKE_FRAME: usize = 1 << 20;
@@ -79,9 +79,9 @@ pub async fn connect_within(
     max_frame: usize,
     patience: Duration,
 ) -> Result<Conversation<Worker>, ConnectError> {
-    timeout(SETTLED, permit.settled())
+    timeout(SETTLE_TIMEOUT, permit.settled())
         .await
-        .map_err(|_| ConnectError::TimedOut(SETTLED))?;
+        .map_err(|_| ConnectError::TimedOut(SETTLE_TIMEOUT))?;
     let mut dialling = Dialling::of(context, permit).await?;
     let kept = keeper(context, permit);
     dialling.keeper = kept.map(|(keeper, owner)| (keeper, Stored::of(owner)));
@@ -130,7 +130,7 @@ pub async fn resume(
     let holder = now.and_then(|now| now.holder()).filter(|_| permit.holds());
     dialling.holder = holder.map(taker_of);
     let agents = dialling.agents.needed();
-    let patience = context.config.dap.connect_timeout + AT_WORK;
+    let patience = context.config.dap.connect_timeout + BUSY_TIMEOUT;
     if let Stream::Tunnel(mut tunnel) = dialling.dial(patience).await?
         && let Some(keep) = tunnel.take_resumed()
     {

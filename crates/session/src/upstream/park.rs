@@ -29,7 +29,7 @@ pub use self::terms::{Stay, keeps, promise, reserve, share, takes_in, task_of, u
 use super::let_subprocesses_run;
 use crate::context::Context;
 use crate::session::Session;
-use crate::session::live::{Live, RECORD_AGAIN, SessionEvent, Signal};
+use crate::session::live::{Live, RECORD_RETRY_DELAY, SessionEvent, Signal};
 use crate::session::parks::{Busy, HandedOver, Offer, ParkCommand, ParkId, ParkSlot, ParkView};
 use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
@@ -48,13 +48,13 @@ const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_millis(250);
 pub const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Deadline for an interrupted expression to end.
-const INTERRUPTED: Duration = Duration::from_secs(3);
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Message for a released task that cannot resume yet.
 pub const EVALUATES: &str = "the task does not run on yet: an expression of a debugger goes on in it, and cannot be interrupted; it runs on when that ends. `ray-relay release --force` ends its worker";
 
 /// Deadline for a resuming session to accept, which it does after its audit.
-const ACCEPTS: Duration = Duration::from_secs(10);
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A session whose client is lost. Dropping it detaches its worker.
 pub struct Park<'a> {
@@ -198,7 +198,7 @@ impl<'a> Park<'a> {
                 }
             }
         };
-        let ended = timeout(INTERRUPTED, quiet).await;
+        let ended = timeout(INTERRUPT_TIMEOUT, quiet).await;
         ended.map_err(|_| EVALUATES.to_owned())
     }
 
@@ -213,7 +213,7 @@ impl<'a> Park<'a> {
             if !std::mem::replace(&mut logged, true) {
                 warn!(outcome = outcome.label(), %why, "the end of a parked session cannot be put on record, and its task stays as it is");
             }
-            let again = Instant::now() + RECORD_AGAIN;
+            let again = Instant::now() + RECORD_RETRY_DELAY;
             loop {
                 tokio::select! {
                     () = self.context.shutdown.drain.cancelled() => return (Outcome::Drained, false),
@@ -386,7 +386,7 @@ impl<'a> Park<'a> {
             acceptance,
         };
         answer.send(Ok(offer)).ok()?;
-        timeout(ACCEPTS, accepted).await.ok()?.ok()
+        timeout(ACCEPT_TIMEOUT, accepted).await.ok()?.ok()
     }
 
     async fn hand_over(self, taker: oneshot::Sender<HandedOver>) -> Outcome {

@@ -35,16 +35,16 @@ use ray_relay_ray::ray::registry::{
 };
 
 /// Deadline to look up the worker of a session that is not parked.
-const FOUND: Duration = Duration::from_secs(5);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pause between two lookups of a worker.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Deadline for a pending connection to be established.
-const DIALLED: Duration = Duration::from_secs(5);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Deadline for a debugger to synchronise.
-const SYNCED: Duration = Duration::from_secs(30);
+const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The owner of a worker, as stored for the next process.
 #[derive(Debug, Serialize, Deserialize)]
@@ -186,7 +186,7 @@ impl Restored {
             return true;
         }
         // A socket that was never connected is ready at once, and has no peer.
-        let ready = timeout(DIALLED, self.connection.writable()).await;
+        let ready = timeout(DIAL_TIMEOUT, self.connection.writable()).await;
         let is_dialled = matches!(ready, Ok(Ok(()))) && self.connection.peer_addr().is_ok();
         if is_dialled && let Some(kept) = &mut self.kept {
             kept.dialled();
@@ -202,7 +202,7 @@ impl Restored {
         let until = self.until();
         let patience = match until {
             Some(until) => Timestamp::now().until(until),
-            None => FOUND,
+            None => LOOKUP_TIMEOUT,
         };
         let permit = timeout(patience, self.permit(context)).await;
         let permit = permit.ok().flatten();
@@ -319,7 +319,7 @@ impl Restored {
             // Ray no longer lists it as paused once a client has attached.
             let registry = &context.registry;
             if registry.look_again(Some(cluster), worker_id).await != Some(id) {
-                sleep(ASK_AGAIN).await;
+                sleep(LOOKUP_INTERVAL).await;
             }
         }
     }
@@ -357,7 +357,7 @@ impl ClaimedDebugger {
             Self::Debugpy(worker) => worker,
             Self::Legacy(entered) => return Some(Unattended::legacy(entered)),
         };
-        match timeout(SYNCED, worker.resync()).await {
+        match timeout(SYNC_TIMEOUT, worker.resync()).await {
             Ok(Ok((part, kept))) => {
                 let splice = keeping(account, *worker, part, most);
                 Some(Unattended::splice(splice, kept))

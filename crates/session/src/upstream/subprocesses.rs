@@ -17,7 +17,7 @@ use ray_relay_debugger::debugger::let_run::let_subprocess_run;
 use ray_relay_ray::ray::registry::Breakpoint;
 
 /// Deadline of a debugger's first message.
-const GREETING: Duration = Duration::from_secs(10);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
 const MAX_MESSAGE_BYTES: usize = 1 << 24;
 
@@ -66,6 +66,6 @@ async fn let_one_run(
     let dialling = Dialling::again(breakpoint, agents).await?;
     let tenant = Tenancy::boxed(None, agents.needed(), tasks);
     let bounds = (MAX_MESSAGE_BYTES, Account::default());
-    let debugger = greet(dialling, tenant, GREETING, bounds, tasks).await?;
+    let debugger = greet(dialling, tenant, GREETING_TIMEOUT, bounds, tasks).await?;
     Ok(let_subprocess_run(debugger, process).await?)
 }

@@ -29,7 +29,7 @@ const CHECK_DELAYS: [Duration; 3] = [
 const MAX_SHUTDOWN_CHECKS: usize = 1;
 
 /// Deadline of the first message of a debugger that is checked.
-const GREETING: Duration = Duration::from_secs(10);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
 const MAX_MESSAGE_BYTES: usize = 1 << 24;
 
@@ -71,7 +71,7 @@ impl Tenancy {
         let dialling = Dialling::again(released.breakpoint(), &self.agents).await?;
         let bounds = (MAX_MESSAGE_BYTES, Account::default());
         let tenant = Self::boxed(None, self.agents.needed(), &self.tasks);
-        let debugger = greet(dialling, tenant, GREETING, bounds, &self.tasks).await?;
+        let debugger = greet(dialling, tenant, GREETING_TIMEOUT, bounds, &self.tasks).await?;
         Ok(touch(debugger).await?)
     }
 

@@ -277,13 +277,13 @@ async fn workers_that_an_agent_makes_up_are_asked_for_one_by_one() {
     let nodes = vec![node("a1", "10.0.0.1")];
     agents.hear_holds(1, nodes, &made_up);
     let mut asked = UnlistedLookups::default();
-    for count in 1..=ASKED_AT_ONCE {
+    for count in 1..=MAX_LOOKUPS {
         for _ in 0..3 {
             let next = agents.ask_for_unlisted(&mut asked);
-            assert!(next <= Instant::now() + ASK_PAUSE);
+            assert!(next <= Instant::now() + LOOKUP_DELAY);
         }
         assert_eq!(asked.at.len(), count);
-        tokio::time::advance(ASK_PAUSE).await;
+        tokio::time::advance(LOOKUP_DELAY).await;
     }
 }
 

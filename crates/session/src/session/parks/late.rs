@@ -15,13 +15,13 @@ use ray_relay_base::wire::human_time::{span, utc};
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 
 /// Remembered parks of one user.
-const EACH: usize = 64;
+const MAX_EXPIRED_PER_USER: usize = 64;
 
 /// Remembered parks of all users.
 const MAX_EXPIRED_PARKS: usize = 1024;
 
 /// How long they are remembered: a night, and the way to work.
-const KEPT: Duration = Duration::from_secs(24 * 3600);
+const EXPIRED_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
 /// The expired parks, the oldest first.
 #[derive(Debug, Default)]
@@ -53,9 +53,9 @@ impl ExpiredPark {
 impl ExpiredParks {
     pub(super) fn add(&self, principal: &Principal, breakpoint: &Breakpoint, now: Timestamp) {
         let mut all = self.0.lock();
-        all.retain(|missed| missed.at.until(now) < KEPT);
+        all.retain(|missed| missed.at.until(now) < EXPIRED_RETENTION);
         let of_one = |missed: &ExpiredPark| missed.is_of(principal);
-        let too_many = all.iter().filter(|missed| of_one(missed)).count() >= EACH;
+        let too_many = all.iter().filter(|missed| of_one(missed)).count() >= MAX_EXPIRED_PER_USER;
         if too_many && let Some(oldest) = all.iter().position(of_one) {
             all.remove(oldest);
         }
@@ -78,7 +78,7 @@ impl ExpiredParks {
         now: Timestamp,
     ) -> Option<SessionRefusal> {
         let mut all = self.0.lock();
-        all.retain(|missed| missed.at.until(now) < KEPT);
+        all.retain(|missed| missed.at.until(now) < EXPIRED_RETENTION);
         let mut latest = all.iter().rev();
         let missed = latest.find(|missed| missed.id == id && missed.is_of(principal))?;
         Some(SessionRefusal::Ended {
@@ -90,7 +90,7 @@ impl ExpiredParks {
     /// A sentence about each expired park of `principal`, which is then forgotten.
     pub(super) fn tell(&self, principal: &Principal, now: Timestamp) -> Vec<String> {
         let mut all = self.0.lock();
-        all.retain(|missed| missed.at.until(now) < KEPT);
+        all.retain(|missed| missed.at.until(now) < EXPIRED_RETENTION);
         let (own, others) = all.drain(..).partition(|missed| missed.is_of(principal));
         *all = others;
         let own: VecDeque<ExpiredPark> = own;
@@ -138,10 +138,10 @@ mod tests {
     fn nobody_has_more_remembered_than_may_be_nor_crowds_out_another() {
         let (late, ben) = (ExpiredParks::default(), named("ben"));
         late.add(&ben, &paused("square", 0), at(1));
-        for n in 0..=u64::try_from(EACH).unwrap_or_default() {
+        for n in 0..=u64::try_from(MAX_EXPIRED_PER_USER).unwrap_or_default() {
             late.add(&named("ann"), &paused("square", 1), at(2 + n));
         }
-        assert_eq!(late.0.lock().len(), EACH + 1);
+        assert_eq!(late.0.lock().len(), MAX_EXPIRED_PER_USER + 1);
         assert_eq!(late.tell(&ben, at(100)).len(), 1);
         for n in 0..MAX_EXPIRED_PARKS {
             late.add(&named(&n.to_string()), &paused("square", 1), at(200));

@@ -9,7 +9,7 @@ use ray_relay_access::identity::Principal;
 use ray_relay_ray::hold::{NoPlace, PlacesOfOne};
 
 /// Slots of all users together.
-const ALL: usize = 4096;
+const MAX_SLOTS: usize = 4096;
 
 /// Reserved slots of sessions, live or parked.
 #[derive(Debug, Default)]
@@ -35,8 +35,8 @@ impl ReservedSlots {
         let own = self.by_owner.get(owner);
         let takes_one = own.is_none_or(|own| own.takes_one(family.as_ref()));
         let more = usize::from(takes_one);
-        if self.all + more > ALL {
-            return Err(NoPlace::All(ALL));
+        if self.all + more > MAX_SLOTS {
+            return Err(NoPlace::All(MAX_SLOTS));
         }
         if let Some(own) = own.filter(|_| owner.is_some()) {
             own.has_place(family.as_ref())?;

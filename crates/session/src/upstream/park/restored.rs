@@ -18,7 +18,7 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::{Kind, Snapshot};
 
 /// Deadline for the parent task of a subprocess to be restored as well.
-const TASK_RESTORED: Duration = Duration::from_secs(15);
+const TASK_RESTORE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Parks `claimed` until its owner returns, or to its end.
 pub async fn run(context: &Context, claimed: Claimed) {
@@ -97,7 +97,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     let mut lists = context.registry.watch();
     let is_held = |list: &Snapshot| list.find(id).is_some_and(|task| task.holder().is_some());
     let is_there = lists.wait_for(|list| is_held(list) || has_task_of(context, &live));
-    let _ = timeout(TASK_RESTORED, is_there).await;
+    let _ = timeout(TASK_RESTORE_TIMEOUT, is_there).await;
     let keeps = Timestamp::now().until(view.until);
     let Some(place) = place(context, &live, keeps, None).await else {
         let (worker, closing) = live.part();

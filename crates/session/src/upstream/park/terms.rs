@@ -69,7 +69,7 @@ pub fn usual(context: &Context, rights: &Rights) -> Duration {
 /// Why not, as a clause.
 pub fn takes_in(context: &Context, authorized: &Authorized) -> Result<(), String> {
     /// By how much clocks may differ.
-    const SLACK: Duration = Duration::from_secs(60);
+    const CLOCK_SLACK: Duration = Duration::from_secs(60);
     if usual(context, authorized.rights()).is_zero() {
         return Err(NOT_KEPT.to_owned());
     }
@@ -77,7 +77,7 @@ pub fn takes_in(context: &Context, authorized: &Authorized) -> Result<(), String
     let holder = authorized.breakpoint().holder();
     let until = holder.and_then(|holder| holder.parked_until);
     let expires = principal.expires().map(Timestamp::announced);
-    if expires.is_some_and(|at| until.is_some_and(|until| at.after(SLACK) < until)) {
+    if expires.is_some_and(|at| until.is_some_and(|until| at.after(CLOCK_SLACK) < until)) {
         return Err("your credential expires before that".to_owned());
     }
     let share = context.sessions.parks.share(principal, None);
