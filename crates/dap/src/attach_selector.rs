@@ -125,7 +125,7 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
     };
     for (key, value) in keys {
         if !value.is_null() {
-            selector.set(GivenKey { key, value })?;
+            selector.set(SelectorEntry { key, value })?;
         }
     }
     selector.check()?;
@@ -134,12 +134,12 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
 
 /// One key of `rayRelay` with its value.
 #[derive(Clone, Copy)]
-struct GivenKey<'a> {
+struct SelectorEntry<'a> {
     key: &'a str,
     value: &'a Value,
 }
 
-impl GivenKey<'_> {
+impl SelectorEntry<'_> {
     fn must_be(&self, what: &str) -> SessionRefusal {
         bad(format!("`rayRelay.{}` must be {what}", self.key))
     }
@@ -157,10 +157,10 @@ impl GivenKey<'_> {
 }
 
 impl AttachSelector {
-    fn set(&mut self, given: GivenKey<'_>) -> Result<(), SessionRefusal> {
-        match given.key {
+    fn set(&mut self, entry: SelectorEntry<'_>) -> Result<(), SessionRefusal> {
+        match entry.key {
             "breakpoint" => {
-                let text = given.text()?;
+                let text = entry.text()?;
                 self.breakpoint = text.parse().ok();
                 if self.breakpoint.is_none() {
                     self.begun = Some(text.parse().map_err(|why| {
@@ -168,53 +168,56 @@ impl AttachSelector {
                     })?);
                 }
             }
-            "task" => self.task = Some(given.text()?),
+            "task" => self.task = Some(entry.text()?),
             "worker" => {
-                let text = given.text()?.to_ascii_lowercase();
+                let text = entry.text()?.to_ascii_lowercase();
                 if text.len() < 6 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-                    return Err(given.must_be("a worker id, or at least its first six characters"));
+                    return Err(entry.must_be("a worker id, or at least its first six characters"));
                 }
                 self.worker = Some(text);
             }
-            "running" => self.running = given.flag()?,
-            "reason" => self.reason = Some(one_line(&given.text()?)),
-            "next" => self.next = given.flag()?,
-            "all" if given.value == "mine" => (self.all, self.mine) = (true, true),
+            "running" => self.running = entry.flag()?,
+            "reason" => self.reason = Some(one_line(&entry.text()?)),
+            "next" => self.next = entry.flag()?,
+            "all" if entry.value == "mine" => (self.all, self.mine) = (true, true),
             "all" => {
-                let all = given.value.as_bool();
-                self.all = all.ok_or_else(|| given.must_be("true, false or \"mine\""))?;
+                let all = entry.value.as_bool();
+                self.all = all.ok_or_else(|| entry.must_be("true, false or \"mine\""))?;
             }
-            "cluster" => self.cluster = Some(given.text()?),
+            "cluster" => self.cluster = Some(entry.text()?),
             // The client has no such folder.
-            "localRoot" if given.value == "" => self.local_root = Some(String::new()),
-            "localRoot" => self.local_root = Some(given.text()?),
-            "takeOver" => self.take_over = given.flag()?,
+            "localRoot" if entry.value == "" => self.local_root = Some(String::new()),
+            "localRoot" => self.local_root = Some(entry.text()?),
+            "takeOver" => self.take_over = entry.flag()?,
             "onClose" => {
-                self.on_close = Some(match given.value.as_str() {
+                self.on_close = Some(match entry.value.as_str() {
                     Some("park") => OnClose::Park,
                     Some("continue") => OnClose::Continue,
-                    _ => return Err(given.must_be("\"park\" or \"continue\"")),
+                    _ => return Err(entry.must_be("\"park\" or \"continue\"")),
                 });
             }
             "parkFor" => {
-                let asked = given.value.as_str().map(parse_duration);
-                let asked = asked.and_then(Result::ok).filter(|asked| !asked.is_zero());
-                self.park_for =
-                    Some(asked.ok_or_else(|| given.must_be("a time such as \"2h\" or \"45m\""))?);
+                let duration = entry.value.as_str().map(parse_duration);
+                let duration = duration
+                    .and_then(Result::ok)
+                    .filter(|duration| !duration.is_zero());
+                self.park_for = Some(
+                    duration.ok_or_else(|| entry.must_be("a time such as \"2h\" or \"45m\""))?,
+                );
             }
-            "group" => match given.text()? {
+            "group" => match entry.text()? {
                 job if job == "job" => (self.together, self.all) = (Some(true), true),
                 none if none == "none" => self.together = Some(false),
                 id if RequestId::is_written_so(&id) => self.group = Some(id),
                 _ => {
-                    return Err(given.must_be(
+                    return Err(entry.must_be(
                         "\"job\", for a cluster session that stops all tasks of a job together, \"none\", where the policy says so and you do not want it, or the id that POST /relay/v1/group answers",
                     ));
                 }
             },
-            "stay" => self.stay = given.flag()?,
-            "visit" => self.visit = given.flag()?,
-            "family" => self.family = Some(given.text()?),
+            "stay" => self.stay = entry.flag()?,
+            "visit" => self.visit = entry.flag()?,
+            "family" => self.family = Some(entry.text()?),
             // Removed before; still here if the value was empty.
             "token" | "ticket" => {}
             // For child sessions ([`super::attach::RelayEndpoint`]).

@@ -95,8 +95,8 @@ pub(super) fn for_goodbye(mut capabilities: Value, goodbye: Goodbye) -> Value {
 
 /// Filters the capabilities that a worker's debugger `reported`: the requests that it supports, including those of a
 /// newer debugpy, whose answers pass the message sanitizer like all others. Its own texts are replaced.
-pub(super) fn known(mut said: Map<String, Value>) -> Value {
-    said.retain(|key, theirs| match DEBUGPY.get(key) {
+pub(super) fn known(mut reported: Map<String, Value>) -> Value {
+    reported.retain(|key, theirs| match DEBUGPY.get(key) {
         Some(Value::Bool(_)) => {
             *theirs = (*theirs == true).into();
             true
@@ -107,7 +107,7 @@ pub(super) fn known(mut said: Map<String, Value>) -> Value {
         }
         None => key.starts_with("support") && key.len() <= 64 && theirs.is_boolean(),
     });
-    Value::Object(said)
+    Value::Object(reported)
 }
 
 /// debugpy's own capabilities (1.8.22; 1.8.0 and 1.8.5 lack `supportsTerminateDebuggee`), as its adapter sends them.

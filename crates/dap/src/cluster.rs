@@ -56,11 +56,11 @@ pub(super) async fn run<'a, S>(
 where
     S: PeerStream,
 {
-    let kept = match on_close {
+    let park_for = match on_close {
         Some(OnClose::Continue) => Duration::ZERO,
         Some(OnClose::Park) | None => longest(principal, context.config.park.r#for),
     };
-    let leaving = Leaving { on_close, kept };
+    let leaving = Leaving { on_close, park_for };
     let name = (asker.name.clone(), asker.quirks.needs_thread);
     let stops = together.stops;
     let all = AllTasks::new(&mut parent, &context.registry, audit.clone(), name, stops);
@@ -69,8 +69,8 @@ where
         summary,
         audit,
     };
-    let (shown, parent_of) = ((announcer, all, together), (&mut parent, leaving));
-    let conversation = ClusterConversation::new(context, &mut client, shown, parent_of, asker);
+    let (content, parent_of) = ((announcer, all, together), (&mut parent, leaving));
+    let conversation = ClusterConversation::new(context, &mut client, content, parent_of, asker);
     let related = tokio::select! {
         related = conversation.run() => related,
         // A client that does not read cannot be notified.
@@ -81,8 +81,8 @@ where
         Ok(Outcome::Client) => parent.leaves_with_all().await,
         _ => false,
     };
-    if gone && !kept.is_zero() {
-        parent.is_lost(kept);
+    if gone && !park_for.is_zero() {
+        parent.is_lost(park_for);
     }
     // Before waiting for the client to close.
     drop(parent);

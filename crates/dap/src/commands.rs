@@ -88,11 +88,11 @@ pub(super) fn recorded(name: &str, arguments: &Value) -> Option<Map<String, Valu
 
 /// The attach arguments that could run code, for the audit log.
 pub(super) fn of_attach(arguments: &Value) -> Option<Value> {
-    let kept = harmless(arguments.clone());
+    let allowed = harmless(arguments.clone());
     let mut others = Map::new();
     for (key, value) in arguments.as_object()? {
         let own = matches!(key.as_str(), "rayRelay" | "rayRelayToken");
-        if own || kept.get(key) == Some(value) {
+        if own || allowed.get(key) == Some(value) {
             continue;
         }
         let value = match names_a_secret(key) {

@@ -153,7 +153,7 @@ where
     let deadline = connection.accepted + context.config.listen.handshake_timeout;
     let (opened, presented) = match timeout_at(deadline, open(context, session, &mut client)).await
     {
-        Ok(Ok(Some(said))) => said,
+        Ok(Ok(Some(opened))) => opened,
         Ok(Ok(None)) => {
             hang_up(client).await;
             return Err(Outcome::Client);

@@ -31,7 +31,7 @@ const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct Linger<S> {
     pub(super) client: Conversation<S>,
     /// Its disconnect request, if no worker has answered it.
-    pub(super) asked: Option<Request>,
+    pub(super) pending: Option<Request>,
     /// The end, if its reason is still unknown to the client.
     pub(super) unexplained: Option<Unexplained>,
 }
@@ -57,8 +57,8 @@ impl<S: PeerStream> Linger<S> {
         };
         let mut why = pin!(why);
         let mut explained = false;
-        if let Some(asked) = self.asked.take() {
-            match timeout_at(until, self.answer(&asked)).await {
+        if let Some(request) = self.pending.take() {
+            match timeout_at(until, self.answer(&request)).await {
                 Ok(Ok(false)) => {}
                 Ok(Ok(true)) => return hang_up(self.client).await,
                 Ok(Err(_)) | Err(_) => return,
@@ -79,14 +79,14 @@ impl<S: PeerStream> Linger<S> {
                 () = sleep_until(until) => break,
             };
             // A client that does not read cannot be notified.
-            let told = timeout_at(until, async {
+            let sent = timeout_at(until, async {
                 match &step {
                     FarewellStep::Answer(Some(request)) => self.answer(request).await,
                     FarewellStep::Tell(Some(line)) => self.client.send(line).await.map(|()| false),
                     FarewellStep::Answer(None) | FarewellStep::Tell(None) => Ok(false),
                 }
             });
-            match told.await {
+            match sent.await {
                 Ok(Ok(false)) => {}
                 Ok(Ok(true)) => break,
                 Ok(Err(_)) | Err(_) => return,

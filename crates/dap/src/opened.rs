@@ -35,18 +35,18 @@ pub(super) struct ClientOpening {
 }
 
 /// Moves `answer`, the refusal of an `attach` with these `arguments` by `principal`, from a dialog to the console of
-/// the cluster session that had the client open this one. `taken` is the breakpoint, if another session holds it.
+/// the cluster session that had the client open this one. `in_use` is the breakpoint, if another session holds it.
 pub(super) fn in_console(
     (context, principal): (&Context, &Principal),
     arguments: &Value,
     mut answer: Value,
-    taken: Option<BreakpointId>,
+    in_use: Option<BreakpointId>,
 ) -> Value {
     let family = arguments.pointer("/rayRelay/family");
     let text = typed_at(&answer, "message");
     let is_shown = family.and_then(Value::as_str).is_some_and(|family| {
         let families = &context.sessions.families;
-        families.not_opened(family, principal, text, taken)
+        families.not_opened(family, principal, text, in_use)
     });
     if is_shown {
         show_dialog(&mut answer, false);
@@ -75,11 +75,11 @@ where
         }
         _ => request.failure(&sentence),
     };
-    let asked = request.arguments.pointer("/rayRelay/breakpoint");
-    let asked = asked.and_then(Value::as_str).and_then(|id| id.parse().ok());
-    let taken = asked.filter(|_| refusal.kind() == RefusalKind::InUse);
+    let id = request.arguments.pointer("/rayRelay/breakpoint");
+    let id = id.and_then(Value::as_str).and_then(|id| id.parse().ok());
+    let in_use = id.filter(|_| refusal.kind() == RefusalKind::InUse);
     let answer = match session.principal() {
-        Some(principal) => in_console((context, &principal), &request.arguments, answer, taken),
+        Some(principal) => in_console((context, &principal), &request.arguments, answer, in_use),
         None => answer,
     };
     close_with(client, &answer).await;

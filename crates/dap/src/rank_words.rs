@@ -30,9 +30,9 @@ pub(super) fn put_into(arguments: &mut Value, names: &Names) -> bool {
             let Some(text) = breakpoint.get(key).and_then(Value::as_str) else {
                 continue;
             };
-            if let Cow::Owned(told) = told(text, is_log, names) {
-                asks |= !names.rank_is_certain && told.contains("'RANK'");
-                put(breakpoint, key, told);
+            if let Cow::Owned(expanded) = expanded(text, is_log, names) {
+                asks |= !names.rank_is_certain && expanded.contains("'RANK'");
+                put(breakpoint, key, expanded);
             }
         }
     }
@@ -40,7 +40,7 @@ pub(super) fn put_into(arguments: &mut Value, names: &Names) -> bool {
 }
 
 /// Expands the words in `text`; of a log message only the parts in braces are Python.
-fn told<'a>(text: &'a str, is_log: bool, names: &Names) -> Cow<'a, str> {
+fn expanded<'a>(text: &'a str, is_log: bool, names: &Names) -> Cow<'a, str> {
     let mut out = String::new();
     let (mut quote, mut braces, mut at, mut copied) = (None, 0u32, 0, 0);
     while let Some(c) = text[at..].chars().next() {
@@ -91,14 +91,14 @@ fn value(word: usize, names: &Names) -> String {
     let by_name = names.rank.filter(|_| word == 0 && !names.rank_is_certain);
     let certain = names.rank.filter(|_| names.rank_is_certain);
     let known = [certain, names.local_rank, names.world_size][word];
-    let (_, variable, asked) = WORDS[word];
+    let (_, variable, function) = WORDS[word];
     let or_else = by_name.map_or_else(|| "-1".to_owned(), |rank| rank.to_string());
     let environment = format!("int(__import__('os').environ.get('{variable}', {or_else}))");
-    match (known, asked) {
+    match (known, function) {
         (Some(number), _) => number.to_string(),
         (None, None) => environment,
-        (None, Some(asked)) => format!(
-            "(lambda d: d.{asked}() if d and d.is_initialized() else {environment})(__import__('sys').modules.get('torch.distributed'))"
+        (None, Some(function)) => format!(
+            "(lambda d: d.{function}() if d and d.is_initialized() else {environment})(__import__('sys').modules.get('torch.distributed'))"
         ),
     }
 }
@@ -122,13 +122,13 @@ mod tests {
 
     #[test]
     fn words_are_numbers_where_they_are_python_and_known() {
-        for (text, wanted) in [
+        for (text, expected) in [
             ("ray.rank == 3", "3 == 3"),
             ("x and ray.rank<ray.world_size", "x and 3<8"),
             ("(ray.rank)", "(3)"),
             ("'é' + str(ray.rank)", "'é' + str(3)"),
         ] {
-            assert_eq!(told(text, false, &ranked(Some(3))), wanted);
+            assert_eq!(expanded(text, false, &ranked(Some(3))), expected);
         }
         for text in [
             "array.rank == 3",
@@ -139,11 +139,11 @@ mod tests {
             r#""it\"s ray.rank""#,
             "ray.get(x)",
         ] {
-            assert_eq!(told(text, false, &ranked(Some(3))), text);
+            assert_eq!(expanded(text, false, &ranked(Some(3))), text);
         }
         let logged = "ray.rank is {ray.rank}, {'ray.rank'}";
-        let wanted = "ray.rank is {3}, {'ray.rank'}";
-        assert_eq!(told(logged, true, &ranked(Some(3))), wanted);
+        let expected = "ray.rank is {3}, {'ray.rank'}";
+        assert_eq!(expanded(logged, true, &ranked(Some(3))), expected);
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_text_is_read_without_panic(text in "[ray.nk_{}'\"\\\\é ]{0,30}", is_log: bool) {
-            let _ = told(&text, is_log, &ranked(Some(1)));
+            let _ = expanded(&text, is_log, &ranked(Some(1)));
         }
     }
 }

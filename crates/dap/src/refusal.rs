@@ -25,8 +25,8 @@ pub(super) async fn close_with<S>(mut client: Conversation<S>, answer: &Value)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let told = async { client.send(answer).await };
-    if let Ok(Ok(())) = timeout(REFUSAL_LINGER, told).await {
+    let sent = async { client.send(answer).await };
+    if let Ok(Ok(())) = timeout(REFUSAL_LINGER, sent).await {
         hang_up(client).await;
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn is_expression(body: &[u8]) -> bool {
 }
 
 /// The files in the command that `message` has, if a user has typed one; the error is a sentence on its usage.
-pub(super) fn wanted(message: &Value) -> Option<Result<ClientFiles, &'static str>> {
+pub(super) fn command_in(message: &Value) -> Option<Result<ClientFiles, &'static str>> {
     let evaluates = Request::is(message, Command::Evaluate);
     evaluates.then(|| typed(message.get("arguments")?))?
 }
@@ -101,7 +101,7 @@ pub(super) fn holds(files: &ClientFiles) -> String {
     let ClientFiles::Below(folder) = files else {
         return "these files are shown as the worker has them, read-only".to_owned();
     };
-    let said = match &**folder {
+    let sentence = match &**folder {
         "" => "files are shown as the worker has them, read-only".to_owned(),
         folder => format!(
             "{} stands for the folder that the task runs in",
@@ -109,14 +109,14 @@ pub(super) fn holds(files: &ClientFiles) -> String {
         ),
     };
     format!(
-        "{said}; for the next time: \"rayRelay\": {{\"localRoot\": {}}} in the configuration",
+        "{sentence}; for the next time: \"rayRelay\": {{\"localRoot\": {}}} in the configuration",
         Value::from(shortened(folder, 200))
     )
 }
 
 /// Sets `folder` in the `arguments` of a client's own `attach`, for child sessions.
-pub(super) fn put_into(asked: &mut Value, folder: &str) {
-    let Some(arguments) = asked.as_object_mut() else {
+pub(super) fn put_into(arguments: &mut Value, folder: &str) {
+    let Some(arguments) = arguments.as_object_mut() else {
         return;
     };
     arguments.shift_remove("pathMappings");
@@ -139,7 +139,7 @@ mod tests {
         let request =
             json!({"seq": 3, "type": "request", "command": "evaluate", "arguments": arguments});
         let seen = is_expression(request.to_string().as_bytes());
-        let folder = wanted(&request);
+        let folder = command_in(&request);
         assert!(!(seen && folder.is_some()), "{expression}");
         folder
     }
@@ -192,7 +192,7 @@ mod tests {
             let arguments = json!({"expression": "ray-relay localRoot \"\"", "context": context});
             let request =
                 json!({"seq": 3, "type": "request", "command": "evaluate", "arguments": arguments});
-            assert_eq!(wanted(&request), None, "{context}");
+            assert_eq!(command_in(&request), None, "{context}");
         }
     }
 

@@ -82,8 +82,8 @@ where
                 let list = within(principal, Scope::View, &snapshots.borrow_and_update());
                 let new = list.paused().filter(|b| !before.contains(&(b.id, b.stop)) && fits(selector, b));
                 // Another client may be faster; then the next stop counts.
-                let taken = new.into_iter().find_map(|b| Some((b, try_acquire(b.id).ok()?)));
-                if let Some((met, permit)) = taken {
+                let claimed = new.into_iter().find_map(|b| Some((b, try_acquire(b.id).ok()?)));
+                if let Some((met, permit)) = claimed {
                     let text = format!("{} has stopped: {}", met.id, met.title());
                     client.send(&notice(&text, false)).await.map_err(|_| Outcome::Client)?;
                     return Ok((client, permit));

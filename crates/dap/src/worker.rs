@@ -113,8 +113,8 @@ where
     let (up, down) = rules(context, &live, &filter);
     let (client, from_client) = client.into_parts();
     let (mut worker, from_worker) = worker.into_parts();
-    let kept = memory.as_ref().filter(|_| worker.has_keeper());
-    if let Some(keep) = kept.and_then(|memory| memory.keep(&live, None)) {
+    let kept_memory = memory.as_ref().filter(|_| worker.has_keeper());
+    if let Some(keep) = kept_memory.and_then(|memory| memory.keep(&live, None)) {
         Box::pin(worker.keep_by(&keep)).await;
     }
     let account = context.account(live.worker.principal());
@@ -218,7 +218,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             standing: standing::Looks::default(),
             questions: Box::default(),
             memory,
-            pausing: opening.pauses.then_some(Pausing::Wanted),
+            pausing: opening.pauses.then_some(Pausing::Due),
             resumption: None,
             share,
             place: None,

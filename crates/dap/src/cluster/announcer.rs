@@ -159,20 +159,20 @@ impl Announcer {
             let group = (names.job_id.clone(), names.group.clone());
             (group, names.rank.is_none(), names.rank, one.pid)
         });
-        let (unsettled, left) = self.ask_ranks(&snapshot.live, &waiting, now);
-        let (mut again, mut held_back) = (left, 0);
+        let (unsettled, remaining) = self.ask_ranks(&snapshot.live, &waiting, now);
+        let (mut again, mut held_back) = (remaining, 0);
         for breakpoint in waiting {
             if unsettled.contains(&group_of(breakpoint)) {
                 continue;
             }
             let age = breakpoint.first_seen.until(now);
             if !breakpoint.is_named() && age < NAME_TIMEOUT {
-                let left = NAME_TIMEOUT - age;
-                again = Some(again.map_or(left, |sooner| sooner.min(left)));
+                let remaining = NAME_TIMEOUT - age;
+                again = Some(again.map_or(remaining, |sooner| sooner.min(remaining)));
             } else if self.announced.len() >= MAX_CHILDREN {
                 held_back += 1;
-            } else if let Some(left) = self.too_soon(now) {
-                again = Some(again.map_or(left, |sooner| sooner.min(left)));
+            } else if let Some(remaining) = self.too_soon(now) {
+                again = Some(again.map_or(remaining, |sooner| sooner.min(remaining)));
             } else {
                 self.last = Some(now);
                 self.announced.insert(breakpoint.id, breakpoint.stop);
@@ -223,10 +223,10 @@ impl Announcer {
             let Some((_, since, false)) = self.ranked.get(&one.id) else {
                 continue;
             };
-            let left = RANKS_TIMEOUT.saturating_sub(since.until(now));
-            if !left.is_zero() {
+            let remaining = RANKS_TIMEOUT.saturating_sub(since.until(now));
+            if !remaining.is_zero() {
                 unsettled.insert(group_of(one));
-                last = Some(last.map_or(left, |other| other.min(left)));
+                last = Some(last.map_or(remaining, |other| other.min(remaining)));
             }
         }
         (unsettled, last)
@@ -245,7 +245,7 @@ impl Announcer {
     }
 
     /// Another session holds `id`: announce it again once it is free.
-    pub(super) fn taken(&mut self, id: BreakpointId) {
+    pub(super) fn in_use(&mut self, id: BreakpointId) {
         self.announced.remove(&id);
     }
 
@@ -256,8 +256,8 @@ impl Announcer {
 
     /// Remaining pause before the next child, if any.
     fn too_soon(&self, now: Timestamp) -> Option<Duration> {
-        let left = self.apart.checked_sub(self.last?.until(now))?;
-        (!left.is_zero()).then_some(left)
+        let remaining = self.apart.checked_sub(self.last?.until(now))?;
+        (!remaining.is_zero()).then_some(remaining)
     }
 
     /// Number of further sessions allowed.

@@ -60,7 +60,7 @@ enum AfterRequest {
 pub(super) struct Leaving {
     pub(super) on_close: Option<OnClose>,
     /// How long sessions without a client are parked.
-    pub(super) kept: Duration,
+    pub(super) park_for: Duration,
 }
 
 /// The client's identity.
@@ -147,10 +147,10 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
                 () = tokio::time::sleep_until(again), if self.look_again.is_some() => {
                     self.open().await?;
                 }
-                told = self.all.next() => {
-                    self.all.taken.drain(..).for_each(|id| self.announcer.taken(id));
+                messages = self.all.next() => {
+                    self.all.taken.drain(..).for_each(|id| self.announcer.in_use(id));
                     self.parent.leads(self.all.lead(self.announcer.announced()));
-                    for message in &told {
+                    for message in &messages {
                         self.tell(message).await?;
                     }
                     continue;
@@ -190,7 +190,10 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
 
     async fn on_request(&mut self, request: &Request) -> Result<AfterRequest, Closed> {
         let leaves = request.leaves();
-        if leaves && is_set(&request.arguments, "suspendDebuggee") && self.leaving.kept.is_zero() {
+        if leaves
+            && is_set(&request.arguments, "suspendDebuggee")
+            && self.leaving.park_for.is_zero()
+        {
             let refusal = request.failure("the tasks cannot be parked, because neither the policy nor `[park] for` nor `rayRelay.onClose` turns parking on; the session goes on");
             self.tell(&refusal).await?;
             return Ok(AfterRequest::Nothing);
@@ -289,17 +292,17 @@ fn offered(principal: &Principal, list: &Arc<Snapshot>) -> Arc<Snapshot> {
 fn leave(
     goodbye: &Request,
     parent: &mut GroupRoot,
-    Leaving { on_close, kept }: Leaving,
+    Leaving { on_close, park_for }: Leaving,
 ) -> Option<String> {
     let restarts = is_set(&goodbye.arguments, "restart");
     let suspends = is_set(&goodbye.arguments, "suspendDebuggee");
-    let parks = !kept.is_zero() && (suspends || on_close == Some(OnClose::Park));
+    let parks = !park_for.is_zero() && (suspends || on_close == Some(OnClose::Park));
     let all = parent.stops().len();
     if restarts {
         parent.restarts();
     } else if parks {
-        parent.parks(kept);
-    } else if on_close.is_none() && !kept.is_zero() {
+        parent.parks(park_for);
+    } else if on_close.is_none() && !park_for.is_zero() {
         parent.says_goodbye();
     }
     Some(match (all, restarts, parks) {

@@ -74,13 +74,13 @@ pub(super) fn latest(list: &Snapshot, task: &GroupTask) -> Arc<Breakpoint> {
 
 impl Folded<Answer> {
     fn answers(&self) -> Answers {
-        let said = self.all.iter().enumerate();
-        fold(said.filter_map(|(at, (_, answer))| Some((at, answer.as_deref().ok()?.trim_end()))))
+        let answers = self.all.iter().enumerate();
+        fold(answers.filter_map(|(at, (_, answer))| Some((at, answer.as_deref().ok()?.trim_end()))))
     }
 
     fn silent(&self) -> impl Iterator<Item = (usize, &str)> {
-        let said = self.all.iter().enumerate();
-        said.filter_map(|(at, (_, answer))| Some((at, &**answer.as_ref().err()?)))
+        let answers = self.all.iter().enumerate();
+        answers.filter_map(|(at, (_, answer))| Some((at, &**answer.as_ref().err()?)))
     }
 
     /// Whether no task has answered.

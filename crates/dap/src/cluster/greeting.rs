@@ -30,18 +30,18 @@ fn holders(snapshot: &Snapshot) -> Option<String> {
         Some(format!("{} ({}) is {held}", b.title(), b.id))
     };
     let all: Vec<_> = snapshot.held().filter(|b| !is_looked_at(b)).collect();
-    let mut told: Vec<_> = all
+    let mut sentences: Vec<_> = all
         .iter()
         .filter_map(|b| has(b))
         .take(MAX_LISTED_HOLDERS)
         .collect();
     if all.len() > MAX_LISTED_HOLDERS {
-        told.push(format!(
+        sentences.push(format!(
             "and {} more are held",
             all.len() - MAX_LISTED_HOLDERS
         ));
     }
-    (!told.is_empty()).then(|| told.join(", "))
+    (!sentences.is_empty()).then(|| sentences.join(", "))
 }
 
 /// Whether it is only held for an inspection.

@@ -88,8 +88,8 @@ impl<'a> RankQueries<'a> {
                 let stop = (breakpoint.id, breakpoint.stop);
                 // Without a rank, the pid is shown.
                 let _ = match parked(context, principal, stop) {
-                    Some(authorized) => asked_of_park(context, &audit, &authorized).await,
-                    None => asked(context, principal, summary, &breakpoint).await,
+                    Some(authorized) => query_park(context, &audit, &authorized).await,
+                    None => query_worker(context, principal, summary, &breakpoint).await,
                 };
                 stop
             }));
@@ -125,7 +125,7 @@ fn parked(context: &Context, principal: &Principal, stop: Stop) -> Option<Author
 }
 
 /// Asks the process of a park, after the audit: the park stores the answer. `None`: it was not asked, or is busy.
-async fn asked_of_park(
+async fn query_park(
     context: &Context,
     audit: &SessionAudit<'_>,
     authorized: &Authorized,
@@ -140,7 +140,7 @@ async fn asked_of_park(
 }
 
 /// Asks the process of `breakpoint`; the registry stores the answer. `None`: it was not asked, or did not answer.
-async fn asked(
+async fn query_worker(
     context: &Context,
     principal: &Principal,
     summary: &Summary,
@@ -156,9 +156,9 @@ async fn asked(
     let begun = Look::begin(context, &session, authorized, via).await;
     let (look, stream) = begun.ok()?;
     let account = context.account(principal);
-    let told = pdb::rank(stream, LOOK_CLIENT, &account, ANSWER_TIMEOUT).await;
+    let answer = pdb::rank(stream, LOOK_CLIENT, &account, ANSWER_TIMEOUT).await;
     // An answer that must be recorded and cannot be is discarded.
-    if let Ok(Some(rank)) = told
+    if let Ok(Some(rank)) = answer
         && let Ok(_) = look
             .live
             .capture
@@ -166,7 +166,7 @@ async fn asked(
     {
         look.live.worker.has_rank(rank);
     }
-    let outcome = match told {
+    let outcome = match answer {
         Ok(_) => Outcome::Client,
         Err(_) => Outcome::Upstream,
     };

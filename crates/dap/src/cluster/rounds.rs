@@ -35,11 +35,11 @@ impl<'a> Rounds<'a> {
 
     /// Whether `task` runs and was about to stop with another; cancels that.
     pub(super) fn take_back(&mut self, task: &GroupTask) -> bool {
-        let asked = self.asked.get(&task.session) == Some(&task.stops);
-        if asked {
+        let was_asked = self.asked.get(&task.session) == Some(&task.stops);
+        if was_asked {
             self.asked.remove(&task.session);
         }
-        !task.stands && (asked || task.arriving)
+        !task.stands && (was_asked || task.arriving)
     }
 
     /// Those of `all` that must be asked to stop now.

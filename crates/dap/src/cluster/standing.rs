@@ -24,12 +24,12 @@ pub(super) type Said = Vec<(GroupTask, Answer)>;
 
 /// The frame of the thread, from the frames that the tasks have `answered`: a line with their locations, in the file of
 /// most.
-pub(super) fn frame(list: &Snapshot, said: Said) -> Value {
-    let frames: Vec<Option<TaskPlace>> = said
+pub(super) fn frame(list: &Snapshot, answers: Said) -> Value {
+    let frames: Vec<Option<TaskPlace>> = answers
         .iter()
         .map(|(_, frame)| serde_json::from_str(frame.as_deref().ok()?).ok())
         .collect();
-    let known = places(list, said.into_iter().map(|(task, _)| task).collect());
+    let known = places(list, answers.into_iter().map(|(task, _)| task).collect());
     let places: Said = known
         .into_iter()
         .zip(&frames)
@@ -48,24 +48,24 @@ pub(super) fn frame(list: &Snapshot, said: Said) -> Value {
         .max_by_key(|at| (frames[*at].is_some(), alike(at)));
     let frame = most.and_then(|most| frames[most].as_ref());
     let name = Folded::new(list, places).in_one_line();
-    let mut told = json!({"id": ALL, "name": name, "line": 1, "column": 1});
+    let mut shown = json!({"id": ALL, "name": name, "line": 1, "column": 1});
     match frame {
         Some(TaskPlace {
             line,
             path,
             own: true,
         }) => {
-            told["line"] = (*line).into();
-            told["source"] = json!({"name": file(path), "path": path});
+            shown["line"] = (*line).into();
+            shown["source"] = json!({"name": file(path), "path": path});
         }
         Some(_) => {
-            let reference = reference(&told["name"]);
-            told["source"] = json!({"name": "all tasks", "sourceReference": reference});
+            let reference = reference(&shown["name"]);
+            shown["source"] = json!({"name": "all tasks", "sourceReference": reference});
         }
         // No task has answered: all are about to end.
         None => {}
     }
-    told
+    shown
 }
 
 /// The reference of the source with the locations that this line sums up. An editor fetches a reference once.

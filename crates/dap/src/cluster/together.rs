@@ -36,21 +36,21 @@ pub(crate) enum Joined {
 /// Whether the others of a job stop with one of its tasks: by the attach arguments, or else by the policy.
 #[derive(Clone, Copy)]
 pub(crate) struct StopsTogether<'a> {
-    said: Option<bool>,
+    requested: Option<bool>,
     principal: &'a Principal,
 }
 
 impl<'a> StopsTogether<'a> {
     pub(crate) fn new(selector: &AttachSelector, principal: &'a Principal) -> Self {
         Self {
-            said: selector.together,
+            requested: selector.together,
             principal,
         }
     }
 
     /// Whether the attach arguments ask for it.
     pub(super) fn are_wished(&self) -> bool {
-        self.said == Some(true)
+        self.requested == Some(true)
     }
 
     /// Whether others stop with the task at `breakpoint`.
@@ -62,7 +62,7 @@ impl<'a> StopsTogether<'a> {
                 .obligations
                 .together
         };
-        self.said.unwrap_or_else(by_rule)
+        self.requested.unwrap_or_else(by_rule)
     }
 }
 

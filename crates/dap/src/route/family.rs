@@ -59,7 +59,7 @@ impl AttachFlow<'_> {
                 return refused(self.context, self.session, client, &opened.attach, &refusal).await;
             }
         };
-        let (wanted, on_close) = (selector.clone(), selector.on_close);
+        let (own_selector, on_close) = (selector.clone(), selector.on_close);
         let client_name = opened.client.name.clone();
         let parent = self.context.sessions.families.lead(self.founder(&opened));
         let announcer = cluster::Announcer::new(
@@ -72,7 +72,7 @@ impl AttachFlow<'_> {
         .spaced(opened.client.quirks.mixes_sessions);
         let record = (audit.clone(), client_name);
         let stop_others = Box::new(move |job, room| self.stop_others(job, room, record.clone()));
-        let together = cluster::Together::new(&wanted, &self.principal, stop_others);
+        let together = cluster::Together::new(&own_selector, &self.principal, stop_others);
         let running = cluster::run(
             self.context,
             client,
@@ -87,7 +87,8 @@ impl AttachFlow<'_> {
         let is_earlier = |b: &Breakpoint| b.holder().is_some_and(|holder| holder.session < own);
         let lost = async {
             sleep(PROBE_DELAY).await;
-            self.find_lost(|b| fits(&wanted, b) && is_earlier(b)).await;
+            self.find_lost(|b| fits(&own_selector, b) && is_earlier(b))
+                .await;
             std::future::pending().await
         };
         let ending = tokio::select! {
@@ -135,10 +136,10 @@ impl AttachFlow<'_> {
         // Sessions of one command share a slot, as those of a cluster session do.
         let family = family.or(selector.group.as_deref());
         let has_place = resumed.is_some_and(|it| member.is_some() || it.has_place());
-        let promised = |asked| promise(self.context, permit, family, has_place, asked);
+        let promised = |requested| promise(self.context, permit, family, has_place, requested);
         let stays = || selector.stay.then(|| usual(self.context, permit.rights()));
-        let asked = selector.park_for.or_else(stays);
-        let share = asked.map_or(Ok(None), promised);
+        let requested = selector.park_for.or_else(stays);
+        let share = requested.map_or(Ok(None), promised);
         let share = share.map_err(|refusal| match refusal {
             SessionRefusal::Forbidden(why) if selector.stay => SessionRefusal::Forbidden(format!(
                 "{why}; with `--continue` the task resumes after the commands"

@@ -127,13 +127,13 @@ impl AttachFlow<'_> {
             process: Some(process),
         };
         if parks.has(id) {
-            let taken = park::take_subprocess(
+            let resuming = park::take_subprocess(
                 (self.context, self.session),
                 authorised,
                 process,
                 &client.name,
             );
-            let (permit, resumed) = Box::pin(taken).await?;
+            let (permit, resumed) = Box::pin(resuming).await?;
             return Ok((permit, Some(Box::new(resumed))));
         }
         let holder = self.session.holder(&self.principal, &client.name);

@@ -73,8 +73,8 @@ impl AttachFlow<'_> {
             take_over,
             taker: Taker::Editor,
         };
-        let taken = park::take((self.context, self.session), held, authorised, terms);
-        let (permit, resumed) = Box::pin(taken).await?;
+        let resuming = park::take((self.context, self.session), held, authorised, terms);
+        let (permit, resumed) = Box::pin(resuming).await?;
         Ok((permit, Some(Box::new(resumed))))
     }
 }

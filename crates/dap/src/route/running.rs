@@ -153,8 +153,8 @@ impl AttachFlow<'_> {
                     .into_iter()
                     .any(|scope| access.may_somewhere_on(scope, cluster))
         };
-        let asked = RunningQuery { on: &on, job: None };
-        let found = timeout(QUERY_TIMEOUT, self.context.registry.running(&asked)).await;
+        let query = RunningQuery { on: &on, job: None };
+        let found = timeout(QUERY_TIMEOUT, self.context.registry.running(&query)).await;
         let found = found.map_err(|_| {
             SessionRefusal::Unreachable(
                 "the Ray heads do not say in time what runs; try again in a moment".to_owned(),
@@ -306,8 +306,8 @@ impl AttachFlow<'_> {
         };
         let on = |cluster: &str| *cluster == *first.cluster;
         let job = first.names.job_id.as_deref();
-        let asked = RunningQuery { on: &on, job };
-        let found = timeout(QUERY_TIMEOUT, self.context.registry.running(&asked)).await;
+        let query = RunningQuery { on: &on, job };
+        let found = timeout(QUERY_TIMEOUT, self.context.registry.running(&query)).await;
         let silent = || {
             SessionRefusal::Unreachable(
                 "the Ray head does not say what the worker runs now; try again in a moment"

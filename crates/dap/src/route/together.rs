@@ -59,11 +59,11 @@ impl<'a> AttachFlow<'a> {
         room: usize,
         (audit, client): (SessionAudit<'a>, String),
     ) -> BoxStream<'a, Joined> {
-        let told = job.1.clone();
+        let job_id = job.1.clone();
         let found = async move {
             match self.others(&job, room).await {
-                Ok((others, told)) if others.is_empty() => (Vec::new(), told),
-                Ok((others, told)) => {
+                Ok((others, note)) if others.is_empty() => (Vec::new(), note),
+                Ok((others, note)) => {
                     let ids: Vec<_> = others
                         .iter()
                         .filter_map(RunningProcess::first)
@@ -71,7 +71,7 @@ impl<'a> AttachFlow<'a> {
                         .collect();
                     let asks = (&*client, "stop");
                     match audit.group(asks, Some(&job.1), &ids).await {
-                        Ok(()) => (others, told),
+                        Ok(()) => (others, note),
                         // Fail closed: nothing is opened without an audit record.
                         Err(why) => (Vec::new(), Some(why.to_string())),
                     }
@@ -81,7 +81,7 @@ impl<'a> AttachFlow<'a> {
         };
         let joining = move |(others, why): (Vec<RunningProcess>, Option<String>)| {
             let count = others.len();
-            let name = told.clone();
+            let name = job_id.clone();
             let tell = move |text: String| Joined::Told(format!("job {name}: {text}"));
             let why = why.map(&tell);
             let begins = (count > 0).then(|| {
@@ -91,7 +91,7 @@ impl<'a> AttachFlow<'a> {
                     if count == 1 { "runs" } else { "run" },
                 ))
             });
-            let said = stream::iter([begins, why].into_iter().flatten());
+            let notices = stream::iter([begins, why].into_iter().flatten());
             let joins = stream::iter(others).map(move |process| self.join(process));
             let joins = joins.buffer_unordered(MAX_OPENING).map(Some);
             let joined = joins.chain(stream::iter([None]));
@@ -102,10 +102,10 @@ impl<'a> AttachFlow<'a> {
                         not.add(task, why);
                         Vec::new()
                     }
-                    None => mem::take(not).told().map(&tell).collect(),
+                    None => mem::take(not).sentences().map(&tell).collect(),
                 }))
             });
-            said.chain(joined.flat_map(stream::iter))
+            notices.chain(joined.flat_map(stream::iter))
         };
         stream::once(found).flat_map(joining).boxed()
     }
@@ -118,11 +118,11 @@ impl<'a> AttachFlow<'a> {
         room: usize,
     ) -> Result<(Vec<RunningProcess>, Option<String>), String> {
         let on = |name: &str| *name == **cluster;
-        let asked = RunningQuery {
+        let query = RunningQuery {
             on: &on,
             job: Some(job),
         };
-        let found = timeout(QUERY_TIMEOUT, self.context.registry.running(&asked)).await;
+        let found = timeout(QUERY_TIMEOUT, self.context.registry.running(&query)).await;
         let found = found.map_err(|_| {
             "the others run on: the Ray head does not say in time which there are".to_owned()
         })?;
@@ -155,22 +155,25 @@ impl<'a> AttachFlow<'a> {
         processes.retain(|_, process| process.running.iter().all(may));
         let allowed = processes.len();
         let others: Vec<RunningProcess> = processes.into_values().take(room).collect();
-        let mut told = Vec::new();
+        let mut sentences = Vec::new();
         if allowed < known {
-            told.push(format!(
+            sentences.push(format!(
                 "{} of its tasks run on: to stop them takes the permission `attach` besides `debug` on them; {}",
                 known - allowed,
                 self.principal.remedy(Scope::Attach)
             ));
         }
         if others.len() < allowed {
-            told.push(format!(
+            sentences.push(format!(
                 "{} of its tasks run on: a cluster session has so many sessions at most",
                 allowed - others.len()
             ));
         }
-        told.extend(trouble.map(|why| format!("not all of its tasks are known: {why}")));
-        Ok((others, (!told.is_empty()).then(|| told.join("; "))))
+        sentences.extend(trouble.map(|why| format!("not all of its tasks are known: {why}")));
+        Ok((
+            others,
+            (!sentences.is_empty()).then(|| sentences.join("; ")),
+        ))
     }
 
     /// Opens a debugger in `process`.
@@ -208,7 +211,7 @@ impl NotJoined {
     }
 
     /// A sentence for each reason.
-    fn told(self) -> impl Iterator<Item = String> {
+    fn sentences(self) -> impl Iterator<Item = String> {
         self.0.into_iter().map(|(why, mut tasks)| {
             tasks.sort();
             let names: Vec<&str> = tasks.iter().map(String::as_str).collect();

@@ -215,18 +215,18 @@ impl ViewFilter {
 
     /// Forwards the client's answer to a reverse request of the worker, once.
     fn answer_of_client(&mut self, message: &Value) -> Vec<Action> {
-        let asked = message.get("request_seq").and_then(Value::as_u64);
+        let seq = message.get("request_seq").and_then(Value::as_u64);
         let command = message.get("command").and_then(Value::as_str);
         let known = command.and_then(|command| Reverse::parse(command.as_bytes()));
-        let (Some(asked), Some(command)) = (asked, known) else {
+        let (Some(seq), Some(command)) = (seq, known) else {
             return Vec::new();
         };
-        if !self.reverse.remove(&asked) {
+        if !self.reverse.remove(&seq) {
             return Vec::new();
         }
         // debugpy ignores the body of this answer, so it is left empty.
         vec![Action::ToWorker(json!({
-            "seq": 0, "type": "response", "request_seq": asked, "command": command,
+            "seq": 0, "type": "response", "request_seq": seq, "command": command,
             "success": succeeded(message), "body": {},
         }))]
     }

@@ -96,7 +96,7 @@ impl<'de> Visitor<'de> for Narrow {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let (mut kept, mut seen) = (String::from("{"), 0_u64);
+        let (mut narrowed, mut seen) = (String::from("{"), 0_u64);
         while let Some(Text(name)) = map.next_key()? {
             let known = self.0.iter().zip(0..).find(|((key, _), _)| *key == name);
             let Some(((key, shape), at)) = known else {
@@ -108,12 +108,12 @@ impl<'de> Visitor<'de> for Narrow {
             }
             seen |= 1 << at;
             if let Some(value) = value(&mut map, shape)? {
-                let comma = if kept.len() > 1 { "," } else { "" };
-                write!(kept, r#"{comma}"{key}":{value}"#).map_err(A::Error::custom)?;
+                let comma = if narrowed.len() > 1 { "," } else { "" };
+                write!(narrowed, r#"{comma}"{key}":{value}"#).map_err(A::Error::custom)?;
             }
         }
-        kept.push('}');
-        Ok(Some(kept))
+        narrowed.push('}');
+        Ok(Some(narrowed))
     }
 }
 

@@ -167,7 +167,9 @@ pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Request
             Err(key) => malformed(key),
         },
         ForView::Scopes => {
-            match narrow(arguments, FRAME).map(|kept| kept.get("frameId").and_then(Value::as_u64)) {
+            match narrow(arguments, FRAME)
+                .map(|narrowed| narrowed.get("frameId").and_then(Value::as_u64))
+            {
                 Ok(Some(frame)) => RequestVerdict::Scopes { frame },
                 Ok(None) => malformed("frameId"),
                 Err(key) => malformed(key),
@@ -187,15 +189,15 @@ pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Request
         ForView::Evaluates => evaluate(arguments),
         ForView::Completions => completions(arguments),
         ForView::Disconnects => {
-            let wanted = is_set(arguments, "terminateDebuggee");
+            let requested = is_set(arguments, "terminateDebuggee");
             let may = scopes.contains(Scope::Terminate);
-            let mut goodbye = json!({"terminateDebuggee": wanted && may});
-            if !wanted && is_set(arguments, "suspendDebuggee") {
+            let mut goodbye = json!({"terminateDebuggee": requested && may});
+            if !requested && is_set(arguments, "suspendDebuggee") {
                 goodbye["suspendDebuggee"] = true.into();
             }
             RequestVerdict::Disconnect {
                 arguments: goodbye,
-                narrowed: wanted && !may,
+                narrowed: requested && !may,
             }
         }
         ForView::Terminates if scopes.contains(Scope::Terminate) => RequestVerdict::Pass(json!({})),
@@ -233,7 +235,7 @@ fn malformed(key: &str) -> RequestVerdict {
 /// Reduces `arguments` to the keys of `shapes`; the error is the key whose value has another shape. Null counts as
 /// absent.
 fn narrow(arguments: &Value, shapes: &[(&'static str, Shape)]) -> Result<Value, &'static str> {
-    let mut kept = Map::new();
+    let mut narrowed = Map::new();
     for (key, shape) in shapes {
         let value = match arguments.get(key) {
             None | Some(Value::Null) => continue,
@@ -249,16 +251,16 @@ fn narrow(arguments: &Value, shapes: &[(&'static str, Shape)]) -> Result<Value, 
             (Object(shapes), Value::Object(_)) => narrow(value, shapes)?,
             _ => return Err(key),
         };
-        kept.insert((*key).to_owned(), value);
+        narrowed.insert((*key).to_owned(), value);
     }
-    Ok(Value::Object(kept))
+    Ok(Value::Object(narrowed))
 }
 
 /// The requested breakpoints; `None` if that is no list, or too long.
 fn listed(arguments: &Value) -> Option<&[Value]> {
     match arguments.get("breakpoints") {
         None | Some(Value::Null) => Some(&[]),
-        Some(Value::Array(asked)) if asked.len() <= MAX_BREAKPOINTS => Some(asked),
+        Some(Value::Array(requested)) if requested.len() <= MAX_BREAKPOINTS => Some(requested),
         Some(_) => None,
     }
 }
@@ -271,7 +273,7 @@ fn is_given(breakpoint: &Value, key: &str) -> bool {
 
 /// Forwards line breakpoints without those that run code when hit.
 fn breakpoints(arguments: &Value) -> RequestVerdict {
-    let Some(asked) = listed(arguments) else {
+    let Some(requested) = listed(arguments) else {
         return malformed("breakpoints");
     };
     let mut upstream = match narrow(arguments, &[("source", SOURCE), ("sourceModified", Flag)]) {
@@ -279,7 +281,7 @@ fn breakpoints(arguments: &Value) -> RequestVerdict {
         Err(key) => return malformed(key),
     };
     let (mut passing, mut left_out) = (Vec::new(), Vec::new());
-    for one in asked {
+    for one in requested {
         let runs = ["condition", "hitCondition", "logMessage", "mode"]
             .iter()
             .any(|key| is_given(one, key));
@@ -363,12 +365,12 @@ fn completions(arguments: &Value) -> RequestVerdict {
     let Some(text) = arguments.get("text").and_then(Value::as_str) else {
         return malformed("text");
     };
-    let kept = match narrow(arguments, &[("frameId", Id), ("column", Id), ("line", Id)]) {
-        Ok(kept) => kept,
+    let narrowed = match narrow(arguments, &[("frameId", Id), ("column", Id), ("line", Id)]) {
+        Ok(narrowed) => narrowed,
         Err(key) => return malformed(key),
     };
     let nothing = RequestVerdict::Answer(json!({"targets": []}));
-    let number = |key: &str| kept.get(key).and_then(Value::as_u64);
+    let number = |key: &str| narrowed.get(key).and_then(Value::as_u64);
     let (Some(frame), Some(column)) = (number("frameId"), number("column")) else {
         return nothing;
     };

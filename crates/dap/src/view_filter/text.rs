@@ -111,14 +111,14 @@ impl Text {
         let Some(body) = message.get_mut("body") else {
             return true;
         };
-        let left = self.left(body.take());
-        let is_left = left.is_some();
-        *body = left.unwrap_or_else(|| json!({}));
-        is_left || self != Self::Output
+        let visible = self.visible(body.take());
+        let is_visible = visible.is_some();
+        *body = visible.unwrap_or_else(|| json!({}));
+        is_visible || self != Self::Output
     }
 
     /// The visible part of `body`.
-    fn left(self, body: Value) -> Option<Value> {
+    fn visible(self, body: Value) -> Option<Value> {
         match self {
             Self::Nothing => Some(body),
             Self::Unknown => None,
@@ -148,8 +148,8 @@ impl Text {
             Self::Output => {
                 let Output { category, output } = serde_json::from_value(body).ok()?;
                 let category = category.filter(|category| is_identifier(category));
-                let shown = !output.trim().is_empty();
-                shown.then(|| {
+                let has_text = !output.trim().is_empty();
+                has_text.then(|| {
                     json!({"category": category.as_deref().unwrap_or("console"), "output": hidden(&output) + "\n"})
                 })
             }
@@ -158,7 +158,7 @@ impl Text {
                 let is_word = |c: char| c.is_ascii_lowercase() || c == ' ';
                 let reason = stopped.reason.as_str();
                 let reason = (reason.len() < 40 && reason.chars().all(is_word)).then_some(reason);
-                let mut left = json!({"reason": reason.unwrap_or("pause")});
+                let mut visible = json!({"reason": reason.unwrap_or("pause")});
                 let further = [
                     ("threadId", json!(stopped.thread_id)),
                     ("allThreadsStopped", json!(stopped.all_threads_stopped)),
@@ -167,10 +167,10 @@ impl Text {
                     ("text", json!(stopped.text.as_deref().and_then(type_name))),
                 ];
                 let further = further.into_iter().filter(|(_, value)| !value.is_null());
-                if let Value::Object(left) = &mut left {
-                    left.extend(further.map(|(key, value)| (key.to_owned(), value)));
+                if let Value::Object(visible) = &mut visible {
+                    visible.extend(further.map(|(key, value)| (key.to_owned(), value)));
                 }
-                Some(left)
+                Some(visible)
             }
         }
     }

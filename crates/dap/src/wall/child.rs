@@ -43,7 +43,7 @@ pub(crate) struct Child {
     /// Whether the configuration has the address at the top level.
     at_top: bool,
     /// Whether an agent reports that it keeps its session.
-    kept: bool,
+    kept_by_agent: bool,
 }
 
 /// First `seq` of the relay's own requests to a client: far above those of debugpy, plus the pid.
@@ -52,28 +52,28 @@ const OWN_SEQ: u64 = 0x7000_0000;
 impl Child {
     /// Requests a session again: with a parked subprocess, or one that was announced to a lost client. `arguments` are
     /// those of the client's own `attach`; `by_request`: by `startDebugging`.
-    pub(crate) fn again(process: u32, asked: &Value, by_request: bool) -> Self {
+    pub(crate) fn again(process: u32, arguments: &Value, by_request: bool) -> Self {
         let process = u64::from(process);
         Self {
             process,
             seq: by_request.then(|| (OWN_SEQ + process).into()),
-            at_top: asked.get("connect").is_none() && asked.get("port").is_some(),
-            kept: false,
+            at_top: arguments.get("connect").is_none() && arguments.get("port").is_some(),
+            kept_by_agent: false,
         }
     }
 
     /// Whether `message` is the client's answer to a request of the [relay's own](Self::again), which the worker's
     /// debugger must not see.
     pub(crate) fn is_answer_to_own(message: &Value) -> bool {
-        let asked: u64 = typed_at(message, "request_seq");
+        let seq: u64 = typed_at(message, "request_seq");
         typed_at::<&str>(message, "type") == "response"
             && typed_at::<&str>(message, "command") == Reverse::StartDebugging.as_str()
-            && PID_RANGE.contains(&asked.wrapping_sub(OWN_SEQ))
+            && PID_RANGE.contains(&seq.wrapping_sub(OWN_SEQ))
     }
 
     /// Whether an agent keeps its session.
     pub(crate) fn is_kept(&self) -> bool {
-        self.kept
+        self.kept_by_agent
     }
 
     /// The pid.
@@ -110,20 +110,20 @@ impl Child {
             process,
             seq: seq.filter(|_| reverse),
             at_top,
-            kept: typed_at(theirs, KEPT_SUBPROCESS),
+            kept_by_agent: typed_at(theirs, KEPT_SUBPROCESS),
         })
     }
 
-    /// Builds the message that makes the client open it, from the `arguments` of the client's own `attach`. The session
+    /// Builds the message that makes the client open it, from the arguments `attach` of the client's own. The session
     /// comes back to the relay that was `dialled`, and presents `pass` for `id`.
     pub(crate) fn message(
         self,
-        asked: &Value,
+        attach: &Value,
         dialled: &RelayEndpoint,
         id: BreakpointId,
         pass: Pass<'_>,
     ) -> Value {
-        let mut ours = match asked {
+        let mut ours = match attach {
             Value::Object(keys) => keys.clone(),
             _ => Map::new(),
         };
@@ -134,7 +134,7 @@ impl Child {
         ours.insert("subProcessId".into(), self.process.into());
         dialled.put_into(&mut ours, self.at_top);
         let mut relay = way_back(id, pass);
-        if let Some(root) = asked.pointer("/rayRelay/localRoot") {
+        if let Some(root) = attach.pointer("/rayRelay/localRoot") {
             relay["localRoot"] = root.clone();
         }
         ours.insert("rayRelay".into(), relay);

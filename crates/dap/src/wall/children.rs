@@ -35,21 +35,21 @@ pub(crate) enum Turn {
 #[derive(Debug)]
 pub(crate) struct Children {
     /// Tokens as of `since`.
-    left: u32,
+    tokens: u32,
     since: Instant,
     waiting: VecDeque<Child>,
     /// Whether the client was notified of delayed and of dropped sessions.
-    told: (bool, bool),
+    notified: (bool, bool),
 }
 
 impl Children {
     /// Starts with a full burst.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
-            left: MAX_BURST,
+            tokens: MAX_BURST,
             since: now,
             waiting: VecDeque::new(),
-            told: (false, false),
+            notified: (false, false),
         }
     }
 
@@ -59,10 +59,10 @@ impl Children {
             return Turn::Now(child);
         }
         if self.waiting.len() >= MAX_WAITING_SESSIONS {
-            return Turn::Never(!std::mem::replace(&mut self.told.1, true));
+            return Turn::Never(!std::mem::replace(&mut self.notified.1, true));
         }
         self.waiting.push_back(child);
-        Turn::Later(!std::mem::replace(&mut self.told.0, true))
+        Turn::Later(!std::mem::replace(&mut self.notified.0, true))
     }
 
     /// When the first delayed one may be opened.
@@ -80,15 +80,15 @@ impl Children {
 
     /// Takes a token, if there is one.
     fn take(&mut self, now: Instant) -> bool {
-        while self.left < MAX_BURST && self.since + REFILL_INTERVAL <= now {
-            self.left += 1;
+        while self.tokens < MAX_BURST && self.since + REFILL_INTERVAL <= now {
+            self.tokens += 1;
             self.since += REFILL_INTERVAL;
         }
-        if self.left == MAX_BURST {
+        if self.tokens == MAX_BURST {
             self.since = now;
         }
-        let may = self.left > 0;
-        self.left = self.left.saturating_sub(1);
+        let may = self.tokens > 0;
+        self.tokens = self.tokens.saturating_sub(1);
         may
     }
 }

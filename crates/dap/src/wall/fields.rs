@@ -110,8 +110,8 @@ pub(super) fn event(message: &mut Value, name: Option<Event>) {
 
 fn failure(message: &mut Value) {
     put(message, "success", false);
-    if let Some(said) = message.get_mut("message") {
-        without_links(said);
+    if let Some(text) = message.get_mut("message") {
+        without_links(text);
     }
     let Some(body) = message.get_mut("body") else {
         return;
@@ -175,8 +175,8 @@ fn frame(frame: &mut Value) {
 /// Sanitizes a breakpoint: VS Code renders the message of a conditional one as trusted Markdown.
 fn breakpoint(breakpoint: &mut Value) {
     keep(breakpoint, BREAKPOINT);
-    if let Some(Value::String(said)) = breakpoint.get_mut("message") {
-        *said = one_line(&unlinked(said)).replace('`', "'");
+    if let Some(Value::String(text)) = breakpoint.get_mut("message") {
+        *text = one_line(&unlinked(text)).replace('`', "'");
     }
     one(breakpoint.get_mut("source"), source);
 }

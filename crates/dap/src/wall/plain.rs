@@ -38,7 +38,7 @@ struct Output {
 struct OutputBody {
     #[serde(rename = "category", default, deserialize_with = "category")]
     _category: (),
-    #[serde(rename = "output", deserialize_with = "shown")]
+    #[serde(rename = "output", deserialize_with = "console_text")]
     _output: (),
 }
 
@@ -50,7 +50,7 @@ fn category<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
 
 /// A text that at most colours a terminal, and is not for another client as well. Read as bytes, in which the parser
 /// finds the end several times as fast: it skips the check for control characters, which no reader misinterprets.
-fn shown<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
+fn console_text<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
     from.deserialize_bytes(PlainText(|text| {
         !drives_terminal(text) && !text.starts_with(LOG_MARK)
     }))

@@ -99,9 +99,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// Has the client open the session with the subprocess `process`, by a request of the relay's own.
     fn ask_again(&mut self, process: u32) {
-        let asked = serde_json::from_str(&self.attached).unwrap_or_default();
+        let arguments = serde_json::from_str(&self.attached).unwrap_or_default();
         let by_request = self.children.by == ChildSessions::StartDebugging;
-        self.ask_for_child(Child::again(process, &asked, by_request));
+        self.ask_for_child(Child::again(process, &arguments, by_request));
     }
 
     /// Handles a request of the worker's debugger for a child session.
@@ -119,7 +119,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     fn ask_for_child(&mut self, child: Child) {
-        let told = match self.children.pace.ask(child, Instant::now()) {
+        let sentence = match self.children.pace.ask(child, Instant::now()) {
             Turn::Now(child) => return self.open_child(child),
             Turn::Later(first) => first.then_some(
                 "further ones are opened one each second, and a process waits until then; \"subProcess\": false in the configuration debugs none",
@@ -129,10 +129,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 first.then_some("no more than 1024 are held back: further ones are not debugged")
             }
         };
-        if let Some(told) = told {
+        if let Some(sentence) = sentence {
             let title = self.live.worker.breakpoint().title();
             let text = format!(
-                "the process of {title} asked for very many sessions with subprocesses: {told}"
+                "the process of {title} asked for very many sessions with subprocesses: {sentence}"
             );
             self.tell(&notice(&text, true));
         }
@@ -161,9 +161,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             family: self.member.as_deref().map(GroupMember::family),
             pauses: false,
         };
-        let asked = serde_json::from_str(&self.attached).unwrap_or_default();
-        let dialled = RelayEndpoint::read(&asked, self.context.port);
-        let message = child.message(&asked, &dialled, breakpoint.id, pass);
+        let arguments = serde_json::from_str(&self.attached).unwrap_or_default();
+        let dialled = RelayEndpoint::read(&arguments, self.context.port);
+        let message = child.message(&arguments, &dialled, breakpoint.id, pass);
         self.tell(&message);
     }
 }

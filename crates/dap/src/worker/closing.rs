@@ -97,9 +97,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         };
         // Resuming the task is always allowed, and parking it all the more.
         let _ = self.put_on_record(&mut goodbye).await;
-        let said = self.parting.take().map(|said| said.request);
-        if let Some(said) = said.or_else(|| Request::read(&mut goodbye)) {
-            self.tell(&said.success(Value::Null));
+        let request = self.parting.take().map(|parting| parting.request);
+        if let Some(request) = request.or_else(|| Request::read(&mut goodbye)) {
+            self.tell(&request.success(Value::Null));
         }
         self.client = ClientState::Deciding {
             decision,
@@ -109,7 +109,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// The client has disconnected: either its window was `closed`, and the task is parked, or it has stopped this
     /// session.
-    pub(super) fn left(&mut self, closed: bool) {
+    pub(super) fn disconnected(&mut self, closed: bool) {
         self.client = ClientState::Closed;
         if closed && self.reserved().is_ok() {
             self.client = ClientState::Lost;

@@ -126,9 +126,10 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
 
     /// Detaches the worker, and keeps a client that has yet to disconnect.
     pub(super) fn part(self) -> (Option<Linger<S>>, Closing<'a>) {
-        let last =
-            |said: &Parting| said.answered && said.request.known() == Some(Command::Disconnect);
-        let left = self.live.is_cut_off()
+        let last = |parting: &Parting| {
+            parting.answered && parting.request.known() == Some(Command::Disconnect)
+        };
+        let disconnected = self.live.is_cut_off()
             || self.client.is_closed()
             || self.parting.as_deref().is_some_and(last);
         let Self {
@@ -143,12 +144,12 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let (worker, closing) = live.part();
         let unexplained = unexplained.map(|closed| Unexplained { worker, closed });
         let farewell = client
-            .filter(|_| self.worker == WorkerState::Gone && !left)
+            .filter(|_| self.worker == WorkerState::Gone && !disconnected)
             .map(|(stream, rest)| Linger {
                 client: Conversation::resume(stream, &rest, MAX_HANDSHAKE_FRAME),
-                asked: parting
-                    .filter(|said| !said.answered)
-                    .map(|said| said.request),
+                pending: parting
+                    .filter(|parting| !parting.answered)
+                    .map(|parting| parting.request),
                 unexplained,
             });
         (farewell, closing)
@@ -214,11 +215,11 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     }
 
     /// Detaches the worker, with this final message to the client.
-    fn part_with(&mut self, told: &Value) {
+    fn part_with(&mut self, message: &Value) {
         // From now on the end of the worker's debugger is no death.
         self.live.cut_off();
         self.splice.worker_mut().leave();
-        self.tell(told);
+        self.tell(message);
         self.tell_terminated();
     }
 }

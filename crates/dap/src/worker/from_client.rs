@@ -51,7 +51,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             self.stay(&request);
             return ControlFlow::Continue(None);
         }
-        if let Some(files) = source_folder::wanted(&message)
+        if let Some(files) = source_folder::command_in(&message)
             && let Some(request) = Request::read(&mut message)
         {
             self.map_to(FilesAsker::Client(request), files);
@@ -286,7 +286,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// Pauses a running task once the client has configured, right before the worker's debugger is notified of that.
     fn pause(&mut self) {
-        if !matches!(self.pausing, Some(Pausing::Wanted)) {
+        if !matches!(self.pausing, Some(Pausing::Due)) {
             return;
         }
         self.request(Command::Pause, json!({"threadId": "*"}));
@@ -294,12 +294,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.live.task.resumed();
         let agents = Arc::clone(&self.context.peers.agents);
         let breakpoint = Arc::clone(self.live.worker.breakpoint());
-        self.pausing = Some(Pausing::asked(agents, breakpoint));
+        self.pausing = Some(Pausing::requested(agents, breakpoint));
     }
 
     /// Notifies the client that the task has not stopped, and where it is.
     pub(super) fn tell_place(&mut self, text: &str) {
-        self.pausing = Some(Pausing::Told);
+        self.pausing = Some(Pausing::Notified);
         self.tell(&notice(text, false));
     }
 
@@ -372,7 +372,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let goodbye = self.goodbye;
         let announced = capabilities::announced(self.context, goodbye);
         let mut now = match of_worker {
-            Value::Object(said) if !said.is_empty() => capabilities::known(said),
+            Value::Object(reported) if !reported.is_empty() => capabilities::known(reported),
             _ => capabilities::debugpy(true),
         };
         for key in capabilities::ENDS_WORKER {

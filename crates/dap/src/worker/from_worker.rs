@@ -161,20 +161,20 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             return;
         }
         self.refused += 1;
-        let asked = ["command", "event"]
+        let name = ["command", "event"]
             .iter()
             .find_map(|key| message.get(key)?.as_str());
-        let asked = one_line(&shortened(asked.unwrap_or_default(), 40));
+        let name = one_line(&shortened(name.unwrap_or_default(), 40));
         let breakpoint = self.live.worker.breakpoint();
-        warn!(breakpoint = %breakpoint.id, request = asked, "refused a reverse request from a worker's debugger");
+        warn!(breakpoint = %breakpoint.id, request = name, "refused a reverse request from a worker's debugger");
         if let Some(request) = Request::read(&mut message) {
-            let sentence = format!("ray-relay forwards no `{asked}` from a task to an editor");
+            let sentence = format!("ray-relay forwards no `{name}` from a task to an editor");
             let answer = request.failure(&sentence);
             self.splice.insert(Side::Worker, &frame(&answer));
         }
         if self.refused == 1 {
             let text = format!(
-                "the process of {} asked your editor for `{asked}`, which could run a program on your machine; this was refused. debugpy does not ask for it by itself: have a look at the code of that job",
+                "the process of {} asked your editor for `{name}`, which could run a program on your machine; this was refused. debugpy does not ask for it by itself: have a look at the code of that job",
                 breakpoint.title()
             );
             self.tell(&notice(&text, true));
@@ -208,15 +208,15 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             self.tell_death(why);
         } else if broken
             && !meant
-            && let Some(told) = self.way_lost()
+            && let Some(sentence) = self.way_lost()
         {
-            self.tell(&notice(&told, true));
+            self.tell(&notice(&sentence, true));
             self.tell_terminated();
             return Outcome::Upstream;
         } else if broken
-            && let Some(told) = agent_lost(&self.context.peers.agents, &self.live.worker).await
+            && let Some(sentence) = agent_lost(&self.context.peers.agents, &self.live.worker).await
         {
-            self.tell(&notice(&told, true));
+            self.tell(&notice(&sentence, true));
             self.tell_terminated();
             return Outcome::Upstream;
         } else if let Some(why) = why {
@@ -239,8 +239,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) fn tell_reason(&mut self, why: Option<&Arc<str>>) {
         if let Some(why) = why {
             let breakpoint = self.live.worker.breakpoint();
-            let told = gone(self.context, breakpoint, why);
-            self.tell(&told);
+            let line = gone(self.context, breakpoint, why);
+            self.tell(&line);
         }
     }
 
@@ -251,8 +251,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.live.ask_why(DEATH_CAUSE_TIMEOUT);
         if self.live.worker.holds() {
             self.live.worker.unexplained();
-            let told = notice(&unexplained(self.live.worker.breakpoint()), false);
-            self.tell(&told);
+            let line = notice(&unexplained(self.live.worker.breakpoint()), false);
+            self.tell(&line);
         }
     }
 

@@ -45,8 +45,8 @@ const MAX_SEARCHED_FRAMES: u64 = 40;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Handles a request of the family's lead to the task.
-    pub(super) async fn on_asked(&mut self, asked: Asked) {
-        let Asked { wish, answer } = asked;
+    pub(super) async fn on_asked(&mut self, request: Asked) {
+        let Asked { wish, answer } = request;
         let over =
             self.worker > WorkerState::Attached || self.live.is_leaving() || self.live.is_cut_off();
         let can = self.splice.worker().is_attached() && self.resumption.is_none();
@@ -113,11 +113,11 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.put(command, thread, question).await;
             }
             Wish::Pause => {
-                let asked = match self.stands.any() {
+                let paused = match self.stands.any() {
                     true => Ok(()),
                     false => self.stop_all(),
                 };
-                let _ = answer.send(asked.map(|()| String::new()));
+                let _ = answer.send(paused.map(|()| String::new()));
             }
         }
         if moves {
@@ -127,10 +127,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// Reports a stop to the lead that was not requested: others may have to stop as well.
     pub(super) fn note_break(&self, stop: &Value) {
-        let asked = ["pause", "step", "goto", "entry"];
+        let requested = ["pause", "step", "goto", "entry"];
         if let Some(member) = &self.member
             && self.live.worker.holds()
-            && !asked.contains(&&*ThreadEvent::read(stop).reason)
+            && !requested.contains(&&*ThreadEvent::read(stop).reason)
         {
             member.breaks();
         }
@@ -174,8 +174,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// Removes debugpy's hint that an editor should not show a stop, if its own client requested it.
     pub(super) fn show_pause(&self, stop: &mut Value, was_pausing: bool) {
-        let asked = was_pausing && self.member.is_none() || self.questions.runs_for_client;
-        if asked
+        let own = was_pausing && self.member.is_none() || self.questions.runs_for_client;
+        if own
             && ThreadEvent::read(stop).reason == "pause"
             && let Some(Value::Object(body)) = stop.get_mut("body")
         {
@@ -209,7 +209,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// Whether the task was asked to stop because another has, and is not paused yet.
     fn is_to_stop(&self) -> bool {
-        let since_attach = matches!(self.pausing, Some(Pausing::Asked(_) | Pausing::Told));
+        let since_attach = matches!(
+            self.pausing,
+            Some(Pausing::Requested(_) | Pausing::Notified)
+        );
         since_attach || self.questions.halt != Halt::No
     }
 
@@ -350,7 +353,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let Some(text) = output.pointer_mut("/body/output") else {
             return;
         };
-        let Some(plain) = text.as_str().and_then(|said| said.strip_prefix(LOG_MARK)) else {
+        let Some(plain) = text
+            .as_str()
+            .and_then(|logged| logged.strip_prefix(LOG_MARK))
+        else {
             return;
         };
         let plain = plain.to_owned();

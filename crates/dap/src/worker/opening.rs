@@ -124,7 +124,7 @@ impl Opening {
             }
             tried = tokio::select! {
                 tried = self.say(context, &begun.permit, filter, patience) => tried,
-                left = leaves(client) => return Err(left),
+                detached = leaves(client) => return Err(detached),
             };
         }
         tried

@@ -156,15 +156,15 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// anything either. If the session cannot be parked, it continues.
     pub(super) fn stay_parked(&mut self, mut goodbye: Value) {
         let suspends = is_set(arguments_of(&goodbye), "suspendDebuggee");
-        let said = match self.parting.take() {
-            Some(said) => Some(said.request),
+        let request = match self.parting.take() {
+            Some(parting) => Some(parting.request),
             None => Request::read(&mut goodbye),
         };
         let reserved = self.reserved();
-        if let Some(said) = said {
+        if let Some(request) = request {
             self.tell(&match &reserved {
-                Ok(()) => said.success(Value::Null),
-                Err(why) => said.failure(&format!(
+                Ok(()) => request.success(Value::Null),
+                Err(why) => request.failure(&format!(
                     "the task cannot be parked, because {why}; the session goes on"
                 )),
             });

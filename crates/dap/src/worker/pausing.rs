@@ -23,25 +23,25 @@ const MAX_SHOWN_FRAMES: usize = 8;
 /// State of a task that must be paused.
 pub(super) enum Pausing {
     /// To be requested once the client has configured.
-    Wanted,
+    Due,
     /// Requested. Resolves to its location if it has not stopped in time.
-    Asked(ReusableBoxFuture<'static, String>),
+    Requested(ReusableBoxFuture<'static, String>),
     /// The client knows that it has not stopped yet.
-    Told,
+    Notified,
 }
 
 /// Resolves when the client must be shown where its task is. Cancel safe.
 pub(super) async fn still_runs(pausing: &mut Option<Pausing>) -> String {
     match pausing {
-        Some(Pausing::Asked(told)) => told.await,
+        Some(Pausing::Requested(location)) => location.await,
         _ => std::future::pending().await,
     }
 }
 
 impl Pausing {
     /// The worker of `breakpoint` was asked to pause.
-    pub(super) fn asked(agents: Arc<Agents>, breakpoint: Arc<Breakpoint>) -> Self {
-        let told = async move {
+    pub(super) fn requested(agents: Arc<Agents>, breakpoint: Arc<Breakpoint>) -> Self {
+        let location = async move {
             sleep(STOP_TIMEOUT).await;
             let at = WorkerAt {
                 cluster: &breakpoint.cluster,
@@ -57,7 +57,7 @@ impl Pausing {
                 ),
             }
         };
-        Self::Asked(ReusableBoxFuture::new(told))
+        Self::Requested(ReusableBoxFuture::new(location))
     }
 }
 

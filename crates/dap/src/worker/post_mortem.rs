@@ -40,7 +40,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// Handles the answer to an evaluation by the relay.
     pub(super) fn evaluated(&mut self, answer: &Value) {
         match self.questions.evaluating.pop_front() {
-            Some(Evaluating::Files(asked)) => self.mapped(asked, answer),
+            Some(Evaluating::Files(request)) => self.mapped(request, answer),
             Some(Evaluating::BeforeConfigured(configured)) if !self.live.is_leaving() => {
                 self.splice.insert(Side::Worker, &frame(&configured));
             }

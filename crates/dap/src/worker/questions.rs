@@ -22,7 +22,7 @@ const MAX_OPEN_QUESTIONS: usize = 64;
 /// Requests without an answer, or with one that is not processed yet.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
-    asked: u64,
+    numbered: u64,
     open: HashMap<u64, Question>,
     /// Answers to be processed.
     came: Vec<(Question, Value)>,
@@ -93,8 +93,8 @@ impl Questions {
 
     /// Stores `question`, and returns the number for its request.
     pub(super) fn ask(&mut self, question: Question) -> u64 {
-        let number = NUMBERS.start + self.asked % (NUMBERS.end - NUMBERS.start);
-        self.asked += 1;
+        let number = NUMBERS.start + self.numbered % (NUMBERS.end - NUMBERS.start);
+        self.numbered += 1;
         self.open.insert(number, question);
         number
     }

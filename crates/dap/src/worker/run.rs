@@ -82,11 +82,11 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 NextSession::Rare(Rare::Family(FromFamily::Ended(how))) => {
                     self.end_with_parent(how)
                 }
-                NextSession::Rare(Rare::Family(FromFamily::Asked(asked))) => {
-                    Box::pin(self.on_asked(asked)).await;
+                NextSession::Rare(Rare::Family(FromFamily::Asked(request))) => {
+                    Box::pin(self.on_asked(request)).await;
                     Box::pin(self.go_on_with_group()).await;
                 }
-                NextSession::Rare(Rare::Decided(closed)) => self.left(closed),
+                NextSession::Rare(Rare::Decided(closed)) => self.disconnected(closed),
                 NextSession::Rare(Rare::Doubted(doubted)) => self.doubt(doubted),
                 NextSession::Rare(Rare::StillRuns(place)) => self.tell_place(&place),
                 NextSession::Rare(Rare::Child) => self.open_children(),
@@ -162,7 +162,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 // A subprocess that parks with its task's session must not be opened again by the client.
                 biased;
                 signal = self.live.next() => Rare::Signal(signal),
-                said = ending::from_family(&mut self.member), if !gone => Rare::Family(said),
+                event = ending::from_family(&mut self.member), if !gone => Rare::Family(event),
                 closed = closing::decided(&mut self.client) => Rare::Decided(closed),
                 doubted = self.session.liveness().doubted() => Rare::Doubted(doubted),
                 place = pausing::still_runs(&mut self.pausing), if !gone => Rare::StillRuns(place),
@@ -244,7 +244,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 match std::mem::replace(&mut self.client, ClientState::Lost) {
                     ClientState::Deciding { decision, .. } => {
                         let closed = decision.await;
-                        self.left(closed);
+                        self.disconnected(closed);
                     }
                     ClientState::Present | ClientState::Closed | ClientState::Lost => {}
                 }

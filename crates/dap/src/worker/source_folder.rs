@@ -30,10 +30,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.splice.capture_answers(Side::Worker, evaluate);
                 self.splice.worker_mut().maps();
                 self.request(Command::Evaluate, files.setting());
-                let asked = FilesRequest { asker, files };
+                let request = FilesRequest { asker, files };
                 self.questions
                     .evaluating
-                    .push_back(Evaluating::Files(asked));
+                    .push_back(Evaluating::Files(request));
                 return;
             }
         };
@@ -54,8 +54,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// Handles the debugger's answer. If the folder has changed, the client is shown the current stop again, and
     /// fetches its files anew; a client that reported missing files does so on its own.
-    pub(super) fn mapped(&mut self, asked: FilesRequest, answer: &Value) {
-        let FilesRequest { asker, files } = asked;
+    pub(super) fn mapped(&mut self, request: FilesRequest, answer: &Value) {
+        let FilesRequest { asker, files } = request;
         if !succeeded(answer) {
             let sentence = "the worker's debugger knows no such thing; attach again with another rayRelay.localRoot";
             return self.answer_files(asker, Err(sentence));

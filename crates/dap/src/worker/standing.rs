@@ -19,9 +19,9 @@ const MAX_STACKS: u8 = 4;
 /// State of the search for the location.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
-    left: u8,
+    remaining: u8,
     /// Whether the list has the location.
-    told: bool,
+    listed: bool,
 }
 
 impl<S: PeerStream> ActiveSession<'_, S> {
@@ -29,21 +29,21 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// for an answer of its own.
     pub(super) fn look_for_place(&mut self) {
         if self.live.worker.holds() && !self.live.is_leaving() {
-            self.standing.left = MAX_STACKS;
+            self.standing.remaining = MAX_STACKS;
         }
     }
 
     /// Whether the next stacks must be inspected, or may answer a request of the lead.
     pub(super) fn wants_stacks(&self) -> bool {
-        self.standing.left > 0 || self.questions.are_open()
+        self.standing.remaining > 0 || self.questions.are_open()
     }
 
     /// Inspects `answer`, a stack on its way to the client.
     pub(super) fn note_place(&mut self, answer: &Value) {
-        if self.standing.left == 0 {
+        if self.standing.remaining == 0 {
             return;
         }
-        self.standing.left -= 1;
+        self.standing.remaining -= 1;
         let StackAnswer { stack_frames } = typed_at(answer, "body");
         if asks_others(&stack_frames)
             && let Some(member) = &self.member
@@ -61,8 +61,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 member.stands_at(place.clone());
             }
             self.standing = Looks {
-                left: 0,
-                told: true,
+                remaining: 0,
+                listed: true,
             };
             self.live.worker.stands_at(Some(place));
         }
@@ -70,8 +70,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// The program resumes.
     pub(super) fn forget_place(&mut self) {
-        self.standing.left = 0;
-        if std::mem::take(&mut self.standing.told) {
+        self.standing.remaining = 0;
+        if std::mem::take(&mut self.standing.listed) {
             self.live.worker.stands_at(None);
         }
     }
