@@ -4,7 +4,7 @@ use std::sync::{LazyLock, OnceLock};
 
 use serde_json::{Map, Value, json};
 
-use super::client::Goodbye;
+use super::client::DisconnectMethod;
 use ray_relay_access::policy::{Scope, Scopes};
 use ray_relay_session::context::Context;
 
@@ -64,28 +64,28 @@ pub fn difference(announced: &Value, true_now: &Value) -> Map<String, Value> {
     changed
 }
 
-/// The answer to the `initialize` of a client that disconnects by `goodbye`. Its user is not known yet, so it announces
+/// The answer to the `initialize` of a client that disconnects by `method`. Its user is not known yet, so it announces
 /// what a user with `debug` alone may do. Each of the few variants is built once.
-pub(super) fn announced(context: &Context, goodbye: Goodbye) -> &'static Value {
+pub(super) fn announced(context: &Context, method: DisconnectMethod) -> &'static Value {
     static EACH: [[[OnceLock<Value>; 2]; 2]; 3] =
         [const { [const { [const { OnceLock::new() }; 2] }; 2] }; 3];
     let may_end_worker = context.may_end_worker(Scopes::default().with(Scope::Debug));
     let suspends = !context.config.park.r#for.is_zero();
-    let one = &EACH[goodbye as usize][usize::from(may_end_worker)][usize::from(suspends)];
+    let one = &EACH[method as usize][usize::from(may_end_worker)][usize::from(suspends)];
     one.get_or_init(|| {
         let mut capabilities = debugpy(may_end_worker);
         capabilities["supportSuspendDebuggee"] = suspends.into();
-        for_goodbye(capabilities, goodbye)
+        for_method(capabilities, method)
     })
 }
 
 /// Adapts `capabilities` to the client: the request by which it disconnects is always announced.
-pub(super) fn for_goodbye(mut capabilities: Value, goodbye: Goodbye) -> Value {
-    match goodbye {
-        Goodbye::Disconnect => {}
-        Goodbye::Terminate => capabilities["supportsTerminateRequest"] = true.into(),
+pub(super) fn for_method(mut capabilities: Value, method: DisconnectMethod) -> Value {
+    match method {
+        DisconnectMethod::Disconnect => {}
+        DisconnectMethod::Terminate => capabilities["supportsTerminateRequest"] = true.into(),
         // A user who may not end a worker is told so, and the task resumes.
-        Goodbye::DisconnectOrSuspend => {
+        DisconnectMethod::DisconnectOrSuspend => {
             capabilities["supportTerminateDebuggee"] =
                 capabilities["supportSuspendDebuggee"].clone();
         }

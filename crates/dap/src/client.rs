@@ -15,7 +15,7 @@ pub(super) struct DebugClient {
     /// The same for statistics.
     pub(super) editor: Editor,
     pub(super) children: ChildSessions,
-    pub(super) goodbye: Goodbye,
+    pub(super) disconnect_method: DisconnectMethod,
     pub(super) quirks: Quirks,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Quirks {
 
 /// How the client disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Goodbye {
+pub(super) enum DisconnectMethod {
     /// The client ends a session with `disconnect`; `terminate` means the end of the process.
     Disconnect,
     /// The client ends a session with `terminate`, and only if the adapter announces it: Helix (25.07) has no other
@@ -67,16 +67,16 @@ impl DebugClient {
         } else {
             ChildSessions::None
         };
-        let goodbye = match id {
-            Some("hx") => Goodbye::Terminate,
-            Some("vscode") => Goodbye::DisconnectOrSuspend,
-            _ => Goodbye::Disconnect,
+        let disconnect_method = match id {
+            Some("hx") => DisconnectMethod::Terminate,
+            Some("vscode") => DisconnectMethod::DisconnectOrSuspend,
+            _ => DisconnectMethod::Disconnect,
         };
         Self {
             name,
             editor: id.map_or(Editor::Other, Editor::of),
             children,
-            goodbye,
+            disconnect_method,
             quirks: Quirks {
                 selects_threads: id == Some("hx"),
                 shows_bodies: id == Some("hx"),
@@ -96,35 +96,35 @@ mod tests {
     /// What each sends, as far as it counts.
     #[test]
     fn editors_are_known_by_what_they_say() {
-        for (initialize, children, goodbye) in [
+        for (initialize, children, disconnect_method) in [
             (
                 json!({"clientID": "vscode", "supportsProgressReporting": true, "supportsStartDebuggingRequest": true}),
                 ChildSessions::StartDebugging,
-                Goodbye::DisconnectOrSuspend,
+                DisconnectMethod::DisconnectOrSuspend,
             ),
             (
                 json!({"clientID": "vscode", "clientName": "Visual Studio Code", "supportsProgressReporting": true}),
                 ChildSessions::DebugpyAttach,
-                Goodbye::DisconnectOrSuspend,
+                DisconnectMethod::DisconnectOrSuspend,
             ),
             // dap-mode 0.7.
             (
                 json!({"clientID": "vscode", "clientName": "Visual Studio Code", "supportsVariablePaging": true}),
                 ChildSessions::None,
-                Goodbye::DisconnectOrSuspend,
+                DisconnectMethod::DisconnectOrSuspend,
             ),
             // Helix 25.07.
             (
                 json!({"clientID": "hx", "clientName": "helix", "supportsProgressReporting": false}),
                 ChildSessions::None,
-                Goodbye::Terminate,
+                DisconnectMethod::Terminate,
             ),
-            (json!({}), ChildSessions::None, Goodbye::Disconnect),
+            (json!({}), ChildSessions::None, DisconnectMethod::Disconnect),
         ] {
             let client = DebugClient::read(&initialize);
             assert_eq!(
-                (client.children, client.goodbye),
-                (children, goodbye),
+                (client.children, client.disconnect_method),
+                (children, disconnect_method),
                 "{initialize}"
             );
         }

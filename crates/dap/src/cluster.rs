@@ -69,8 +69,8 @@ where
         summary,
         audit,
     };
-    let (content, parent_of) = ((announcer, all, together), (&mut parent, leaving));
-    let conversation = ClusterConversation::new(context, &mut client, content, parent_of, asker);
+    let (content, children_of) = ((announcer, all, together), (&mut parent, leaving));
+    let conversation = ClusterConversation::new(context, &mut client, content, children_of, asker);
     let related = tokio::select! {
         related = conversation.run() => related,
         // A client that does not read cannot be notified.
@@ -78,7 +78,7 @@ where
     };
     let gone = match &related {
         Err(Closed::ByPeer | Closed::Broken(_)) => true,
-        Ok(Outcome::Client) => parent.leaves_with_all().await,
+        Ok(Outcome::Client) => parent.all_disconnect().await,
         _ => false,
     };
     if gone && !park_for.is_zero() {

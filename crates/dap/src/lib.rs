@@ -275,8 +275,8 @@ where
     }
 }
 
-/// Answers the client's `initialize` in `request`, whose `whole` message it returns for the worker, with the client as it
-/// describes itself; `None`: it was refused.
+/// Answers the client's `initialize` in `request`, whose `whole` message it returns for the worker, with the client as
+/// it describes itself; `None`: it was refused.
 async fn introduced<S>(
     context: &Context,
     session: &Session,
@@ -297,7 +297,7 @@ where
     if who.quirks.shows_bodies {
         client.bare_failures();
     }
-    let body = capabilities::announced(context, who.goodbye);
+    let body = capabilities::announced(context, who.disconnect_method);
     client.send(&request.success(body.clone())).await?;
     credential::strip_all(&mut whole);
     let initialize = Initialize {

@@ -36,14 +36,14 @@ impl MessageFilter {
     }
 
     /// Whether there are no rules, so that no message has to be inspected.
-    pub(crate) fn sees_nothing(&self) -> bool {
+    pub(crate) fn has_no_rules(&self) -> bool {
         self.view.is_none()
     }
 
     /// Whether a captured message of the worker passes to the client unchanged, without any handling by the relay.
     /// Decided without building it; false if in doubt.
     pub fn passes(&self, body: &[u8]) -> bool {
-        if !wall::as_it_came(body) {
+        if !wall::passes_unchanged(body) {
             return false;
         }
         let Some(view) = &self.view else {

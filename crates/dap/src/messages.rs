@@ -67,7 +67,7 @@ pub enum FromWorker {
     /// The session is attached, or the refusal is put into the relay's words.
     Attached,
     /// Answers the client's disconnect, or the relay's own.
-    Goodbye,
+    Disconnected,
     /// Ray's own threads are sorted last.
     Threads,
     /// The fields that an editor acts on are sanitized, and the location is recorded.
@@ -122,7 +122,7 @@ pub(crate) struct OfWorker {
 fn request(command: Option<Command>) -> Request {
     use Command as C;
     use FromClient::{AlreadyAttached, Breakpoints as SetsBreakpoints, Cancel, Continue, ConfigurationDone, Disconnect, Evaluate, ExceptionFilters, Pass, Restart, Step, Terminate};
-    use FromWorker::{Attached, Goodbye, Look, Own, OwnOnceAsked, Pass as Passes, Stack, Threads};
+    use FromWorker::{Attached, Disconnected, Look, Own, OwnOnceAsked, Pass as Passes, Stack, Threads};
     use ForView::{Answered, Arguments, Breakpoints, ChangesDebugger, ChangesVariable, Completions, Disconnects, Evaluates,
         Filters, FunctionBreakpoints, Jumps, Scopes, Terminates, Unknown, Variables};
     use OnRecord::{Always, Never, UnlessFilters, UnlessName};
@@ -136,8 +136,8 @@ fn request(command: Option<Command>) -> Request {
         C::Attach                    => row(AlreadyAttached,   Unknown,                           Always,        Attached,     Nothing),
         C::Launch                    => row(AlreadyAttached,   Unknown,                           Always,        Look,         Any),
         C::Restart                   => row(Restart,           Unknown,                           Always,        Look,         Any),
-        C::Disconnect                => row(Disconnect,        Disconnects,                       Always,        Goodbye,      Nothing),
-        C::Terminate                 => row(Terminate,         Terminates,                        Always,        Goodbye,      Nothing),
+        C::Disconnect                => row(Disconnect,        Disconnects,                       Always,        Disconnected,      Nothing),
+        C::Terminate                 => row(Terminate,         Terminates,                        Always,        Disconnected,      Nothing),
         C::ConfigurationDone         => row(ConfigurationDone, Arguments(requests::NONE),         Never,         Passes,       Nothing),
         C::SetBreakpoints            => row(SetsBreakpoints,   Breakpoints,                       Always,        Look,         Nothing),
         C::SetFunctionBreakpoints    => row(Pass,              FunctionBreakpoints,               Always,        Own,          Nothing),

@@ -107,11 +107,11 @@ impl<'a> AttachFlow<'a> {
         }
         let selector = read_selector(&opened.attach.arguments)
             .and_then(|selector| completed(selector, || self.seen()))
-            .and_then(|selector| self.bound(selector))
-            .and_then(|selector| self.own(selector));
+            .and_then(|selector| self.bind_to_ticket(selector))
+            .and_then(|selector| self.with_submitter(selector));
         let chosen = match selector {
             Ok(selector) => match self.located(selector, &mut client).await {
-                Ok(selector) => self.choose_when_left(selector, hint, &opened).await,
+                Ok(selector) => self.choose_after_release(selector, hint, &opened).await,
                 Err(refusal) => Err(refusal),
             },
             Err(refusal) => Err(refusal),
@@ -150,7 +150,10 @@ impl<'a> AttachFlow<'a> {
     }
 
     /// Adds the submitter that `"all": "mine"` means to `selector`.
-    fn own(&self, mut selector: AttachSelector) -> Result<AttachSelector, SessionRefusal> {
+    fn with_submitter(
+        &self,
+        mut selector: AttachSelector,
+    ) -> Result<AttachSelector, SessionRefusal> {
         if selector.mine {
             selector.submitter = self.principal.known_subject();
             if selector.submitter.is_none() {
@@ -163,7 +166,10 @@ impl<'a> AttachFlow<'a> {
     }
 
     /// Restricts `selector` to the ticket's breakpoint.
-    fn bound(&self, mut selector: AttachSelector) -> Result<AttachSelector, SessionRefusal> {
+    fn bind_to_ticket(
+        &self,
+        mut selector: AttachSelector,
+    ) -> Result<AttachSelector, SessionRefusal> {
         let Some(only) = self.only else {
             return Ok(selector);
         };
@@ -315,7 +321,7 @@ impl<'a> AttachFlow<'a> {
     }
 
     /// The breakpoints that the principal may attach to now.
-    fn within_reach(&self) -> Arc<Snapshot> {
+    fn attachable(&self) -> Arc<Snapshot> {
         self.reach(&self.context.registry.snapshot())
     }
 

@@ -36,7 +36,7 @@ use ray_relay_base::wire::dap::rest::Rest;
 
 /// Whether the message with this `body` may go to a client unchanged, in the worker's own bytes, without handling by
 /// the relay. If in doubt it may not, and [`clean`] handles it.
-pub(crate) fn as_it_came(body: &[u8]) -> bool {
+pub(crate) fn passes_unchanged(body: &[u8]) -> bool {
     let mut walk = Walk::new(Depth::Deciding);
     let Peek::Known(kind, name) = walk.peek(body, body.len()) else {
         return false;

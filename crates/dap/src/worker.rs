@@ -36,12 +36,12 @@ pub(super) use self::opening::Opening;
 use self::opening::{OpenedDebugger, not_reached};
 use self::parking::{Resumption, remembered};
 use self::pausing::Pausing;
-use self::phase::{ClientState, Parting, WorkerState};
+use self::phase::{ClientState, DisconnectRequest, WorkerState};
 use self::questions::Questions;
 pub(super) use self::resuming::resume;
 use self::rules::rules;
 use super::attach_selector::OnClose;
-use super::client::{Goodbye, Quirks};
+use super::client::{DisconnectMethod, Quirks};
 use super::linger::Linger;
 use super::message_filter::MessageFilter;
 use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
@@ -120,7 +120,7 @@ where
     let account = context.account(live.worker.principal());
     let splice = Splice::new(account, client, from_client, up, worker, from_worker, down);
     let mut relaying = ActiveSession::new(context, session, live, opening, splice, filter, memory);
-    relaying.tell_beginning(capabilities, note);
+    relaying.send_opening(capabilities, note);
     Ok(relaying)
 }
 
@@ -136,7 +136,7 @@ pub(super) struct ActiveSession<'a, S> {
     /// Child sessions with subprocesses.
     children: Box<children::ChildRequests>,
     /// How the client disconnects.
-    goodbye: Goodbye,
+    disconnect_method: DisconnectMethod,
     /// Fate of the task when the client disconnects, if the client has chosen one.
     on_close: Option<OnClose>,
     quirks: Quirks,
@@ -149,7 +149,7 @@ pub(super) struct ActiveSession<'a, S> {
     splice: Splice<S, Worker>,
     filter: MessageFilter,
     /// The client's last disconnect request, as it was sent.
-    parting: Option<Box<Parting>>,
+    disconnect_request: Option<Box<DisconnectRequest>>,
     /// Set if the client was notified of the end without a reason. True: the worker's debugger is gone as well.
     unexplained: Option<bool>,
     /// Whether the client was notified that a task of the worker has ended.
@@ -159,7 +159,7 @@ pub(super) struct ActiveSession<'a, S> {
     /// The paused threads, as reported to the client.
     stands: Stands,
     /// Stack traces still to be inspected for the program's location.
-    standing: standing::Looks,
+    standing: standing::LocationSearch,
     /// Requests of the cluster session to the task.
     questions: Box<Questions>,
     /// State retained in case the client is lost; `None`: the session ends then.
@@ -202,7 +202,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             live,
             attached: opening.attach.arguments.to_string().into(),
             refused: 0,
-            goodbye: opening.goodbye,
+            disconnect_method: opening.disconnect_method,
             on_close: opening.on_close,
             quirks: opening.quirks,
             member: opening.member.map(Box::new),
@@ -210,12 +210,12 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             worker: WorkerState::default(),
             splice,
             filter,
-            parting: None,
+            disconnect_request: None,
             unexplained: None,
             task_end_told: false,
             filters_set: false,
             stands: Stands::attached(&opening.attach.arguments),
-            standing: standing::Looks::default(),
+            standing: standing::LocationSearch::default(),
             questions: Box::default(),
             memory,
             pausing: opening.pauses.then_some(Pausing::Due),

@@ -171,7 +171,7 @@ impl Announcer {
                 again = Some(again.map_or(remaining, |sooner| sooner.min(remaining)));
             } else if self.announced.len() >= MAX_CHILDREN {
                 held_back += 1;
-            } else if let Some(remaining) = self.too_soon(now) {
+            } else if let Some(remaining) = self.remaining_pause(now) {
                 again = Some(again.map_or(remaining, |sooner| sooner.min(remaining)));
             } else {
                 self.last = Some(now);
@@ -233,15 +233,15 @@ impl Announcer {
     }
 
     /// Records that the process at `stop` was asked for its rank.
-    pub(super) fn was_asked(&mut self, stop: Stop) {
+    pub(super) fn rank_queried(&mut self, stop: Stop) {
         if let Some((at, _, settled)) = self.ranked.get_mut(&stop.0) {
             *settled |= *at == stop.1;
         }
     }
 
     /// Whether it announces only the jobs of its principal.
-    pub(super) fn mine(&self) -> bool {
-        self.selector.mine
+    pub(super) fn only_mine(&self) -> bool {
+        self.selector.only_mine
     }
 
     /// Another session holds `id`: announce it again once it is free.
@@ -255,7 +255,7 @@ impl Announcer {
     }
 
     /// Remaining pause before the next child, if any.
-    fn too_soon(&self, now: Timestamp) -> Option<Duration> {
+    fn remaining_pause(&self, now: Timestamp) -> Option<Duration> {
         let remaining = self.apart.checked_sub(self.last?.until(now))?;
         (!remaining.is_zero()).then_some(remaining)
     }
@@ -266,7 +266,7 @@ impl Announcer {
     }
 
     /// Has the client open a session with `opened`, whose running task is to be paused; `None`: the limit is reached.
-    pub(super) fn stopping(
+    pub(super) fn child_to_pause(
         &mut self,
         opened: &Breakpoint,
         ticket: Option<&Secret>,

@@ -160,7 +160,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
                     self.on_joined(joined).await?;
                     continue;
                 }
-                stop = self.ranks.next() => self.announcer.was_asked(stop),
+                stop = self.ranks.next() => self.announcer.rank_queried(stop),
                 end = self.jobs.ended() => {
                     self.tell(&notice(&end, false)).await?;
                     continue;
@@ -216,9 +216,9 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
             Some(Command::ConfigurationDone) if self.phase == Phase::Configuring => {
                 self.open().await?;
                 let list = offered(self.principal, &self.snapshots.borrow());
-                let greeting = greeting(&list, self.announcer.mine());
+                let greeting = greeting(&list, self.announcer.only_mine());
                 self.tell(&notice(&greeting, false)).await?;
-                for late in self.context.sessions.parks.all_too_late(self.principal) {
+                for late in self.context.sessions.parks.expired_messages(self.principal) {
                     self.tell(&notice(&late, false)).await?;
                 }
             }
@@ -241,7 +241,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
             Joined::Told(text) => self.tell(&notice(&text, false)).await,
             Joined::Opened(opened) => {
                 let ticket = self.context.auth.issue_ticket(self.principal, &opened);
-                match self.announcer.stopping(&opened, ticket.as_ref()) {
+                match self.announcer.child_to_pause(&opened, ticket.as_ref()) {
                     Some(child) => self.tell(&child).await,
                     None => Ok(()),
                 }
@@ -287,15 +287,15 @@ fn offered(principal: &Principal, list: &Arc<Snapshot>) -> Arc<Snapshot> {
     with_parked(list, |held| is_own(principal, held))
 }
 
-/// Decides the fate of the child sessions when the client disconnects with `goodbye`; returns a sentence for the
+/// Decides the fate of the child sessions when the client disconnects with `request`; returns a sentence for the
 /// client, if there are any.
 fn leave(
-    goodbye: &Request,
+    request: &Request,
     parent: &mut GroupRoot,
     Leaving { on_close, park_for }: Leaving,
 ) -> Option<String> {
-    let restarts = is_set(&goodbye.arguments, "restart");
-    let suspends = is_set(&goodbye.arguments, "suspendDebuggee");
+    let restarts = is_set(&request.arguments, "restart");
+    let suspends = is_set(&request.arguments, "suspendDebuggee");
     let parks = !park_for.is_zero() && (suspends || on_close == Some(OnClose::Park));
     let all = parent.stops().len();
     if restarts {
@@ -303,7 +303,7 @@ fn leave(
     } else if parks {
         parent.parks(park_for);
     } else if on_close.is_none() && !park_for.is_zero() {
-        parent.says_goodbye();
+        parent.disconnects();
     }
     Some(match (all, restarts, parks) {
         (0, _, _) => return None,

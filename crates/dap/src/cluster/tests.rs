@@ -167,9 +167,9 @@ fn a_group_opens_by_rank_once_each_of_its_processes_was_asked() {
         state: held(2).state,
         ..second.clone()
     };
-    announcer.was_asked((first.id, first.stop));
+    announcer.rank_queried((first.id, first.stop));
     assert!(announcer.announces(vec![first.clone(), asked]).is_empty());
-    announcer.was_asked((second.id, second.stop));
+    announcer.rank_queried((second.id, second.stop));
     let told = announcer.announces(vec![first, second]);
     let names = told
         .iter()
@@ -187,7 +187,7 @@ fn an_actor_that_is_alone_yet_is_asked_for_its_rank_and_a_task_is_not() {
     first.names_mut().actor_id = Some("ac01".to_owned());
     assert!(announcer.announces(vec![first.clone()]).is_empty());
     assert_eq!(announcer.unranked.len(), 1);
-    announcer.was_asked((first.id, first.stop));
+    announcer.rank_queried((first.id, first.stop));
     assert_eq!(announcer.announces(vec![first]).len(), 1);
     let mut task = paused("square", 2);
     task.names_mut().group = Some("square".to_owned());

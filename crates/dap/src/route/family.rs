@@ -124,7 +124,8 @@ impl AttachFlow<'_> {
         joined.map(Some).ok_or_else(|| self.no_family())
     }
 
-    /// Joins the family of `selector`, and reserves the share of parks that the client needs for the park it has asked for.
+    /// Joins the family of `selector`, and reserves the share of parks that the client needs for the park it has asked
+    /// for.
     pub(super) fn joined(
         &self,
         selector: &AttachSelector,
@@ -151,13 +152,13 @@ impl AttachFlow<'_> {
 
     /// Whether [`Self::member`] would succeed.
     pub(super) fn may_join(&self, selector: &AttachSelector) -> Result<(), SessionRefusal> {
-        let takes = |family: &String| {
+        let accepts = |family: &String| {
             self.context
                 .sessions
                 .families
-                .takes(family, &self.principal)
+                .accepts(family, &self.principal)
         };
-        match selector.family.as_ref().is_none_or(takes) {
+        match selector.family.as_ref().is_none_or(accepts) {
             true => Ok(()),
             false => Err(self.no_family()),
         }

@@ -21,7 +21,7 @@ use ray_relay_session::upstream::park::{self, Resumed};
 
 impl AttachFlow<'_> {
     /// Checks the credential again: a wait may have outlived it.
-    pub(super) fn still_welcome(&self) -> Result<(), SessionRefusal> {
+    pub(super) fn check_credential(&self) -> Result<(), SessionRefusal> {
         let over = self.principal.is_over();
         over.map_or(Ok(()), |why| {
             Err(SessionRefusal::Forbidden(why.to_string()))
@@ -39,7 +39,7 @@ impl AttachFlow<'_> {
         &self,
         breakpoint: &Arc<Breakpoint>,
     ) -> Result<Authorized, SessionRefusal> {
-        self.still_welcome()?;
+        self.check_credential()?;
         authorise(&self.principal, breakpoint, Scope::View).map_err(|why| match why {
             Denied::Hidden => self.unknown(breakpoint.id),
             Denied::Missing { .. } => SessionRefusal::Forbidden(why.to_string()),
@@ -47,7 +47,7 @@ impl AttachFlow<'_> {
     }
 
     pub(super) fn unknown(&self, id: BreakpointId) -> SessionRefusal {
-        SessionRefusal::unknown(&format!("has the id {id}"), &self.within_reach())
+        SessionRefusal::unknown(&format!("has the id {id}"), &self.attachable())
     }
 
     pub(super) fn acquire(

@@ -15,7 +15,7 @@ use ray_relay_session::upstream::park::{self, Resumed, Terms};
 impl AttachFlow<'_> {
     /// Calls [`Self::choose`], and repeats it if the breakpoint may be about to be released: by a session that is over,
     /// or by one of the same user whose client is lost.
-    pub(super) async fn choose_when_left(
+    pub(super) async fn choose_after_release(
         &self,
         selector: AttachSelector,
         hint: Hint,

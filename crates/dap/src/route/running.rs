@@ -101,7 +101,7 @@ impl AttachFlow<'_> {
         {
             return Err(self.may_not("what runs here"));
         }
-        let process = self.meant(&selector).await?;
+        let process = self.selected(&selector).await?;
         let Some(first) = process.first() else {
             return Err(SessionRefusal::Nothing("nothing runs there".to_owned()));
         };
@@ -140,12 +140,12 @@ impl AttachFlow<'_> {
         }
         self.open(first, &name).await?;
         let opened = self.listed(first, &name).await?;
-        self.same((&process, &name), &opened).await?;
+        self.verify_same((&process, &name), &opened).await?;
         Ok(found(true))
     }
 
     /// The one process that `selector` names, among those that the principal may see.
-    async fn meant(&self, selector: &AttachSelector) -> Result<RunningProcess, SessionRefusal> {
+    async fn selected(&self, selector: &AttachSelector) -> Result<RunningProcess, SessionRefusal> {
         let access = self.principal.access();
         let on = |cluster: &str| {
             selector.cluster.as_ref().is_none_or(|one| one == cluster)
@@ -171,31 +171,31 @@ impl AttachFlow<'_> {
         let trouble = found.iter().find_map(|one| one.trouble.clone());
         for one in found.into_iter().flat_map(|found: RunningIn| found.rows) {
             let key = (Arc::clone(&one.cluster), one.worker_id.clone());
-            let (process, meant) = processes.entry(key).or_insert_with(|| {
+            let (process, selected) = processes.entry(key).or_insert_with(|| {
                 let running = Vec::new();
                 (RunningProcess { running }, false)
             });
-            *meant |= is_meant(&one);
+            *selected |= is_meant(&one);
             process.running.push(one);
         }
-        let mut meant: Vec<RunningProcess> = processes
+        let mut selected: Vec<RunningProcess> = processes
             .into_values()
-            .filter_map(|(process, meant)| meant.then_some(process))
+            .filter_map(|(process, selected)| selected.then_some(process))
             .collect();
         let what = match (&selector.task, &selector.worker) {
             (Some(task), _) => format!("is called \"{}\"", shortened(task, 60)),
             (None, Some(worker)) => format!("has the worker id {}", shortened(worker, 60)),
             (None, None) => "fits".to_owned(),
         };
-        match (meant.pop(), meant.len()) {
+        match (selected.pop(), selected.len()) {
             (Some(only), 0) => Ok(only),
             (Some(last), others) => {
-                meant.push(last);
+                selected.push(last);
                 let named = |one: &Running| {
                     let worker = shortened(&one.worker_id, 12);
                     format!("{} (worker {worker})", title(one))
                 };
-                let named: Vec<_> = meant
+                let named: Vec<_> = selected
                     .iter()
                     .filter_map(RunningProcess::first)
                     .map(named)
@@ -327,7 +327,7 @@ impl AttachFlow<'_> {
     }
 
     /// Checks that the worker still runs the selected task, and that the principal has the same rights on it.
-    pub(super) async fn same(
+    pub(super) async fn verify_same(
         &self,
         (process, name): (&RunningProcess, &str),
         opened: &Breakpoint,

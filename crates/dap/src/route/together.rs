@@ -192,7 +192,7 @@ impl<'a> AttachFlow<'a> {
             opened.map_err(|why| why.to_string())?;
             let listed = self.listed(first, ANY_TASK).await;
             let listed = listed.map_err(|why| why.to_string())?;
-            let same = self.same((&process, ANY_TASK), &listed).await;
+            let same = self.verify_same((&process, ANY_TASK), &listed).await;
             same.map_err(|why| why.to_string())?;
             Ok::<_, String>(listed)
         };

@@ -191,12 +191,12 @@ pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Request
         ForView::Disconnects => {
             let requested = is_set(arguments, "terminateDebuggee");
             let may = scopes.contains(Scope::Terminate);
-            let mut goodbye = json!({"terminateDebuggee": requested && may});
+            let mut disconnect = json!({"terminateDebuggee": requested && may});
             if !requested && is_set(arguments, "suspendDebuggee") {
-                goodbye["suspendDebuggee"] = true.into();
+                disconnect["suspendDebuggee"] = true.into();
             }
             RequestVerdict::Disconnect {
-                arguments: goodbye,
+                arguments: disconnect,
                 narrowed: requested && !may,
             }
         }

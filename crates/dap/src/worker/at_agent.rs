@@ -10,7 +10,7 @@ use ray_relay_session::session::live::SessionEnd;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Ends the session because of `end` and leaves its worker to the agent, if that parks it; `false`: it does not.
-    pub(super) fn stays_at_agent(&mut self, end: &SessionEnd) -> bool {
+    pub(super) fn park_at_agent(&mut self, end: &SessionEnd) -> bool {
         let Some(memory) = &self.memory else {
             return false;
         };
@@ -33,7 +33,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     /// Message for a client whose route broke to a worker that the agent of its node parks; `None`: it does not.
-    pub(super) fn way_lost(&self) -> Option<String> {
+    pub(super) fn route_lost(&self) -> Option<String> {
         let memory = self.memory.as_ref()?;
         let title = self.live.worker.breakpoint().title();
         let keeps = span(memory.stay.remaining());

@@ -18,7 +18,7 @@ use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_session::context::Context;
 use ray_relay_session::session::GroupMember;
 use ray_relay_session::session::live::Live;
-use ray_relay_session::upstream::let_subprocesses_run;
+use ray_relay_session::upstream::release_subprocesses;
 
 /// Child sessions that a client is asked to open.
 pub(super) struct ChildRequests {
@@ -63,15 +63,15 @@ impl ChildRequests {
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Releases the subprocesses that the client has not opened, if the session with their task ended by this
     /// `outcome`.
-    pub(super) fn let_subprocesses_run(&self, outcome: Outcome) {
+    pub(super) fn release_subprocesses(&self, outcome: Outcome) {
         let worker = &self.live.worker;
         if worker.holds() {
-            let_subprocesses_run(self.context, worker.breakpoint(), outcome);
+            release_subprocesses(self.context, worker.breakpoint(), outcome);
         }
     }
 
     /// The client left the task paused: its sessions with subprocesses leave those too.
-    pub(super) fn leave_subprocesses(&self) {
+    pub(super) fn park_subprocesses(&self) {
         let worker = &self.live.worker;
         if worker.holds() {
             let table = &self.context.sessions.table;
@@ -105,7 +105,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     /// Handles a request of the worker's debugger for a child session.
-    pub(super) fn asked_for_child(&mut self, message: Value) {
+    pub(super) fn on_child_request(&mut self, message: Value) {
         match Child::read(&message) {
             Some(child) if child.is_kept() => {
                 let id = self.live.worker.breakpoint().id;

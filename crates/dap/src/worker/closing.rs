@@ -18,8 +18,8 @@ use ray_relay_base::wire::dap::message::Request;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::{BreakpointId, Snapshot};
 
-/// How long after the disconnect of a subprocess its task may be parked, which takes [`HALF_CLOSED_TIMEOUT`] from the task's
-/// own disconnect.
+/// How long after the disconnect of a subprocess its task may be parked, which takes [`HALF_CLOSED_TIMEOUT`] from the
+/// task's own disconnect.
 const TASK_PARK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The same if a whole window may be closed, which is known after a second.
@@ -60,7 +60,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// Whether a disconnect with these `arguments` may leave the task parked: by the client's choice, or because all
     /// sessions of its cluster session may be closing.
-    pub(super) fn may_be_closed(&mut self, arguments: &Value) -> bool {
+    pub(super) fn may_park_on_disconnect(&mut self, arguments: &Value) -> bool {
         if is_set(arguments, "terminateDebuggee") || is_set(arguments, "restart") {
             return false;
         }
@@ -72,33 +72,33 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 // A session that cannot be parked disconnects with the others, and at once.
                 let counts = self.may_park();
                 if !counts {
-                    drop(member.says_goodbye());
+                    drop(member.disconnects());
                 }
                 counts
             }
         }
     }
 
-    /// Answers the client's `goodbye`, and holds it back until its meaning is known.
-    pub(super) async fn hold_back(&mut self, mut goodbye: Value) {
+    /// Answers the client's `disconnect`, and holds it back until its meaning is known.
+    pub(super) async fn hold_back(&mut self, mut disconnect: Value) {
         let worker = &self.live.worker;
         let decision = match (self.on_close, &self.member) {
             (None, member) if !worker.holds() => {
                 let patience = member.as_ref().map(|member| {
-                    drop(member.says_goodbye());
+                    drop(member.disconnects());
                     WINDOW_PARK_TIMEOUT
                 });
                 let id = worker.breakpoint().id;
                 let parked = with_its_task(self.context.registry.watch(), id, patience);
                 Decision::new(parked)
             }
-            (None, Some(member)) => Decision::new(member.says_goodbye()),
+            (None, Some(member)) => Decision::new(member.disconnects()),
             _ => Decision::new(ready(true)),
         };
         // Resuming the task is always allowed, and parking it all the more.
-        let _ = self.put_on_record(&mut goodbye).await;
-        let request = self.parting.take().map(|parting| parting.request);
-        if let Some(request) = request.or_else(|| Request::read(&mut goodbye)) {
+        let _ = self.put_on_record(&mut disconnect).await;
+        let request = self.disconnect_request.take().map(|known| known.request);
+        if let Some(request) = request.or_else(|| Request::read(&mut disconnect)) {
             self.tell(&request.success(Value::Null));
         }
         self.client = ClientState::Deciding {
@@ -111,13 +111,13 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// session.
     pub(super) fn disconnected(&mut self, closed: bool) {
         self.client = ClientState::Closed;
-        if closed && self.reserved().is_ok() {
+        if closed && self.reserve_slot().is_ok() {
             self.client = ClientState::Lost;
-            self.leave_subprocesses();
+            self.park_subprocesses();
         } else {
             self.live.leave();
             self.interrupt();
-            self.say_goodbye();
+            self.send_disconnect();
         }
         self.live.end_within(HALF_CLOSED_TIMEOUT, Outcome::Client);
     }

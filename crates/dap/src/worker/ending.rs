@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
 
-use super::phase::{Parting, WorkerState};
+use super::phase::{DisconnectRequest, WorkerState};
 use super::{ActiveSession, FINAL_NOTICE_TIMEOUT};
 use crate::linger::{Linger, Unexplained};
 use ray_relay_access::telemetry::metrics::Outcome;
@@ -56,7 +56,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             SessionEvent::Warning(text) => self.tell(&notice(&text, true)),
             SessionEvent::TaskEnded if self.pausing.is_some() => self.end_before_stop(),
             SessionEvent::TaskEnded => self.tell_task_ended(),
-            SessionEvent::TaskLeft => self.leave_with_task(),
+            SessionEvent::TaskLeft => self.park_with_task(),
             SessionEvent::Explained(why) => {
                 self.unexplained = None;
                 self.tell_reason(why.as_ref());
@@ -74,7 +74,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
 
     fn on_session_end(&mut self, end: &SessionEnd) -> ControlFlow<()> {
         let patience = match end {
-            SessionEnd::Aborted | SessionEnd::Quiet if self.stays_at_agent(end) => {
+            SessionEnd::Aborted | SessionEnd::Quiet if self.park_at_agent(end) => {
                 Some(FINAL_NOTICE_TIMEOUT)
             }
             // A failed recording must not resume the task either.
@@ -96,7 +96,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             | SessionEnd::Limit(_)
             | SessionEnd::Asked
             | SessionEnd::Quiet => {
-                self.let_go(&end.to_string(), true);
+                self.detach(&end.to_string(), true);
                 Some(FINAL_NOTICE_TIMEOUT)
             }
         };
@@ -110,7 +110,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
 
     /// Leaves the subprocess paused, as the client left its task: VS Code (1.139) hides sessions whose parent is over,
     /// so no user could continue with it.
-    fn leave_with_task(&mut self) {
+    fn park_with_task(&mut self) {
         if !self.is_over_for_client() && self.leave_parked(TASK_LEFT, false) {
             self.live.end_within(FINAL_NOTICE_TIMEOUT, Outcome::Client);
         }
@@ -119,23 +119,23 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// Ends the session with its cluster session.
     pub(super) fn end_with_parent(&mut self, how: ChildEnding) {
         if how == ChildEnding::Over || !self.leave_parked(PARENT_ENDED, false) {
-            self.let_go(PARENT_ENDED, false);
+            self.detach(PARENT_ENDED, false);
         }
         self.live.end_within(FINAL_NOTICE_TIMEOUT, Outcome::Client);
     }
 
     /// Detaches the worker, and keeps a client that has yet to disconnect.
     pub(super) fn part(self) -> (Option<Linger<S>>, Closing<'a>) {
-        let last = |parting: &Parting| {
-            parting.answered && parting.request.known() == Some(Command::Disconnect)
+        let last = |known: &DisconnectRequest| {
+            known.answered && known.request.known() == Some(Command::Disconnect)
         };
         let disconnected = self.live.is_cut_off()
             || self.client.is_closed()
-            || self.parting.as_deref().is_some_and(last);
+            || self.disconnect_request.as_deref().is_some_and(last);
         let Self {
             live,
             splice,
-            parting,
+            disconnect_request,
             unexplained,
             ..
         } = self;
@@ -147,9 +147,9 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             .filter(|_| self.worker == WorkerState::Gone && !disconnected)
             .map(|(stream, rest)| Linger {
                 client: Conversation::resume(stream, &rest, MAX_HANDSHAKE_FRAME),
-                pending: parting
-                    .filter(|parting| !parting.answered)
-                    .map(|parting| parting.request),
+                pending: disconnect_request
+                    .filter(|known| !known.answered)
+                    .map(|known| known.request),
                 unexplained,
             });
         (farewell, closing)
@@ -158,7 +158,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// Resets, before a disconnect, what debugpy 1.8 keeps afterwards: function breakpoints, at which the task would
     /// stop without a client, and path mappings, which would affect the next user. The disconnect waits for the answer,
     /// as for every evaluation ([`ray_relay_debugger::debugger::Worker`]).
-    pub(super) fn leave_nothing_behind(&mut self) {
+    pub(super) fn reset_debugger(&mut self) {
         if !self.splice.worker().is_attached() {
             return;
         }
@@ -191,31 +191,31 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
 
     /// The client closed its half without a disconnect: sends one after its pending requests, so that it gets their
     /// answers. A worker that is not attached yet is left to [`ray_relay_debugger::debugger::Worker`].
-    pub(super) fn say_goodbye(&mut self) {
+    pub(super) fn send_disconnect(&mut self) {
         if self.splice.worker().is_attached() {
-            self.leave_nothing_behind();
+            self.reset_debugger();
             self.request(Command::Disconnect, json!({"terminateDebuggee": false}));
         }
     }
 
     /// Detaches the worker and notifies the client of the reason. From here on nothing of the client is forwarded.
     /// `important`: see [`notice`].
-    pub(super) fn let_go(&mut self, why: &str, important: bool) {
+    pub(super) fn detach(&mut self, why: &str, important: bool) {
         let title = self.live.worker.breakpoint().title();
         let text = format!("this session with {title} ends, because {why}; the task runs on");
-        self.part_with(&notice(&text, important));
+        self.detach_with(&notice(&text, important));
     }
 
     /// The task ended before it stopped: the worker's next task was not asked to stop, and does not.
     fn end_before_stop(&mut self) {
         let title = self.live.worker.breakpoint().title();
-        self.part_with(&task_end_before_stop(&title));
+        self.detach_with(&task_end_before_stop(&title));
         self.live
             .end_within(FINAL_NOTICE_TIMEOUT, Outcome::Finished);
     }
 
     /// Detaches the worker, with this final message to the client.
-    fn part_with(&mut self, message: &Value) {
+    fn detach_with(&mut self, message: &Value) {
         // From now on the end of the worker's debugger is no death.
         self.live.cut_off();
         self.splice.worker_mut().leave();

@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 use super::ActiveSession;
 use super::evaluating::FilesAsker;
 use super::pausing::Pausing;
-use super::phase::Parting;
+use super::phase::DisconnectRequest;
 use super::questions::Halt;
 use crate::attach_selector::OnClose;
-use crate::client::Goodbye;
+use crate::client::DisconnectMethod;
 use crate::message_filter::Action;
 use crate::messages::{self, FromClient};
 use crate::wall::Child;
@@ -44,11 +44,11 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         if Child::is_answer_to_own(&message) {
             return ControlFlow::Continue(None);
         }
-        let mut message = self.as_goodbye(message);
+        let mut message = self.as_disconnect(message);
         if messages::Request::of_message(&message).handling == FromClient::Restart
             && let Some(request) = Request::read(&mut message)
         {
-            self.stay(&request);
+            self.refuse_restart(&request);
             return ControlFlow::Continue(None);
         }
         if let Some(files) = source_folder::command_in(&message)
@@ -82,29 +82,29 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// Replaces `terminate` by a disconnect for a client that has no other way to disconnect: the task resumes,
     /// whatever the client's rights.
-    fn as_goodbye(&mut self, mut message: Value) -> Value {
-        if self.goodbye != Goodbye::Terminate
+    fn as_disconnect(&mut self, mut message: Value) -> Value {
+        if self.disconnect_method != DisconnectMethod::Terminate
             || messages::Request::of_message(&message).handling != FromClient::Terminate
         {
             return message;
         }
         let seq = message.get("seq").unwrap_or(&Value::Null);
         let arguments = json!({"terminateDebuggee": false});
-        let goodbye = request(seq.clone(), Command::Disconnect, arguments);
-        self.parting = Request::read(&mut message).map(Parting::new);
-        goodbye
+        let disconnect = request(seq.clone(), Command::Disconnect, arguments);
+        self.disconnect_request = Request::read(&mut message).map(DisconnectRequest::new);
+        disconnect
     }
 
-    fn note_parting(&mut self, message: &Value) {
-        match &mut self.parting {
+    fn note_disconnect(&mut self, message: &Value) {
+        match &mut self.disconnect_request {
             Some(noted) if message.get("seq") == Some(&noted.request.seq) => noted.answered = false,
-            parting => *parting = Request::read(&mut message.clone()).map(Parting::new),
+            known => *known = Request::read(&mut message.clone()).map(DisconnectRequest::new),
         }
     }
 
     /// A task cannot be restarted. The session stays, so that its task is not detached, and the editor is shown the
     /// current location again.
-    fn stay(&mut self, restart: &Request) {
+    fn refuse_restart(&mut self, restart: &Request) {
         self.tell(&restart.success(Value::Null));
         let text =
             "a task that Ray runs cannot be started again from here; the session stays as it is";
@@ -117,7 +117,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// Forwards a permitted message to the worker.
     async fn for_worker(&mut self, message: Value) {
         let handling = messages::Request::of_message(&message).handling;
-        let Some(mut message) = self.unanswered(handling, message).await else {
+        let Some(mut message) = self.answer_locally(handling, message).await else {
             return;
         };
         // The audit has what is sent to the worker.
@@ -126,7 +126,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             self.tell(&refusal);
             return;
         }
-        let Some(message) = self.prepared(handling, message) else {
+        let Some(message) = self.apply(handling, message) else {
             return;
         };
         // Serialized again, so that the worker's parser sees exactly what was judged here.
@@ -137,7 +137,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     /// Returns `message`, unless the relay answers it itself.
-    async fn unanswered(&mut self, handling: FromClient, mut message: Value) -> Option<Value> {
+    async fn answer_locally(&mut self, handling: FromClient, mut message: Value) -> Option<Value> {
         match handling {
             FromClient::AlreadyAttached => {
                 if let Some(request) = Request::read(&mut message) {
@@ -168,7 +168,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             {
                 self.stay_parked(message);
             }
-            FromClient::Disconnect if self.may_be_closed(arguments_of(&message)) => {
+            FromClient::Disconnect if self.may_park_on_disconnect(arguments_of(&message)) => {
                 self.hold_back(message).await;
             }
             FromClient::Terminate if !self.may_end_worker() => {
@@ -222,13 +222,13 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// Records the effect of the audited `message` on the task. `None`: it goes to the worker later, or in another
     /// form.
-    fn prepared(&mut self, handling: FromClient, mut message: Value) -> Option<Value> {
+    fn apply(&mut self, handling: FromClient, mut message: Value) -> Option<Value> {
         match handling {
             FromClient::Terminate | FromClient::Disconnect => {
                 self.live.leave();
-                self.note_parting(&message);
+                self.note_disconnect(&message);
                 self.interrupt();
-                self.leave_nothing_behind();
+                self.reset_debugger();
             }
             FromClient::ExceptionFilters => {
                 self.filters_set = true;
@@ -247,12 +247,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.live.task.resumed();
                 // Not for a step, which stops elsewhere in a moment.
                 if !rewrite::is_set(arguments_of(&message), "singleThread") {
-                    self.forget_place();
+                    self.clear_location();
                 }
                 let but_one = self.stands.but_one();
                 self.stands.let_run(arguments_of(&message));
                 if but_one {
-                    self.let_the_others_run(message);
+                    self.continue_all_threads(message);
                     return None;
                 }
             }
@@ -298,7 +298,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     /// Notifies the client that the task has not stopped, and where it is.
-    pub(super) fn tell_place(&mut self, text: &str) {
+    pub(super) fn report_location(&mut self, text: &str) {
         self.pausing = Some(Pausing::Notified);
         self.tell(&notice(text, false));
     }
@@ -306,7 +306,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// Sends the `continue` in `message` when one thread had been resumed alone. debugpy reports stops once for all
     /// threads, and then resumes the others, does not answer, and handles no further request (1.8.22). With a report
     /// for each thread it answers at once.
-    fn let_the_others_run(&mut self, mut message: Value) {
+    fn continue_all_threads(&mut self, mut message: Value) {
         let each = |once: bool| json!({"multiThreadsSingleNotification": once});
         let arguments = at(&mut message, "arguments");
         if !rewrite::is_set(arguments, "singleThread") {
@@ -368,9 +368,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// Corrects the answer to `initialize`, which was given before the client and its worker were known. `of_worker` is
     /// what the worker's debugger answered, which can be older or newer than assumed; an empty one counts as assumed.
     /// `note` is the hint about source files, if any ([`crate::attach::source_note`]).
-    pub(super) fn tell_beginning(&mut self, of_worker: Value, note: Option<String>) {
-        let goodbye = self.goodbye;
-        let announced = capabilities::announced(self.context, goodbye);
+    pub(super) fn send_opening(&mut self, of_worker: Value, note: Option<String>) {
+        let disconnect_method = self.disconnect_method;
+        let announced = capabilities::announced(self.context, disconnect_method);
         let mut now = match of_worker {
             Value::Object(reported) if !reported.is_empty() => capabilities::known(reported),
             _ => capabilities::debugpy(true),
@@ -383,7 +383,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         put(&mut now, "supportsCancelRequest", true);
         put(&mut now, "supportsRestartRequest", true);
         put(&mut now, "supportSuspendDebuggee", self.memory.is_some());
-        let now = capabilities::for_goodbye(now, goodbye);
+        let now = capabilities::for_method(now, disconnect_method);
         let changed = capabilities::difference(announced, &now);
         if !changed.is_empty() {
             self.tell(&event(
@@ -399,7 +399,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             let text = "`rayRelay.onClose` is \"park\", and neither the policy nor `[park] for` turns parking on: the task runs on when you leave";
             self.tell(&notice(text, true));
         }
-        self.provide();
+        self.ensure_share();
         if let Some(note) = note
             && self.live.worker.holds()
         {

@@ -32,7 +32,7 @@ const MAX_REFUSED: u8 = 16;
 impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) async fn on_worker(&mut self, body: Vec<u8>) {
         let seen = self.wants_stacks() && wall::is_stack(&body);
-        if !seen && self.filter.sees_nothing() && wall::as_it_came(&body) {
+        if !seen && self.filter.has_no_rules() && wall::passes_unchanged(&body) {
             return self.pass_to_client(&body);
         }
         let mut message = match parse(&body) {
@@ -65,12 +65,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     async fn for_client(&mut self, mut message: Value) {
         match OfWorker::of_message(&message).handling {
             FromWorker::Stopped => {
-                if Box::pin(self.passes_stop(&message)).await {
+                if Box::pin(self.resumes_withdrawn_stop(&message)).await {
                     return;
                 }
                 let was_pausing = self.pausing.take().is_some();
                 self.live.task.stopped();
-                self.look_for_place();
+                self.search_location();
                 let stop = message.to_string().into_bytes();
                 self.stands.stopped(&stop);
                 if let Some(resumption) = &mut self.resumption {
@@ -102,16 +102,16 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             {
                 return;
             }
-            FromWorker::Child => return self.asked_for_child(message),
+            FromWorker::Child => return self.on_child_request(message),
             FromWorker::Attached => self.note_attached(&mut message),
-            FromWorker::Goodbye
-                if let Some(parting) = &mut self.parting
-                    && responds_to(&message, &parting.request.seq) =>
+            FromWorker::Disconnected
+                if let Some(known) = &mut self.disconnect_request
+                    && responds_to(&message, &known.request.seq) =>
             {
-                parting.answered = true;
-                put(&mut message, "command", parting.request.command.as_str());
+                known.answered = true;
+                put(&mut message, "command", known.request.command.as_str());
             }
-            FromWorker::Goodbye | FromWorker::Own | FromWorker::OwnOnceAsked
+            FromWorker::Disconnected | FromWorker::Own | FromWorker::OwnOnceAsked
                 if responds_to(&message, &OWN_SEQ) =>
             {
                 if typed_at::<&str>(&message, "command") == Command::Evaluate.as_str() {
@@ -119,7 +119,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 }
                 return;
             }
-            FromWorker::Stack => self.note_place(&message),
+            FromWorker::Stack => self.note_location(&message),
             FromWorker::Threads => _ = rewrite::put_ray_threads_last(&mut message),
             FromWorker::Look if typed_at::<&str>(&message, "event") == Event::Output.as_str() => {
                 self.note_log(&mut message);
@@ -127,7 +127,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             FromWorker::Pass
             | FromWorker::Look
             | FromWorker::Thread
-            | FromWorker::Goodbye
+            | FromWorker::Disconnected
             | FromWorker::Own
             | FromWorker::OwnOnceAsked => {}
         }
@@ -208,7 +208,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             self.tell_death(why);
         } else if broken
             && !meant
-            && let Some(sentence) = self.way_lost()
+            && let Some(sentence) = self.route_lost()
         {
             self.tell(&notice(&sentence, true));
             self.tell_terminated();

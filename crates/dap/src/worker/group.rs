@@ -45,7 +45,7 @@ const MAX_SEARCHED_FRAMES: u64 = 40;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Handles a request of the family's lead to the task.
-    pub(super) async fn on_asked(&mut self, request: Asked) {
+    pub(super) async fn on_lead_request(&mut self, request: Asked) {
         let Asked { wish, answer } = request;
         let over =
             self.worker > WorkerState::Attached || self.live.is_leaving() || self.live.is_cut_off();
@@ -82,17 +82,20 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             } => {
                 let then = Then::Evaluate(text, (statement, limit, key));
                 let question = Question { answer, then };
-                self.put(Command::StackTrace, stack(thread), question).await;
+                self.send_as_client(Command::StackTrace, stack(thread), question)
+                    .await;
             }
             Wish::Place => {
                 let then = Then::Place;
                 let question = Question { answer, then };
-                self.put(Command::StackTrace, stack(thread), question).await;
+                self.send_as_client(Command::StackTrace, stack(thread), question)
+                    .await;
             }
             Wish::Complete(arguments) => {
                 let then = Then::Complete(*arguments);
                 let question = Question { answer, then };
-                self.put(Command::StackTrace, stack(thread), question).await;
+                self.send_as_client(Command::StackTrace, stack(thread), question)
+                    .await;
             }
             Wish::Interrupt => {
                 let worker = self.splice.worker();
@@ -110,7 +113,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             Wish::Continue | Wish::Next | Wish::StepIn | Wish::StepOut => {
                 let then = Then::Done;
                 let question = Question { answer, then };
-                self.put(command, thread, question).await;
+                self.send_as_client(command, thread, question).await;
             }
             Wish::Pause => {
                 let paused = match self.stands.any() {
@@ -141,7 +144,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let may = self.live.worker.rights().scopes.contains(Scope::Debug);
         if !may
             || self.questions.are_many()
-            || std::mem::replace(&mut self.questions.rank_asked, true)
+            || std::mem::replace(&mut self.questions.rank_requested, true)
         {
             return;
         }
@@ -152,7 +155,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         };
         let expression = console_expression("None", false, MAX_RANK_VALUE_CHARS);
         let arguments = json!({"expression": expression, "context": "clipboard"});
-        self.put(Command::Evaluate, arguments, question).await;
+        self.send_as_client(Command::Evaluate, arguments, question)
+            .await;
     }
 
     /// Records the rank of the process, or notifies the client that it has none.
@@ -217,7 +221,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     /// Whether the lead has withdrawn the pause that caused `stop`: the task resumes, and no client is notified.
-    pub(super) async fn passes_stop(&mut self, stop: &Value) -> bool {
+    pub(super) async fn resumes_withdrawn_stop(&mut self, stop: &Value) -> bool {
         let halt = std::mem::take(&mut self.questions.halt);
         let paused = ThreadEvent::read(stop);
         if halt != Halt::TakenBack || paused.reason != "pause" {
@@ -229,7 +233,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let question = Question { answer, then };
         // A `continue` is forwarded only if a thread is paused.
         self.stands.stopped(stop.to_string().as_bytes());
-        self.put(Command::Continue, thread, question).await;
+        self.send_as_client(Command::Continue, thread, question)
+            .await;
         self.questions.runs_for_client = false;
         true
     }
@@ -249,7 +254,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     /// Processes the answers that have arrived, and reports to the lead whether the task is paused.
-    pub(super) async fn go_on_with_group(&mut self) {
+    pub(super) async fn process_answers(&mut self) {
         while let Some((question, message)) = self.questions.answered() {
             let Question { answer, then } = question;
             let message = Incoming::read(message);
@@ -263,11 +268,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 Then::Evaluate(..) if answer.is_closed() => continue,
                 Then::Evaluate(text, (statement, limit, key)) => match frame(message.body) {
                     Some(frame) => {
-                        let (expression, then) = self.evaluates(&text, statement, limit);
+                        let (expression, then) = self.evaluation(&text, statement, limit);
                         let arguments = json!({"expression": expression, "frameId": frame.id, "context": "clipboard"});
                         let question = Question { answer, then };
                         self.filter.compare_next(key);
-                        self.put(Command::Evaluate, arguments, question).await;
+                        self.send_as_client(Command::Evaluate, arguments, question)
+                            .await;
                         continue;
                     }
                     None => Err(NO_FRAME.to_owned()),
@@ -277,7 +283,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                         put(&mut arguments, "frameId", frame.id);
                         let then = Then::Completed;
                         let question = Question { answer, then };
-                        self.put(Command::Completions, arguments, question).await;
+                        self.send_as_client(Command::Completions, arguments, question)
+                            .await;
                         continue;
                     }
                     _ => Err(NO_FRAME.to_owned()),
@@ -317,7 +324,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     /// The expression that evaluates `text`, and how its answer is read. A view-only user sees a variable.
-    fn evaluates(&self, text: &str, statement: bool, limit: usize) -> (String, Then) {
+    fn evaluation(&self, text: &str, statement: bool, limit: usize) -> (String, Then) {
         match self.live.worker.rights().scopes.contains(Scope::Debug) {
             true => (
                 console_expression(text, statement, limit),

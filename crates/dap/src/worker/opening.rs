@@ -8,7 +8,7 @@ use tracing::debug;
 
 use crate::attach::{fingerprint, for_worker, source_note};
 use crate::attach_selector::{AttachSelector, OnClose};
-use crate::client::{Goodbye, Quirks};
+use crate::client::{DisconnectMethod, Quirks};
 use crate::message_filter::MessageFilter;
 use crate::opened::{ClientOpening, Initialize, in_console};
 use crate::refusal::close_with;
@@ -43,7 +43,7 @@ pub(crate) struct Opening {
     /// The client's own source folder, `rayRelay.localRoot`.
     pub(crate) local_root: Option<String>,
     /// How the client disconnects.
-    pub(crate) goodbye: Goodbye,
+    pub(crate) disconnect_method: DisconnectMethod,
     /// Fate of the task when the client disconnects, if the client has chosen one.
     pub(crate) on_close: Option<OnClose>,
     /// How long it is parked then, and when the client is lost, if the client has chosen that.
@@ -85,7 +85,7 @@ impl Opening {
             initialize: opened.initialize,
             attach: opened.attach,
             local_root: selector.local_root,
-            goodbye: opened.client.goodbye,
+            disconnect_method: opened.client.disconnect_method,
             on_close: selector.on_close,
             park_for: selector.park_for,
             visits: selector.visit,
@@ -108,7 +108,7 @@ impl Opening {
         client: &mut Conversation<S>,
     ) -> Result<OpenedDebugger, ConnectError> {
         let mut patience = context.config.dap.connect_timeout;
-        let mut tried = self.say(context, &begun.permit, filter, patience).await;
+        let mut tried = self.replay(context, &begun.permit, filter, patience).await;
         for retry in 0..MAX_RETRIES {
             let Err(why) = &tried else { break };
             if !why.is_late() || begun.permit.ask_why_died(Duration::ZERO).await.is_some() {
@@ -123,7 +123,7 @@ impl Opening {
                 self.report(context, begun, client, text).await;
             }
             tried = tokio::select! {
-                tried = self.say(context, &begun.permit, filter, patience) => tried,
+                tried = self.replay(context, &begun.permit, filter, patience) => tried,
                 detached = leaves(client) => return Err(detached),
             };
         }
@@ -148,7 +148,7 @@ impl Opening {
     }
 
     /// Connects, and replays the client's messages to the worker's debugger, within `patience`.
-    async fn say(
+    async fn replay(
         &self,
         context: &Context,
         permit: &Permit,

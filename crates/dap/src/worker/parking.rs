@@ -92,17 +92,17 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// The session itself, which then ends: the limit of parks is reached, or the park cannot be audited.
     pub(super) async fn parked(mut self: Box<Self>) -> Result<Box<Park<'a>>, Box<Self>> {
         // Without a reservation, `place` below decides.
-        let _ = self.reserved();
+        let _ = self.reserve_slot();
         let Some(memory) = self.memory.take() else {
             return Err(self);
         };
-        let reserved = self.place.take().map(|place| *place);
+        let reserve_slot = self.place.take().map(|place| *place);
         // A client that has not configured has changed nothing: the park stays as it was.
         let as_it_was = self.resumption.as_ref().and_then(|one| one.view.clone());
         let now = Timestamp::now();
         let view = as_it_was.unwrap_or_else(|| self.session.park_view(memory.stay.until(now)));
         let keeps = now.until(view.until);
-        let placed = park::place(self.context, &self.live, keeps, reserved);
+        let placed = park::place(self.context, &self.live, keeps, reserve_slot);
         let Some(place) = placed.await else {
             return Err(self);
         };
@@ -151,29 +151,29 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         }
     }
 
-    /// Parks the task when the client disconnects with `goodbye`. The client asks for that by `suspendDebuggee`. A
+    /// Parks the task when the client disconnects with `disconnect`. The client asks for that by `suspendDebuggee`. A
     /// resumed session whose client has not configured, as with an inspection of a park at an agent, has not resumed
     /// anything either. If the session cannot be parked, it continues.
-    pub(super) fn stay_parked(&mut self, mut goodbye: Value) {
-        let suspends = is_set(arguments_of(&goodbye), "suspendDebuggee");
-        let request = match self.parting.take() {
-            Some(parting) => Some(parting.request),
-            None => Request::read(&mut goodbye),
+    pub(super) fn stay_parked(&mut self, mut disconnect: Value) {
+        let suspends = is_set(arguments_of(&disconnect), "suspendDebuggee");
+        let request = match self.disconnect_request.take() {
+            Some(known) => Some(known.request),
+            None => Request::read(&mut disconnect),
         };
-        let reserved = self.reserved();
+        let reserve_slot = self.reserve_slot();
         if let Some(request) = request {
-            self.tell(&match &reserved {
+            self.tell(&match &reserve_slot {
                 Ok(()) => request.success(Value::Null),
                 Err(why) => request.failure(&format!(
                     "the task cannot be parked, because {why}; the session goes on"
                 )),
             });
         }
-        if reserved.is_ok() {
+        if reserve_slot.is_ok() {
             self.client = ClientState::Lost;
             self.live.end_within(HALF_CLOSED_TIMEOUT, Outcome::Client);
             if suspends {
-                self.leave_subprocesses();
+                self.park_subprocesses();
             }
         }
     }
@@ -182,7 +182,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// `important`: see [`notice`].
     pub(super) fn leave_parked(&mut self, why: &str, important: bool) -> bool {
         let keeps = self.memory.as_ref().map(|memory| memory.stay.remaining());
-        let (Ok(()), Some(keeps)) = (self.reserved(), keeps) else {
+        let (Ok(()), Some(keeps)) = (self.reserve_slot(), keeps) else {
             return false;
         };
         let title = self.live.worker.title();
@@ -201,7 +201,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     ///
     /// # Errors
     /// Why it cannot be parked, as a clause.
-    pub(super) fn reserved(&mut self) -> Result<(), String> {
+    pub(super) fn reserve_slot(&mut self) -> Result<(), String> {
         if self.memory.is_none() {
             let why = "neither the policy nor `[park] for` nor `rayRelay.onClose` turns parking on";
             return Err(why.to_owned());
@@ -215,7 +215,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         if self.place.is_none() {
             let share = match self.share.take() {
                 Some(share) => share,
-                None => self.another_share()?,
+                None => self.new_share()?,
             };
             let place = park::reserve(self.context, &self.live, share)?;
             self.place = Some(Box::new(place));
@@ -223,17 +223,17 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         Ok(())
     }
 
-    fn another_share(&self) -> Result<Box<ParkShare>, String> {
+    fn new_share(&self) -> Result<Box<ParkShare>, String> {
         let family = self.member.as_deref().map(GroupMember::family);
         park::share(self.context, &self.live, family)
     }
 
     /// Reserves a share in case the client is lost, and notifies the client if there is none.
-    pub(super) fn provide(&mut self) {
+    pub(super) fn ensure_share(&mut self) {
         if self.memory.is_none() || self.share.is_some() {
             return;
         }
-        match self.another_share() {
+        match self.new_share() {
             Ok(share) => self.share = Some(share),
             Err(why) => {
                 let text = format!(
@@ -244,7 +244,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         }
     }
 
-    /// Takes over the `share` of the park, unless that may belong to a cluster session whose other tasks are still parked.
+    /// Takes over the `share` of the park, unless that may belong to a cluster session whose other tasks are still
+    /// parked.
     pub(super) fn inherit(&mut self, share: Option<Box<ParkShare>>) {
         let principal = self.live.worker.principal();
         let share = share.filter(|share| self.member.is_none() && share.is_of(principal));
@@ -266,16 +267,16 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     }
 
     /// Sends the first messages to the new client: that it may configure, and what it has missed.
-    pub(super) async fn tell_missed(
+    pub(super) async fn send_missed(
         &mut self,
-        (whose, for_how_long): (&str, &str),
+        (whose, duration_text): (&str, &str),
         (visits, refused): (bool, bool),
     ) {
         // A prompt that stays adopts the breakpoints of the previous one.
         self.tell(&event(Event::Initialized, json!({"resumed": !visits})));
         let title = self.live.worker.title();
         let text =
-            format!("this resumes {whose} session with {title}; it was parked{for_how_long}");
+            format!("this resumes {whose} session with {title}; it was parked{duration_text}");
         self.tell(&notice(&text, false));
         if refused {
             let text = "its debugger did not answer, so path mappings, justMyCode and the other settings of `attach` stay those of that session; to change them, disconnect and attach at another stop";

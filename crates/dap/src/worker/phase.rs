@@ -62,12 +62,12 @@ pub(super) enum WorkerState {
 }
 
 /// The client's last disconnect request, as it was sent.
-pub(super) struct Parting {
+pub(super) struct DisconnectRequest {
     pub(super) request: Request,
     pub(super) answered: bool,
 }
 
-impl Parting {
+impl DisconnectRequest {
     /// One that is not answered yet.
     pub(super) fn new(request: Request) -> Box<Self> {
         Box::new(Self {

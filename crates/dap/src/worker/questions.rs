@@ -32,7 +32,7 @@ pub(super) struct Questions {
     pub(super) runs_for_client: bool,
     pub(super) halt: Halt,
     /// Whether the process was asked for its rank, for a breakpoint.
-    pub(super) rank_asked: bool,
+    pub(super) rank_requested: bool,
 }
 
 /// Whether the lead has requested a pause that has not happened yet.

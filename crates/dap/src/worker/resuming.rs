@@ -89,8 +89,8 @@ impl AttachSettings {
         }
     }
 
-    /// Has the `debugger` of a park apply them, if they are not those with the fingerprint `previous` by which it works, or
-    /// it was another user's.
+    /// Has the `debugger` of a park apply them, if they are not those with the fingerprint `previous` by which it
+    /// works, or it was another user's.
     ///
     /// # Errors
     /// As [`reattached`].
@@ -135,7 +135,7 @@ where
 {
     let (whose, is_own) = (resumed.whose(), resumed.is_own());
     let Resumed { origin, view, .. } = resumed;
-    let for_how_long = origin.for_how_long();
+    let duration_text = origin.duration_text();
     let park = TakenPark::reach(context, &mut begun.permit, origin);
     let park = match Box::pin(park).await {
         Ok(park) => park,
@@ -190,10 +190,10 @@ where
     relaying.resumption = Some(Box::new(resumption));
     relaying.inherit(park.share);
     relaying.find_subprocesses();
-    relaying.tell_beginning(capabilities, note);
-    let whose = (&*whose, &*for_how_long);
+    relaying.send_opening(capabilities, note);
+    let whose = (&*whose, &*duration_text);
     let told = (visits, settings.applied == Some(false));
-    relaying.tell_missed(whose, told).await;
+    relaying.send_missed(whose, told).await;
     Ok(relaying)
 }
 

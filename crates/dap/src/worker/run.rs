@@ -83,12 +83,12 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                     self.end_with_parent(how)
                 }
                 NextSession::Rare(Rare::Family(FromFamily::Asked(request))) => {
-                    Box::pin(self.on_asked(request)).await;
-                    Box::pin(self.go_on_with_group()).await;
+                    Box::pin(self.on_lead_request(request)).await;
+                    Box::pin(self.process_answers()).await;
                 }
                 NextSession::Rare(Rare::Decided(closed)) => self.disconnected(closed),
                 NextSession::Rare(Rare::Doubted(doubted)) => self.doubt(doubted),
-                NextSession::Rare(Rare::StillRuns(place)) => self.tell_place(&place),
+                NextSession::Rare(Rare::StillRuns(place)) => self.report_location(&place),
                 NextSession::Rare(Rare::Child) => self.open_children(),
                 NextSession::Rare(Rare::Waiting) => self.open_waiting(),
                 NextSession::Rare(Rare::Tick) => {}
@@ -109,7 +109,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                         }
                     }
                     if self.member.is_some() || self.questions.are_answered() {
-                        Box::pin(self.go_on_with_group()).await;
+                        Box::pin(self.process_answers()).await;
                     }
                     if self.splice.finished() || self.is_done() {
                         break;
@@ -133,7 +133,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         if outcome == Outcome::Died && was_intended(&self.context.registry.snapshot(), id) {
             outcome = Outcome::Finished;
         }
-        self.let_subprocesses_run(outcome);
+        self.release_subprocesses(outcome);
         self.session.set_bytes(self.splice.bytes());
         let (farewell, closing) = self.part();
         closing.end(outcome).await;
@@ -153,7 +153,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let gone = self.is_over_for_client();
         let child = self.children.pace.next().filter(|_| !gone);
         let opens = !gone && self.resumption.is_none() && self.live.worker.holds();
-        let free = self.filter.sees_nothing()
+        let free = self.filter.has_no_rules()
             && !self.live.audit.wants_commands()
             && !self.is_over_for_client();
         let wants_stacks = self.wants_stacks();
@@ -228,7 +228,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 let said_goodbye = self.live.leave();
                 self.client = ClientState::Closed;
                 if !said_goodbye {
-                    self.say_goodbye();
+                    self.send_disconnect();
                 }
                 return ControlFlow::Continue(Some(Outcome::Client));
             }

@@ -18,7 +18,7 @@ const MAX_STACKS: u8 = 4;
 
 /// State of the search for the location.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct LocationSearch {
     remaining: u8,
     /// Whether the list has the location.
     listed: bool,
@@ -27,7 +27,7 @@ pub(super) struct Looks {
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Starts the search after a stop: the next stacks have the location. Not during a detach, in which the relay waits
     /// for an answer of its own.
-    pub(super) fn look_for_place(&mut self) {
+    pub(super) fn search_location(&mut self) {
         if self.live.worker.holds() && !self.live.is_leaving() {
             self.standing.remaining = MAX_STACKS;
         }
@@ -39,7 +39,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     /// Inspects `answer`, a stack on its way to the client.
-    pub(super) fn note_place(&mut self, answer: &Value) {
+    pub(super) fn note_location(&mut self, answer: &Value) {
         if self.standing.remaining == 0 {
             return;
         }
@@ -52,7 +52,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
         // A request of the relay's own may be answered after the program has resumed.
         let stands = self.stands.any();
-        if let Some(place) = place_in(&stack_frames).filter(|_| stands) {
+        if let Some(place) = own_location(&stack_frames).filter(|_| stands) {
             if is_cell(&place.file) {
                 let text = format!("the task is stopped in {NO_SOURCE}; {INTO_A_MODULE}");
                 self.tell(&notice(&text, false));
@@ -60,7 +60,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             if let Some(member) = &self.member {
                 member.stands_at(place.clone());
             }
-            self.standing = Looks {
+            self.standing = LocationSearch {
                 remaining: 0,
                 listed: true,
             };
@@ -69,7 +69,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     /// The program resumes.
-    pub(super) fn forget_place(&mut self) {
+    pub(super) fn clear_location(&mut self) {
         self.standing.remaining = 0;
         if std::mem::take(&mut self.standing.listed) {
             self.live.worker.stands_at(None);
@@ -78,7 +78,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 }
 
 /// The location of the innermost of the program's own `frames`.
-fn place_in(frames: &[StackFrame]) -> Option<Location> {
+fn own_location(frames: &[StackFrame]) -> Option<Location> {
     let own = frames.iter().filter(|frame| frame.is_own());
     own.take(MAX_FRAMES).find_map(|frame| {
         let function = frame.name.as_deref().unwrap_or_default();
@@ -161,7 +161,7 @@ mod tests {
             ),
             (Vec::new(), None),
         ] {
-            let place = place_in(&self::frames(json!({"stackFrames": frames})));
+            let place = own_location(&self::frames(json!({"stackFrames": frames})));
             assert_eq!(place.map(|at| at.to_string()).as_deref(), wanted);
         }
     }

@@ -98,7 +98,7 @@ impl Agents {
             true => Inspection::Evaluate,
             false => Inspection::Look,
         };
-        let json = self.inspected(at, (what, None), patience).await?;
+        let json = self.inspect_worker(at, (what, None), patience).await?;
         Look::read(&json).map_err(|_| NotInspected::Garbage)
     }
 
@@ -113,7 +113,7 @@ impl Agents {
         patience: Duration,
     ) -> Result<Listening, NotInspected> {
         let json = self
-            .inspected(at, (Inspection::Open, None), patience)
+            .inspect_worker(at, (Inspection::Open, None), patience)
             .await?;
         let text = str::from_utf8(&json).map_err(|_| NotInspected::Garbage)?;
         read(text).map_err(|_| NotInspected::Garbage)
@@ -136,7 +136,7 @@ impl Agents {
             pid: 0,
         };
         let json = self
-            .inspected(&at, (Inspection::Hooked, None), patience)
+            .inspect_worker(&at, (Inspection::Hooked, None), patience)
             .await?;
         let text = str::from_utf8(&json).map_err(|_| NotInspected::Garbage)?;
         let hooked: Hooked = read(text).map_err(|_| NotInspected::Garbage)?;
@@ -160,7 +160,7 @@ impl Agents {
             pid: task.pid.unwrap_or_default(),
         };
         let what = (Inspection::Failed, Some(failed.failure));
-        let json = self.inspected(&at, what, patience).await?;
+        let json = self.inspect_worker(&at, what, patience).await?;
         Look::read(&json).map_err(|_| NotInspected::Garbage)
     }
 
@@ -179,7 +179,7 @@ impl Agents {
         }
     }
 
-    async fn inspected(
+    async fn inspect_worker(
         &self,
         at: &WorkerAt<'_>,
         what: (Inspection, Option<FailureId>),

@@ -139,14 +139,14 @@ impl Link {
         answer.await.ok().flatten()
     }
 
-    pub(super) fn as_words(&self) -> String {
-        let nodes: Vec<_> = self.nodes().iter().map(words).collect();
+    pub(super) fn node_list(&self) -> String {
+        let nodes: Vec<_> = self.nodes().iter().map(describe).collect();
         nodes.join(", ")
     }
 }
 
 /// Formats a node for users: `10.0.0.7 (1f2e3d4c…) of default`.
-pub(super) fn words(node: &RayNode) -> String {
+pub(super) fn describe(node: &RayNode) -> String {
     let id = node.node_id.get(..8).unwrap_or(&node.node_id);
     format!("{} ({id}) of {}", node.address, node.cluster)
 }

@@ -202,7 +202,7 @@ impl Agents {
     pub async fn share(&self, shutdown: CancellationToken) {
         tokio::join!(
             self.follow_holds(shutdown.clone()),
-            self.tell_revocations(shutdown.clone()),
+            self.broadcast_revocations(shutdown.clone()),
             self.name_failures(shutdown)
         );
     }

@@ -252,7 +252,7 @@ impl Agents {
             open,
         } = delivered;
         let greeting = tokio::select! {
-            greeting = first_word(&mut socket) => greeting?,
+            greeting = read_greeting(&mut socket) => greeting?,
             () = cut.cancelled() => return Err(NoStream::LinkLost),
         };
         let resumed: Option<Box<ParkTerms>> = match greeting {
@@ -348,7 +348,7 @@ impl Agents {
 }
 
 /// Reads the agent's first message on a stream.
-async fn first_word(socket: &mut Socket) -> Result<StreamGreeting, NoStream> {
+async fn read_greeting(socket: &mut Socket) -> Result<StreamGreeting, NoStream> {
     loop {
         match socket.next().await {
             Some(Ok(Message::Text(text))) => {

@@ -58,7 +58,7 @@ struct UnlistedLookups {
 
 impl Agents {
     /// Stores what is `held` through the agent of `link`, which speaks for `nodes`.
-    pub(super) fn hear_holds(&self, link: u64, nodes: Vec<RayNode>, held: &[HoldRow]) {
+    pub(super) fn update_holds(&self, link: u64, nodes: Vec<RayNode>, held: &[HoldRow]) {
         // Sessions of this relay are known, unless the agent keeps them parked.
         let others = |held: &&HoldRow| held.replica != self.replica || held.parked.is_some();
         let held: Vec<_> = held.iter().filter(others).cloned().collect();
@@ -67,7 +67,7 @@ impl Agents {
     }
 
     /// Stores the relays that the agent of `link` is linked with.
-    pub(super) fn hear_relays(&self, link: u64, replicas: Vec<Replica>) {
+    pub(super) fn update_relays(&self, link: u64, replicas: Vec<Replica>) {
         self.elsewhere.relays.lock().insert(link, replicas);
         self.elsewhere.news.send_replace(());
     }
@@ -124,7 +124,7 @@ impl Agents {
                 }
                 others = known_now;
             }
-            let next = self.ask_for_unlisted(&mut lookups);
+            let next = self.look_up_unlisted(&mut lookups);
             self.end_revoked();
             // While other relays hold nothing, list changes are irrelevant: local claims do not wake this loop.
             let are_holding = self.registry.remote(|holds| holds.iter().next().is_some());
@@ -147,7 +147,7 @@ impl Agents {
     }
 
     /// Looks up held workers that no list has. Returns when to run again at the latest.
-    fn ask_for_unlisted(&self, lookups: &mut UnlistedLookups) -> Instant {
+    fn look_up_unlisted(&self, lookups: &mut UnlistedLookups) -> Instant {
         let now = Instant::now();
         let expiry = self.registry.remote(|holds| holds.next_expiry());
         let mut next = expiry.unwrap_or(now + MAX_POLL_INTERVAL);

@@ -94,7 +94,7 @@ fn pages(seal: &RevocationSeal, mut revocations: Vec<Revocation>) -> Vec<Revocat
 
 impl Agents {
     /// Sends the agent of `link` the current revocations.
-    pub(super) fn tell_what_is_revoked(&self, link: &Link) {
+    pub(super) fn send_revocations(&self, link: &Link) {
         let (Some(seal), Some(list)) = (self.auth.revocation_seal(), self.auth.revocations())
         else {
             return;
@@ -109,7 +109,7 @@ impl Agents {
     }
 
     /// Sends every agent new revocations, until `shutdown`.
-    pub(super) async fn tell_revocations(&self, shutdown: CancellationToken) {
+    pub(super) async fn broadcast_revocations(&self, shutdown: CancellationToken) {
         let (Some(seal), Some(mut lists)) = (self.auth.revocation_seal(), self.auth.revocations())
         else {
             return shutdown.cancelled().await;
@@ -132,7 +132,7 @@ impl Agents {
     }
 
     /// Applies a message that the agent of `link` forwards.
-    pub(super) async fn hear_revocations(&self, link: &Link, message: Revocations) {
+    pub(super) async fn apply_revocations(&self, link: &Link, message: Revocations) {
         if self.revocations.lock().knows(&message) {
             return;
         }

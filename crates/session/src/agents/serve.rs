@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 use super::end::AgentLinkEnd;
-use super::link::{Link, LinkCommand, words};
+use super::link::{Link, LinkCommand, describe};
 use super::table::ClaimOutcome;
 use super::{Agents, Carrier, Newcomer, NoStream, Socket, trust};
 use ray_relay_access::audit::{Entry, EntryKind};
@@ -73,13 +73,13 @@ impl Agents {
         newcomer: Newcomer,
     ) {
         let mut wire = AgentControlLink::asking(socket, MAX_BURST, MAX_MESSAGES_PER_SECOND);
-        let introduced = tokio::select! {
-            introduced = self.introduced(&mut wire, &principal, peer) => introduced,
+        let handshake = tokio::select! {
+            handshake = self.handshake(&mut wire, &principal, peer) => handshake,
             over = principal.ended() => Err(AgentLinkEnd::Over(over)),
         };
         // A trusted agent has a slot in the table; a refused one counts as a newcomer until its link is closed.
         let mut newcomer = Some(newcomer);
-        let end = match introduced {
+        let end = match handshake {
             Err(end) => {
                 self.refused(&end, &principal, peer).await;
                 end
@@ -89,13 +89,13 @@ impl Agents {
                 let _linked = self.metrics.agent_linked();
                 let end = match self.recorded(&serving.link).await {
                     Ok(()) => {
-                        self.tell_what_is_revoked(&serving.link);
+                        self.send_revocations(&serving.link);
                         self.meets(&serving.link);
                         self.run(&mut wire, &mut serving).await
                     }
                     Err(end) => end,
                 };
-                self.gone(&serving.link, &end).await;
+                self.audit_gone(&serving.link, &end).await;
                 end
             }
         };
@@ -114,14 +114,14 @@ impl Agents {
         let recorded = self.audit.write(entry).await;
         recorded.map_err(|why| AgentLinkEnd::Unrecorded(why.to_string()))?;
         info!(
-            agent = %link.about.hostname, version = %link.about.version, peer = %link.peer, nodes = link.as_words(), "agent linked"
+            agent = %link.about.hostname, version = %link.about.version, peer = %link.peer, nodes = link.node_list(), "agent linked"
         );
         Ok(())
     }
 
     /// Handshake: reads the agent's announcement and enters its link into the table. Cancel safe: the link is entered
     /// exactly when this returns.
-    async fn introduced(
+    async fn handshake(
         &self,
         wire: &mut AgentControlLink,
         principal: &Principal,
@@ -176,7 +176,7 @@ impl Agents {
         });
         // The first message sent, whatever is requested meanwhile.
         link.tell(welcome(&nodes, &link.principal));
-        link.tell(self.to_be_kept());
+        link.tell(self.retention());
         self.claim(&link, &nodes).await?;
         Ok(Serving {
             link,
@@ -198,7 +198,9 @@ impl Agents {
                     return Ok(());
                 }
                 ClaimOutcome::Full => return Err(AgentLinkEnd::Full),
-                ClaimOutcome::Contested(node) => return Err(AgentLinkEnd::Contested(words(&node))),
+                ClaimOutcome::Contested(node) => {
+                    return Err(AgentLinkEnd::Contested(describe(&node)));
+                }
                 ClaimOutcome::Rivals(rivals) => rivals,
             };
             for rival in rivals {
@@ -222,7 +224,7 @@ impl Agents {
         self.table
             .lock()
             .contest(both.iter().copied(), Instant::now());
-        let which: Vec<_> = both.iter().map(|node| words(node)).collect();
+        let which: Vec<_> = both.iter().map(|node| describe(node)).collect();
         let which = which.join(", ");
         for (one, other) in [(link, &**rival), (&**rival, link)] {
             warn!(
@@ -297,9 +299,9 @@ impl Agents {
         self.claim(link, &nodes).await?;
         self.meets(link);
         let welcome = welcome(&nodes, &link.principal);
-        self.hear_holds(link.id, nodes, &link.held());
+        self.update_holds(link.id, nodes, &link.held());
         wire.say(&welcome).await?;
-        Ok(wire.say(&self.to_be_kept()).await?)
+        Ok(wire.say(&self.retention()).await?)
     }
 
     async fn on_message(&self, link: &Arc<Link>, message: FromAgent) -> Result<(), AgentLinkEnd> {
@@ -334,10 +336,10 @@ impl Agents {
                 self.break_lost(link, &workers);
                 let held: Arc<[_]> = workers.into();
                 link.state.lock().held = Arc::clone(&held);
-                self.hear_holds(link.id, link.nodes().clone(), &held);
+                self.update_holds(link.id, link.nodes().clone(), &held);
             }
-            FromAgent::Relays { replicas } => self.hear_relays(link.id, replicas),
-            FromAgent::Revocations(revocations) => self.hear_revocations(link, revocations).await,
+            FromAgent::Relays { replicas } => self.update_relays(link.id, replicas),
+            FromAgent::Revocations(revocations) => self.apply_revocations(link, revocations).await,
             FromAgent::Listening {
                 rendezvous,
                 refused,
@@ -382,7 +384,7 @@ impl Agents {
     }
 
     /// The agent's limits for keeping failed tasks.
-    fn to_be_kept(&self) -> FromRelay {
+    fn retention(&self) -> FromRelay {
         FromRelay::PostMortem(PostMortem {
             most: match self.keeps_failures {
                 true => MAX_FAILED_TASKS,
@@ -393,15 +395,15 @@ impl Agents {
         })
     }
 
-    async fn gone(&self, link: &Arc<Link>, end: &AgentLinkEnd) {
+    async fn audit_gone(&self, link: &Arc<Link>, end: &AgentLinkEnd) {
         self.leave(link, end);
         let agent = &link.about.hostname;
         match end.is_refusal() {
             true => {
-                warn!(%agent, peer = %link.peer, nodes = link.as_words(), why = %end, "agent refused")
+                warn!(%agent, peer = %link.peer, nodes = link.node_list(), why = %end, "agent refused")
             }
             false => {
-                info!(%agent, peer = %link.peer, nodes = link.as_words(), why = %end, "agent gone")
+                info!(%agent, peer = %link.peer, nodes = link.node_list(), why = %end, "agent gone")
             }
         }
         let outcome = match end.is_refusal() {
@@ -430,7 +432,7 @@ impl Agents {
     }
 
     fn entry(&self, link: &Link) -> Entry {
-        let nodes: Vec<_> = link.nodes().iter().map(words).collect();
+        let nodes: Vec<_> = link.nodes().iter().map(describe).collect();
         let mut entry = Entry::new(EntryKind::Agent);
         entry.principal = Some(link.principal.clone());
         entry.peer = Some(link.peer);

@@ -138,7 +138,7 @@ async fn step(
             .shutdown
             .tasks
             .clone()
-            .spawn(async move { let_go(&context, &breakpoint, one.because).await });
+            .spawn(async move { release_due(&context, &breakpoint, one.because).await });
     }
     next
 }
@@ -173,7 +173,7 @@ fn remaining(
         .min_by_key(|(remaining, _)| *remaining)
 }
 
-async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>, because: Because) {
+async fn release_due(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>, because: Because) {
     // Fail closed: no release without an audit record.
     let entry = entry(breakpoint, "released", because);
     if let Err(why) = context.audit.write(entry).await {

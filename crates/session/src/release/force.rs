@@ -92,7 +92,7 @@ pub async fn end_worker(
     let done = context.shutdown.tasks.spawn(async move {
         let ended = match breakpoint.is_driver() {
             true => stop_job(&jobs, &breakpoint).await,
-            false => by_a_job(&jobs, &breakpoint).await,
+            false => end_by_job(&jobs, &breakpoint).await,
         };
         ended?;
         info!(breakpoint = %breakpoint.id, name = breakpoint.name(), "its worker was ended through Ray");
@@ -114,7 +114,7 @@ async fn stop_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> 
     Ok(jobs.stop(job).await?)
 }
 
-async fn by_a_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> {
+async fn end_by_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> {
     let until = Instant::now() + JOB_TIMEOUT;
     let entrypoint = entrypoint(breakpoint)
         .ok_or_else(|| NotEnded::NotDone("Ray's list does not name its process".into()))?;

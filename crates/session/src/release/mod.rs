@@ -64,7 +64,7 @@ pub async fn release(
         if holder.is_here() {
             return Ok(context.sessions.parks.let_run(&authorized).await?);
         }
-        parks::may_let_run(&authorized)?;
+        parks::authorise_resume(&authorized)?;
         let remaining_holder = context.peers.agents.resume_kept(&breakpoint).await;
         let remaining_holder =
             remaining_holder.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;

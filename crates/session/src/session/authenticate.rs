@@ -140,11 +140,11 @@ impl Authentication<'_> {
         presented: PresentedCredential,
     ) -> Result<Authenticated, NotAuthenticated> {
         let verified = self.verify(presented).await;
-        match verified.and_then(|who| self.take_place(who)) {
+        match verified.and_then(|who| self.claim_slot(who)) {
             Ok(who) => {
                 // Anonymous requests leave the span's principal empty.
                 self.connection.summary.authenticated(&who.principal);
-                if !self.keeps_nothing(&who) {
+                if !self.is_stateless(&who) {
                     Span::current().record("principal", field::debug(&who.principal));
                 }
                 Ok(who)
@@ -190,9 +190,9 @@ impl Authentication<'_> {
     }
 
     /// Marks the connection as authenticated, so that it is not evicted for others.
-    fn take_place(&self, who: Authenticated) -> Result<Authenticated, NotAuthenticated> {
+    fn claim_slot(&self, who: Authenticated) -> Result<Authenticated, NotAuthenticated> {
         let place = &self.connection.place;
-        match self.keeps_nothing(&who) {
+        match self.is_stateless(&who) {
             true => place.served(),
             false => place.recognised(&who.principal)?,
         }
@@ -200,7 +200,7 @@ impl Authentication<'_> {
     }
 
     /// Whether the client keeps no state beyond the answer: an anonymous request.
-    fn keeps_nothing(&self, who: &Authenticated) -> bool {
+    fn is_stateless(&self, who: &Authenticated) -> bool {
         matches!(self.purpose, Purpose::Request(_)) && who.principal.is_anonymous()
     }
 

@@ -7,8 +7,8 @@ use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::{Rights, Scope, Scopes};
 use ray_relay_ray::ray::registry::Breakpoint;
 
-/// Proof that a principal may do something with a breakpoint. Made by [`authorise`], or by [`to_keep`](Self::to_keep) for a
-/// park of another process.
+/// Proof that a principal may do something with a breakpoint. Made by [`authorise`], or by [`to_keep`](Self::to_keep)
+/// for a park of another process.
 #[derive(Debug, Clone)]
 pub struct Authorized {
     principal: Principal,

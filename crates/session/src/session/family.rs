@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until};
 use self::asking::MAX_REPORTS;
 pub use self::asking::{Answer, Asked, Report, TaskPlace, Wish};
 pub use self::leaving::{GroupTask, Stop};
-use self::leaving::{Members, One, all_leave};
+use self::leaving::{Members, One, all_disconnect};
 pub use self::tasks::GroupTasks;
 use ray_relay_access::identity::Principal;
 use ray_relay_ray::ray::registry::BreakpointId;
@@ -62,7 +62,7 @@ pub struct Initiator {
 impl Initiator {
     /// Without authentication, the arguments tell users apart who share a forwarded port: the editor's folder is among
     /// them.
-    fn is_again(&self, earlier: &Self) -> bool {
+    fn is_restart_of(&self, earlier: &Self) -> bool {
         /// The editor may count a restart as a session of its own.
         const OWN: &str = "__sessionId";
         let arguments = |of: &Self| {
@@ -112,7 +112,7 @@ impl Families {
         family.reports = reports;
         family.waits.send_replace(None);
         family.members.send_modify(|members| {
-            (members.parent_left, members.park) = (None, false);
+            (members.parent_disconnected, members.park) = (None, false);
         });
         GroupRoot {
             families: Arc::clone(self),
@@ -167,7 +167,7 @@ impl Families {
     }
 
     /// Whether a session of `principal` could join the family `name` now.
-    pub fn takes(&self, name: &str, principal: &Principal) -> bool {
+    pub fn accepts(&self, name: &str, principal: &Principal) -> bool {
         open_to(&self.lock(), name, principal).is_some()
     }
 
@@ -189,7 +189,7 @@ fn open_to<'a>(
 fn waiting<'a>(known: &'a HashMap<String, SessionFamily>, founder: &Initiator) -> Option<&'a str> {
     let now = Instant::now();
     let waits =
-        |family: &SessionFamily| family.is_waiting(now) && founder.is_again(&family.founder);
+        |family: &SessionFamily| family.is_waiting(now) && founder.is_restart_of(&family.founder);
     let mut families = known.iter();
     families.find_map(|(name, family)| waits(family).then_some(&**name))
 }
@@ -256,7 +256,7 @@ impl GroupRoot {
     /// The editor is lost, maybe with its child sessions: they stay for so long.
     pub fn is_lost(&mut self, stay: Duration) {
         self.stay = Some(stay);
-        self.says_goodbye();
+        self.disconnects();
     }
 
     /// The editor disconnects, and the children are to be parked for so long.
@@ -266,19 +266,19 @@ impl GroupRoot {
     }
 
     /// The editor disconnects, maybe with its children.
-    pub fn says_goodbye(&mut self) {
-        self.tell(|members| members.parent_left = Some(Instant::now()));
+    pub fn disconnects(&mut self) {
+        self.tell(|members| members.parent_disconnected = Some(Instant::now()));
     }
 
     /// Whether all of its sessions, at least one, disconnect with it because a window is closed. Takes a second at
     /// most. Cancel safe.
-    pub async fn leaves_with_all(&self) -> bool {
+    pub async fn all_disconnect(&self) -> bool {
         let may = {
             let members = self.members.borrow();
             // A restarting parent must be found at once.
-            members.parent_left.is_some() && !members.is_empty()
+            members.parent_disconnected.is_some() && !members.is_empty()
         };
-        may && all_leave(self.members.clone()).await
+        may && all_disconnect(self.members.clone()).await
     }
 
     fn tell(&self, what: impl FnOnce(&mut Members)) {
@@ -340,14 +340,14 @@ impl GroupMember {
 
     /// The client of this session disconnects. The future resolves to whether all of the family do so at this moment
     /// because their window is closed; it takes a second at most.
-    pub fn says_goodbye(&self) -> impl Future<Output = bool> + Send + use<> {
+    pub fn disconnects(&self) -> impl Future<Output = bool> + Send + use<> {
         if let Some(family) = self.families.lock().get(&self.name) {
             let session = self.session;
             family
                 .members
                 .send_modify(|members| members.leaves(session));
         }
-        all_leave(self.members.clone())
+        all_disconnect(self.members.clone())
     }
 
     /// Resolves when the family has ended or is to be parked, or with a request of its lead. Cancel safe.

@@ -69,11 +69,11 @@ pub async fn probe_clients(
             .take(MAX_DOUBTED_SESSIONS)
             .collect()
     };
-    let doubted = held.iter().filter_map(|id| sessions.doubt(*id));
-    let mut doubts: Vec<_> = doubted.collect();
+    let probes = held.iter().filter_map(|id| sessions.doubt(*id));
+    let mut doubts: Vec<_> = probes.collect();
     let until = Instant::now() + CLIENT_LOST_TIMEOUT;
     let (mut pause, longest) = POLL_DELAYS;
-    let mut look = Instant::now() + pause;
+    let mut next_check = Instant::now() + pause;
     loop {
         {
             let list = lists.borrow_and_update();
@@ -85,10 +85,10 @@ pub async fn probe_clients(
         }
         tokio::select! {
             Ok(()) = lists.changed() => {}
-            () = sleep_until(look.min(until)) => {
+            () = sleep_until(next_check.min(until)) => {
                 doubts = unanswered(doubts).await;
                 pause = (pause * 4).min(longest);
-                look = Instant::now() + pause;
+                next_check = Instant::now() + pause;
             }
         }
     }

@@ -92,7 +92,7 @@ pub struct Live<'a> {
     ends_at: Option<Instant>,
     outcome: Outcome,
     /// Deadline of a pending query to the head why the worker died.
-    asks_why: Option<Duration>,
+    death_query: Option<Duration>,
 }
 
 /// Retries of a step until `until` is cancelled; `None`: no retry.
@@ -271,7 +271,7 @@ impl<'a> Begun<'a> {
             unattended: false,
             ends_at: None,
             outcome: Outcome::Client,
-            asks_why: None,
+            death_query: None,
         }
     }
 

@@ -241,12 +241,12 @@ impl Parks {
     }
 
     /// Remembers that the park of `principal` with `breakpoint` expired.
-    pub fn missed(&self, principal: &Principal, breakpoint: &Breakpoint) {
+    pub fn note_expired(&self, principal: &Principal, breakpoint: &Breakpoint) {
         self.late.add(principal, breakpoint, Timestamp::now());
     }
 
     /// The refusal for `principal` whose park with the breakpoint `id` expired not long ago.
-    pub(crate) fn too_late(
+    pub(crate) fn expired_refusal(
         &self,
         principal: &Principal,
         id: BreakpointId,
@@ -255,7 +255,7 @@ impl Parks {
     }
 
     /// Sentences about all expired parks of `principal`; each is returned once.
-    pub fn all_too_late(&self, principal: &Principal) -> Vec<String> {
+    pub fn expired_messages(&self, principal: &Principal) -> Vec<String> {
         self.late.tell(principal, Timestamp::now())
     }
 
@@ -433,7 +433,7 @@ pub fn may_go_on(principal: &Principal, breakpoint: &Breakpoint, take_over: bool
 ///
 /// # Errors
 /// [`SessionRefusal`]: it is another user's, and the principal is no administrator.
-pub(crate) fn may_let_run(authorized: &Authorized) -> Result<(), SessionRefusal> {
+pub(crate) fn authorise_resume(authorized: &Authorized) -> Result<(), SessionRefusal> {
     let breakpoint = authorized.breakpoint();
     let administers = authorized.rights().scopes.contains(Scope::PlaceAdmin);
     match breakpoint.holder() {

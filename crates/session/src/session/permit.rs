@@ -162,11 +162,11 @@ impl Permit {
     ) -> Option<Self> {
         let id = authorized.breakpoint().id;
         sessions.reached(id, authorized.principal())?;
-        Some(Self::beside(authorized, process, holder, None))
+        Some(Self::further(authorized, process, holder, None))
     }
 
     /// The same for a session of another process; the worker is reached by `way`.
-    pub fn beside(
+    pub fn further(
         authorized: Authorized,
         process: u32,
         holder: Holder,

@@ -15,7 +15,7 @@ mod tenancy;
 use self::dialling::{Dialling, greet, taker_of};
 pub use self::error::ConnectError;
 use self::restored::Ownership;
-pub use self::subprocesses::let_subprocesses_run;
+pub use self::subprocesses::release_subprocesses;
 pub use self::tenancy::LetRunError;
 use self::tenancy::Tenancy;
 

@@ -26,7 +26,7 @@ pub use self::taking::{
     Origin, Parked, Resumed, Terms, YOUR, explained, parked_for, take, take_subprocess,
 };
 pub use self::terms::{Stay, keeps, promise, reserve, share, takes_in, task_of, usual};
-use super::let_subprocesses_run;
+use super::release_subprocesses;
 use crate::context::Context;
 use crate::session::Session;
 use crate::session::live::{Live, RECORD_RETRY_DELAY, SessionEvent, Signal};
@@ -165,7 +165,7 @@ impl<'a> Park<'a> {
                 ParkEnding::Released(reply) => {
                     match self.live.audit.ends(Outcome::Released).await {
                         Ok(()) => {
-                            let goes_on = self.ends_expression().await;
+                            let goes_on = self.interrupt_expression().await;
                             let outcome = self.leave(Outcome::Released, true).await;
                             // The caller may be gone.
                             let _ = reply.send(goes_on);
@@ -186,7 +186,7 @@ impl<'a> Park<'a> {
     ///
     /// # Errors
     /// It cannot be interrupted: a sentence.
-    async fn ends_expression(&mut self) -> Result<(), String> {
+    async fn interrupt_expression(&mut self) -> Result<(), String> {
         if !self.waiting.debugger.evaluates() {
             return Ok(());
         }
@@ -442,14 +442,14 @@ impl<'a> Park<'a> {
             named
                 .into_iter()
                 .for_each(|process| parks.named(breakpoint.id, process));
-            let_subprocesses_run(self.context, breakpoint, outcome);
+            release_subprocesses(self.context, breakpoint, outcome);
         }
         if lets_run(outcome) && worker.holds() {
             let owner = worker.principal();
             self.context
                 .sessions
                 .parks
-                .missed(owner, worker.breakpoint());
+                .note_expired(owner, worker.breakpoint());
         }
         worker.end(RETURN_TIMEOUT).await;
         match recorded {

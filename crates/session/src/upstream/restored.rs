@@ -283,7 +283,7 @@ impl Restored {
         };
         let way = WorkerRoute::Direct { without: None };
         if let Some(process) = self.owner.process {
-            return Some(Permit::beside(authorized, process, holder, Some(way)));
+            return Some(Permit::further(authorized, process, holder, Some(way)));
         }
         let registry = &context.registry;
         let claim = match &entered {

@@ -23,7 +23,7 @@ const MAX_MESSAGE_BYTES: usize = 1 << 24;
 
 /// Releases subprocesses of the worker of `breakpoint` that never had a session, if the session with the worker ended
 /// by an `outcome` that resumed it.
-pub fn let_subprocesses_run(context: &Context, breakpoint: &Arc<Breakpoint>, outcome: Outcome) {
+pub fn release_subprocesses(context: &Context, breakpoint: &Arc<Breakpoint>, outcome: Outcome) {
     let processes = context.sessions.parks.never_opened(breakpoint.id);
     let runs = match outcome {
         Outcome::Client
@@ -48,7 +48,7 @@ pub fn let_subprocesses_run(context: &Context, breakpoint: &Arc<Breakpoint>, out
     let agents = Arc::clone(&context.peers.agents);
     let all = async move {
         for process in processes {
-            let let_run = let_one_run(&breakpoint, &agents, &tasks, process);
+            let let_run = release_one(&breakpoint, &agents, &tasks, process);
             if let Err(why) = Box::pin(let_run).await {
                 debug!(%why, process, breakpoint = %breakpoint.id, "a subprocess that waits for a client is not let run");
             }
@@ -57,7 +57,7 @@ pub fn let_subprocesses_run(context: &Context, breakpoint: &Arc<Breakpoint>, out
     context.shutdown.tasks.spawn(all.in_current_span());
 }
 
-async fn let_one_run(
+async fn release_one(
     breakpoint: &Arc<Breakpoint>,
     agents: &Arc<Agents>,
     tasks: &TaskTracker,

@@ -202,7 +202,7 @@ async fn a_subprocess_is_of_who_has_its_task_until_the_next_one_does() {
     let list = context.registry.snapshot();
     let next = ray_relay_access::identity::testing::principal(&context.auth, "ben").await;
     let parks = &context.sessions.parks;
-    parks.go_along(list.held().next().unwrap(), &next);
+    parks.follow_taker(list.held().next().unwrap(), &next);
     let _child = reattached(&mut childs, goes_on(&context, configuration)).await;
     got(&mut childs, "threads").await;
 }

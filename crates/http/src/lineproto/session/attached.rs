@@ -84,7 +84,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             at_least: resumed.as_ref().and_then(Resumed::until),
         });
         let resumes = resumed.map(|resumed| {
-            let told = (resumed.whose(), resumed.origin.for_how_long());
+            let told = (resumed.whose(), resumed.origin.duration_text());
             (resumed.origin, told)
         });
         let (origin, told) = resumes.unzip();
@@ -93,9 +93,9 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let reached = Box::pin(reached).await;
         let (closing, outcome, next) = match reached {
             Ok(reached) => {
-                if let Some((whose, for_how_long)) = told {
+                if let Some((whose, duration_text)) = told {
                     let title = begun.permit.breakpoint().title();
-                    let text = reached.told(&whose, &title, &for_how_long);
+                    let text = reached.told(&whose, &title, &duration_text);
                     self.out.notice(&text).await;
                 }
                 if begun.permit.breakpoint().names.is_replica() {

@@ -86,16 +86,18 @@ impl ReachedWorker {
         })
     }
 
-    /// What a person is told who goes on with `whose` session with `title`, which was parked `for_how_long`.
-    pub(super) fn told(&self, whose: &str, title: &str, for_how_long: &str) -> String {
+    /// What a person is told who goes on with `whose` session with `title`, which was parked `duration_text`.
+    pub(super) fn told(&self, whose: &str, title: &str, duration_text: &str) -> String {
         let standing = match &self.line {
             SessionDebugger::Opening(opening) => opening.standing(),
             _ => None,
         };
         match standing.filter(|_| whose == YOUR) {
-            Some(place) => format!("you were parked at {place}{for_how_long}; going on"),
+            Some(place) => format!("you were parked at {place}{duration_text}; going on"),
             None => {
-                format!("this resumes {whose} session with {title}, which was parked{for_how_long}")
+                format!(
+                    "this resumes {whose} session with {title}, which was parked{duration_text}"
+                )
             }
         }
     }

@@ -26,7 +26,7 @@ pub type Stop = (BreakpointId, u64);
 pub(super) struct Members {
     pub(super) sessions: HashMap<u64, One>,
     /// When the parent's client disconnected or was lost.
-    pub(super) parent_left: Option<Instant>,
+    pub(super) parent_disconnected: Option<Instant>,
     /// Whether the parent's client wants them parked.
     pub(super) park: bool,
     /// Whether the parent's client sees a thread for all tasks, which should have the focus.
@@ -64,7 +64,7 @@ pub struct GroupTask {
 
 /// Request channel to a session of a family.
 #[derive(Debug)]
-pub(super) struct MemberLine {
+pub(super) struct RequestChannel {
     /// All but `asks`, which the session reports separately.
     pub(super) task: GroupTask,
     pub(super) questions: mpsc::Sender<Asked>,
@@ -77,7 +77,7 @@ pub(super) struct One {
     /// When its client disconnected.
     disconnected: Option<Instant>,
     /// Request channel to its task; `None`: it is with a subprocess, or has not begun.
-    pub(super) line: Option<MemberLine>,
+    pub(super) line: Option<RequestChannel>,
     /// Whether its paused task asks the others of its job to stop with it.
     pub(super) asks: bool,
 }
@@ -108,7 +108,7 @@ impl Members {
     /// Whether all have disconnected, none of them long before `began`; and the time of the last disconnect.
     fn disconnected(&self, began: Instant) -> (bool, Instant) {
         let oldest = began.checked_sub(ALL_DISCONNECTS_TIMEOUT).unwrap_or(began);
-        let mut disconnects = vec![self.parent_left];
+        let mut disconnects = vec![self.parent_disconnected];
         disconnects.extend(self.sessions.values().map(|one| one.disconnected));
         let counts = |disconnected: &Option<Instant>| disconnected.is_some_and(|at| at >= oldest);
         let last = disconnects.iter().flatten().max().copied();
@@ -121,7 +121,7 @@ impl Members {
 
 /// Whether the whole family disconnects at this moment, in which one of it has: a window is closed, and the user
 /// stopped no single session. Takes a second at most. Cancel safe.
-pub(super) async fn all_leave(mut members: watch::Receiver<Members>) -> bool {
+pub(super) async fn all_disconnect(mut members: watch::Receiver<Members>) -> bool {
     let began = Instant::now();
     loop {
         let (all, last) = members.borrow_and_update().disconnected(began);

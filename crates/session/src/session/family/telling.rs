@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::GroupMember;
 use super::asking::{MAX_QUESTIONS, Report};
-use super::leaving::{GroupTask, MemberLine, Members, One};
+use super::leaving::{GroupTask, Members, One, RequestChannel};
 use ray_relay_ray::ray::registry::{Breakpoint, Location};
 
 impl GroupMember {
@@ -38,7 +38,7 @@ impl GroupMember {
             rank: None,
             location: None,
         };
-        self.tell(|one| one.line = Some(MemberLine { task, questions }));
+        self.tell(|one| one.line = Some(RequestChannel { task, questions }));
     }
 
     /// The task is paused now, or runs.
@@ -53,7 +53,7 @@ impl GroupMember {
                     return;
                 };
                 one.asks &= stands;
-                if let Some(MemberLine { task, .. }) = &mut one.line {
+                if let Some(RequestChannel { task, .. }) = &mut one.line {
                     task.stands = stands;
                     task.stops += u64::from(stands);
                     task.arriving = false;
@@ -68,12 +68,12 @@ impl GroupMember {
 
     /// The task has been running since before this session, which continues with it.
     pub fn runs(&self) {
-        self.tell_of_task(|task| task.arriving = false);
+        self.update_task(|task| task.arriving = false);
     }
 
     /// The task stopped, and neither a user nor the relay had requested it.
     pub fn breaks(&self) {
-        self.tell_of_task(|task| task.breaks += 1);
+        self.update_task(|task| task.breaks += 1);
     }
 
     /// Whether the lead's client sees a thread for all tasks, which should have the focus.
@@ -83,17 +83,17 @@ impl GroupMember {
 
     /// The task stopped, and not for the client of this session.
     pub fn follows(&self) {
-        self.tell_of_task(|task| task.followed += 1);
+        self.update_task(|task| task.followed += 1);
     }
 
     /// The process of the task reported its rank.
     pub fn has_rank(&self, rank: u32) {
-        self.tell_of_task(|task| task.rank = Some(rank));
+        self.update_task(|task| task.rank = Some(rank));
     }
 
     /// The task is paused at `location`.
     pub fn stands_at(&self, location: Location) {
-        self.tell_of_task(|task| task.location = Some(Arc::new(location)));
+        self.update_task(|task| task.location = Some(Arc::new(location)));
     }
 
     /// A breakpoint logged `text` in the task. Returns whether the lead's client will see it: one that reads too slowly
@@ -115,7 +115,7 @@ impl GroupMember {
             .is_some_and(|family| family.reports.try_send(report).is_ok())
     }
 
-    fn tell_of_task(&self, what: impl FnOnce(&mut GroupTask)) {
+    fn update_task(&self, what: impl FnOnce(&mut GroupTask)) {
         self.tell(|one| {
             if let Some(line) = &mut one.line {
                 what(&mut line.task);

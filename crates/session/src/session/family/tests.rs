@@ -175,12 +175,12 @@ async fn goodbyes_of_all_at_one_moment_are_a_window_that_is_closed() {
             .collect();
         let mut left: Vec<_> = Vec::new();
         for member in &members {
-            left.push(tokio::spawn(member.says_goodbye()));
+            left.push(tokio::spawn(member.disconnects()));
             // A network has its own pace.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        parent.says_goodbye();
-        assert!(parent.leaves_with_all().await);
+        parent.disconnects();
+        assert!(parent.all_disconnect().await);
         for one in left {
             assert!(one.await.unwrap());
         }
@@ -195,16 +195,16 @@ async fn a_goodbye_of_one_or_of_the_parent_alone_is_a_stop() {
     let (first, second) = (join(&families, &parent, 1), join(&families, &parent, 2));
     let (first, second) = (first.unwrap(), second.unwrap());
     let began = Instant::now();
-    assert!(!first.says_goodbye().await);
+    assert!(!first.disconnects().await);
     assert_eq!(began.elapsed(), Duration::from_millis(200));
     drop(first);
-    parent.says_goodbye();
-    assert!(!parent.leaves_with_all().await);
+    parent.disconnects();
+    assert!(!parent.all_disconnect().await);
     // Much later is not at one moment.
     tokio::time::advance(Duration::from_secs(5)).await;
-    assert!(!second.says_goodbye().await);
+    assert!(!second.disconnects().await);
     drop(second);
-    assert!(!parent.leaves_with_all().await, "nobody to leave with");
+    assert!(!parent.all_disconnect().await, "nobody to leave with");
 }
 
 #[tokio::test(start_paused = true)]

@@ -102,7 +102,7 @@ impl Live<'_> {
 
     /// Queries the head from now on, for `patience`, why the worker is gone: answered by [`SessionEvent::Explained`].
     pub fn ask_why(&mut self, patience: Duration) {
-        self.asks_why = Some(patience);
+        self.death_query = Some(patience);
     }
 
     /// Resolves when something may have happened to the session.
@@ -119,7 +119,7 @@ impl Live<'_> {
             why = self.principal.ended(), if !self.cut_off => SessionEvent::End(SessionEnd::Revoked(why)),
             () = self.asked_to_end.cancelled(), if !ending && !self.cut_off => SessionEvent::End(SessionEnd::Asked),
             why = self.capture.failed(), if !self.cut_off && !self.unattended => SessionEvent::End(SessionEnd::CaptureFailed(why)),
-            event = worker_gone(&mut self.worker, self.asks_why), if self.asks_why.is_some() || wants_news => event,
+            event = worker_gone(&mut self.worker, self.death_query), if self.death_query.is_some() || wants_news => event,
             () = self.task.ended(), if wants_news => SessionEvent::TaskEnded,
             () = self.session.task_left(), if wants_news => SessionEvent::TaskLeft,
             () = shutdown.abort.cancelled(), if !ending => SessionEvent::End(SessionEnd::Aborted),
@@ -136,7 +136,7 @@ impl Live<'_> {
         match signal {
             Signal::Event(event) => {
                 if matches!(event, SessionEvent::Explained(_)) {
-                    self.asks_why = None;
+                    self.death_query = None;
                 }
                 Some(event)
             }

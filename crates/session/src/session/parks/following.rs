@@ -28,7 +28,7 @@ impl ParkEntry {
 impl Parks {
     /// Prepares for `taker` to take over the task at `held` from another user: the sessions with its subprocesses
     /// follow, once the taker has it.
-    pub fn go_along(&self, held: &Breakpoint, taker: &Principal) {
+    pub fn follow_taker(&self, held: &Breakpoint, taker: &Principal) {
         let mut parked = self.parked.lock();
         let of_task = |park: &ParkId| park.breakpoint == held.id && park.process.is_some();
         for (_, entry) in parked.iter_mut().filter(|(park, _)| of_task(park)) {
@@ -95,9 +95,9 @@ mod tests {
             let list = snapshot(vec![held(holder)]);
             parks.has_task(&list, id, &ann)
         };
-        parks.go_along(&held(&ann), &ben);
+        parks.follow_taker(&held(&ann), &ben);
         assert_eq!([&ann, &ben, &cid].map(has_task), [true, true, false]);
-        parks.go_along(&held(&ben), &cid);
+        parks.follow_taker(&held(&ben), &cid);
         assert_eq!([&ann, &ben, &cid].map(has_task), [false, true, true]);
         let list = snapshot(vec![held(&cid)]);
         let owner = parks.follow_task(&list, id).unwrap();

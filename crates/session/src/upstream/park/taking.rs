@@ -100,7 +100,7 @@ pub fn explained(
     ) {
         return why;
     }
-    if let Some(late) = context.sessions.parks.too_late(principal, id) {
+    if let Some(late) = context.sessions.parks.expired_refusal(principal, id) {
         return late;
     }
     let list = context.registry.snapshot();
@@ -129,17 +129,17 @@ pub async fn take(
     let others = || last.subject.clone().unwrap_or_default();
     let taken_from = (!is_own(&principal, held)).then(others);
     if taken_from.is_some() {
-        context.sessions.parks.go_along(held, &principal);
+        context.sessions.parks.follow_taker(held, &principal);
     }
     // Checked again: the credential may have expired during the wait.
-    let still_welcome = || match principal.is_over() {
+    let check_credential = || match principal.is_over() {
         Some(why) => Err(SessionRefusal::Forbidden(why.to_string())),
         None => Ok(session.holder(&principal, terms.client)),
     };
     if !last.is_here() {
         let way = Box::pin(context.peers.agents.way_to_agent(held)).await;
         let way = way.map_err(|why| SessionRefusal::no_way(held, why))?;
-        let holder = still_welcome()?;
+        let holder = check_credential()?;
         let claim = context.registry.take_over(held.id);
         let claim = claim.ok_or_else(|| over(held))?;
         let resumed = Resumed {
@@ -155,7 +155,7 @@ pub async fn take(
     let parks = &context.sessions.parks;
     let offered = parks.hand_over((held, None), &principal, terms.take_over, terms.taker);
     let offer = Box::pin(offered).await?;
-    let holder = still_welcome()?;
+    let holder = check_credential()?;
     let resumed = Resumed {
         taken_from,
         ..Resumed::of(&offer)
@@ -248,7 +248,7 @@ impl Resumed {
 
 impl Origin {
     /// Duration of the park, as the end of a sentence; empty if unknown.
-    pub fn for_how_long(&self) -> String {
+    pub fn duration_text(&self) -> String {
         match self {
             Self::Here { since, .. } => format!(" for {}", span(since.elapsed())),
             Self::Agent { .. } => String::new(),
