@@ -393,7 +393,7 @@ impl<'a> AttachFlow<'a> {
             details.insert("running".into(), true.into());
         }
         if let Some(resumed) = resumed {
-            resumed.tell(&mut details);
+            resumed.add_details(&mut details);
         }
         // Without `debug`, none of these arguments reaches the worker.
         if self.context.audit.wants_commands()

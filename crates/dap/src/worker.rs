@@ -153,7 +153,7 @@ pub(super) struct ActiveSession<'a, S> {
     /// Set if the client was notified of the end without a reason. True: the worker's debugger is gone as well.
     unexplained: Option<bool>,
     /// Whether the client was notified that a task of the worker has ended.
-    task_end_told: bool,
+    task_end_notified: bool,
     /// Whether the client has set exception filters.
     filters_set: bool,
     /// The paused threads, as reported to the client.
@@ -171,7 +171,7 @@ pub(super) struct ActiveSession<'a, S> {
     /// Share that allows it to be parked.
     share: Option<Box<ParkShare>>,
     /// Reserved slot of its park.
-    place: Option<Box<ParkSlot>>,
+    slot: Option<Box<ParkSlot>>,
     /// The last liveness question that was sent to the client.
     question: u64,
 }
@@ -212,7 +212,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             filter,
             disconnect_request: None,
             unexplained: None,
-            task_end_told: false,
+            task_end_notified: false,
             filters_set: false,
             stands: Stands::attached(&opening.attach.arguments),
             standing: standing::LocationSearch::default(),
@@ -221,13 +221,13 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             pausing: opening.pauses.then_some(Pausing::Due),
             resumption: None,
             share,
-            place: None,
+            slot: None,
             question: 0,
         })
     }
 
-    fn tell(&mut self, message: &Value) {
-        self.capture_told(message);
+    fn send_to_client(&mut self, message: &Value) {
+        self.capture_message(message);
         if self.questions.take(message) {
             return;
         }

@@ -125,7 +125,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
     pub(super) async fn run(mut self) -> Result<Outcome, Closed> {
         let (shutdown, principal) = (&self.context.shutdown, self.principal);
         let mut family = self.parent.tasks();
-        self.tell(&event(Event::Initialized, Value::Null)).await?;
+        self.send(&event(Event::Initialized, Value::Null)).await?;
         loop {
             let again = self.look_again.unwrap_or_else(Instant::now);
             let is_draining = self.phase == Phase::Draining;
@@ -151,7 +151,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
                     self.all.taken.drain(..).for_each(|id| self.announcer.in_use(id));
                     self.parent.leads(self.all.lead(self.announcer.announced()));
                     for message in &messages {
-                        self.tell(message).await?;
+                        self.send(message).await?;
                     }
                     continue;
                 }
@@ -162,17 +162,17 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
                 }
                 stop = self.ranks.next() => self.announcer.rank_queried(stop),
                 end = self.jobs.ended() => {
-                    self.tell(&notice(&end, false)).await?;
+                    self.send(&notice(&end, false)).await?;
                     continue;
                 }
                 ended = principal.ended() => {
-                    self.tell(&notice(&format!("this session ends, because {ended}"), true)).await?;
-                    self.tell(&event(Event::Terminated, Value::Null)).await?;
+                    self.send(&notice(&format!("this session ends, because {ended}"), true)).await?;
+                    self.send(&event(Event::Terminated, Value::Null)).await?;
                     return Ok(Outcome::Revoked);
                 }
                 () = shutdown.drain.cancelled(), if !is_draining => {
                     self.phase = Phase::Draining;
-                    self.tell(&notice("the relay is being shut down", true)).await?;
+                    self.send(&notice("the relay is being shut down", true)).await?;
                 }
                 // The editor would lose sight of the sessions that still have time.
                 () = self.parent.childless(), if is_draining => return self.drained().await,
@@ -184,7 +184,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
         }
     }
 
-    async fn tell(&mut self, message: &Value) -> Result<(), Closed> {
+    async fn send(&mut self, message: &Value) -> Result<(), Closed> {
         self.client.send(message).await
     }
 
@@ -195,19 +195,19 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
             && self.leaving.park_for.is_zero()
         {
             let refusal = request.failure("the tasks cannot be parked, because neither the policy nor `[park] for` nor `rayRelay.onClose` turns parking on; the session goes on");
-            self.tell(&refusal).await?;
+            self.send(&refusal).await?;
             return Ok(AfterRequest::Nothing);
         }
         if leaves && let Some(text) = leave(request, self.parent, self.leaving) {
-            self.tell(&notice(&text, false)).await?;
+            self.send(&notice(&text, false)).await?;
         }
         if let Some(Ok(ClientFiles::Below(folder))) = evaluated_folder(request) {
             self.announcer.map_to(&folder);
         }
         match self.all.take(request) {
-            RequestOutcome::Answer(answer) => self.tell(&answer).await?,
+            RequestOutcome::Answer(answer) => self.send(&answer).await?,
             RequestOutcome::Later => {}
-            RequestOutcome::Not => self.tell(&answer(request)).await?,
+            RequestOutcome::Not => self.send(&answer(request)).await?,
         }
         match request.known() {
             _ if leaves => return Ok(AfterRequest::End),
@@ -217,9 +217,9 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
                 self.open().await?;
                 let list = offered(self.principal, &self.snapshots.borrow());
                 let greeting = greeting(&list, self.announcer.only_mine());
-                self.tell(&notice(&greeting, false)).await?;
+                self.send(&notice(&greeting, false)).await?;
                 for late in self.context.sessions.parks.expired_messages(self.principal) {
-                    self.tell(&notice(&late, false)).await?;
+                    self.send(&notice(&late, false)).await?;
                 }
             }
             _ => return Ok(AfterRequest::Nothing),
@@ -231,18 +231,18 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
     async fn open(&mut self) -> Result<(), Closed> {
         if self.phase == Phase::Configuring {
             self.phase = Phase::Open;
-            self.tell(&self.announcer.attached()).await?;
+            self.send(&self.announcer.attached()).await?;
         }
         Ok(())
     }
 
     async fn on_joined(&mut self, joined: Joined) -> Result<(), Closed> {
         match joined {
-            Joined::Told(text) => self.tell(&notice(&text, false)).await,
+            Joined::Told(text) => self.send(&notice(&text, false)).await,
             Joined::Opened(opened) => {
                 let ticket = self.context.auth.issue_ticket(self.principal, &opened);
                 match self.announcer.child_to_pause(&opened, ticket.as_ref()) {
-                    Some(child) => self.tell(&child).await,
+                    Some(child) => self.send(&child).await,
                     None => Ok(()),
                 }
             }
@@ -258,7 +258,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
         let (messages, again) = self.announcer.announce(&list, Timestamp::now(), ticket);
         self.parent.leads(self.all.lead(self.announcer.announced()));
         for message in &messages {
-            self.tell(message).await?;
+            self.send(message).await?;
         }
         let (held, asking) = (self.parent.stops(), self.parent.asking());
         let room = self.announcer.room();
@@ -276,7 +276,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
     }
 
     async fn drained(&mut self) -> Result<Outcome, Closed> {
-        self.tell(&event(Event::Terminated, Value::Null)).await?;
+        self.send(&event(Event::Terminated, Value::Null)).await?;
         Ok(Outcome::Drained)
     }
 }

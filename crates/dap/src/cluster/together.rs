@@ -164,11 +164,11 @@ mod tests {
 
     fn by(principal: &'static Principal, block: &serde_json::Value) -> Together<'static> {
         let selector = read_selector(&json!({ "rayRelay": block })).unwrap();
-        let told = |job: JobName, room: usize| {
+        let notices = |job: JobName, room: usize| {
             let text = Joined::Told(format!("{} {room}", job.1));
             stream::iter([text]).boxed()
         };
-        Together::new(&selector, principal, Box::new(told))
+        Together::new(&selector, principal, Box::new(notices))
     }
 
     fn together(block: &serde_json::Value) -> Together<'static> {
@@ -187,7 +187,7 @@ mod tests {
         by(Box::leak(Box::new(ann)), block)
     }
 
-    fn told(together: &mut Together<'_>) -> Vec<String> {
+    fn notices(together: &mut Together<'_>) -> Vec<String> {
         let mut all = Vec::new();
         while let Some(Some(Joined::Told(text))) =
             futures_util::FutureExt::now_or_never(together.joining.next())
@@ -207,22 +207,22 @@ mod tests {
             NONE,
             31,
         );
-        assert_eq!(told(&mut together), ["01000000 31"]);
+        assert_eq!(notices(&mut together), ["01000000 31"]);
         // The next is another job's; the first is on its way to its session, and has it then.
         together.stopped(&snapshot(vec![rank(3, "02000000")]), NONE, 30);
-        assert_eq!(told(&mut together), ["02000000 30"]);
+        assert_eq!(notices(&mut together), ["02000000 30"]);
         let held = [(first.id, first.stop)];
         let list = snapshot(vec![first.clone()]);
         for _ in 0..3 {
             tokio::time::advance(Duration::from_secs(60)).await;
             together.stopped(&list, (&held, &[]), 30);
         }
-        assert_eq!(told(&mut together), [""; 0]);
+        assert_eq!(notices(&mut together), [""; 0]);
         // All run, and one stops again.
         tokio::time::advance(Duration::from_secs(60)).await;
         together.stopped(&snapshot(Vec::new()), NONE, 30);
         together.stopped(&list, NONE, 30);
-        assert_eq!(told(&mut together), ["01000000 30"]);
+        assert_eq!(notices(&mut together), ["01000000 30"]);
     }
 
     #[tokio::test]
@@ -242,11 +242,11 @@ mod tests {
         ] {
             let mut together = by_rules(&rules, &block).await;
             together.stopped(&list(), NONE, 31);
-            assert_eq!(told(&mut together), stopped, "{block}");
+            assert_eq!(notices(&mut together), stopped, "{block}");
         }
         let mut together = by_rules(&rules[1..], &json!({})).await;
         together.stopped(&list(), NONE, 31);
-        assert_eq!(told(&mut together), [""; 0]);
+        assert_eq!(notices(&mut together), [""; 0]);
     }
 
     #[tokio::test]
@@ -258,11 +258,11 @@ mod tests {
         let list = snapshot(vec![first, other.clone()]);
         together.stopped(&list, NONE, 31);
         together.stopped(&list, (&held, &[]), 31);
-        assert_eq!(told(&mut together), [""; 0]);
+        assert_eq!(notices(&mut together), [""; 0]);
         // But for a task that does.
         let both = [held[0], (other.id, other.stop)];
         together.stopped(&list, (&both, &held), 31);
         together.stopped(&list, (&both, &held), 31);
-        assert_eq!(told(&mut together), ["01000000 31"]);
+        assert_eq!(notices(&mut together), ["01000000 31"]);
     }
 }

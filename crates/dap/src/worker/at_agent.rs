@@ -26,8 +26,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let text = format!(
             "this session with {title} ends, because {end}; the task stays parked for {keeps}: attach again within that time, at whatever relay there is then"
         );
-        self.tell(&notice(&text, true));
-        self.tell(&event(Event::Terminated, serde_json::Value::Null));
+        self.send_to_client(&notice(&text, true));
+        self.send_to_client(&event(Event::Terminated, serde_json::Value::Null));
         self.worker = WorkerState::Terminated;
         true
     }

@@ -14,19 +14,19 @@ use ray_relay_base::wire::peer_stream::PeerStream;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Records a message of the client. On failure it must not be relayed.
-    pub(super) fn capture_sent(&self, body: &[u8]) -> Result<(), CaptureError> {
+    pub(super) fn capture_from_client(&self, body: &[u8]) -> Result<(), CaptureError> {
         self.live.capture.take(Direction::Up, body)
     }
 
     /// Records a message that the client is about to see. A failure ends the session.
-    pub(super) fn capture_seen(&self, body: &[u8]) {
+    pub(super) fn capture_to_client(&self, body: &[u8]) {
         _ = self.live.capture.take(Direction::Down, body);
     }
 
     /// The same for a message that the relay made or changed.
-    pub(super) fn capture_told(&self, message: &Value) {
+    pub(super) fn capture_message(&self, message: &Value) {
         if self.live.capture.is_on() {
-            self.capture_seen(without_ticket(message).to_string().as_bytes());
+            self.capture_to_client(without_ticket(message).to_string().as_bytes());
         }
     }
 }

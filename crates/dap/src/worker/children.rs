@@ -134,7 +134,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             let text = format!(
                 "the process of {title} asked for very many sessions with subprocesses: {sentence}"
             );
-            self.tell(&notice(&text, true));
+            self.send_to_client(&notice(&text, true));
         }
     }
 
@@ -164,6 +164,6 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let arguments = serde_json::from_str(&self.attached).unwrap_or_default();
         let dialled = RelayEndpoint::read(&arguments, self.context.port);
         let message = child.message(&arguments, &dialled, breakpoint.id, pass);
-        self.tell(&message);
+        self.send_to_client(&message);
     }
 }

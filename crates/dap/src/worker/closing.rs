@@ -99,7 +99,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let _ = self.put_on_record(&mut disconnect).await;
         let request = self.disconnect_request.take().map(|known| known.request);
         if let Some(request) = request.or_else(|| Request::read(&mut disconnect)) {
-            self.tell(&request.success(Value::Null));
+            self.send_to_client(&request.success(Value::Null));
         }
         self.client = ClientState::Deciding {
             decision,

@@ -19,7 +19,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.splice.client().doubt(true);
                 if !self.client.is_closed() {
                     let body = json!({"category": "telemetry", "output": "ray-relay", "data": {}});
-                    self.tell(&event(Event::Output, body));
+                    self.send_to_client(&event(Event::Output, body));
                 }
             }
             Some(_) if self.client.is_closed() => {}

@@ -53,13 +53,13 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// Handles an event that comes from neither side of the session.
     pub(super) fn on_session(&mut self, event: SessionEvent) -> ControlFlow<()> {
         match event {
-            SessionEvent::Warning(text) => self.tell(&notice(&text, true)),
+            SessionEvent::Warning(text) => self.send_to_client(&notice(&text, true)),
             SessionEvent::TaskEnded if self.pausing.is_some() => self.end_before_stop(),
-            SessionEvent::TaskEnded => self.tell_task_ended(),
+            SessionEvent::TaskEnded => self.notify_task_ended(),
             SessionEvent::TaskLeft => self.park_with_task(),
             SessionEvent::Explained(why) => {
                 self.unexplained = None;
-                self.tell_reason(why.as_ref());
+                self.notify_reason(why.as_ref());
             }
             SessionEvent::End(end) => return self.on_session_end(&end),
             SessionEvent::TimeIsUp => {
@@ -82,13 +82,13 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 Some(FINAL_NOTICE_TIMEOUT)
             }
             SessionEnd::Died(why) => {
-                self.tell_death(why);
+                self.notify_death(why);
                 self.worker = WorkerState::Gone;
                 None
             }
             SessionEnd::Aborted => {
-                self.tell(&notice(&format!("{end}; the task runs on"), true));
-                self.tell(&event(Event::Terminated, Value::Null));
+                self.send_to_client(&notice(&format!("{end}; the task runs on"), true));
+                self.send_to_client(&event(Event::Terminated, Value::Null));
                 None
             }
             SessionEnd::Revoked(_)
@@ -219,7 +219,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         // From now on the end of the worker's debugger is no death.
         self.live.cut_off();
         self.splice.worker_mut().leave();
-        self.tell(message);
-        self.tell_terminated();
+        self.send_to_client(message);
+        self.notify_terminated();
     }
 }

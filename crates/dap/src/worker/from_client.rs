@@ -33,11 +33,11 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let message = match parse(body) {
             Ok(message) => message,
             Err(error) => {
-                self.tell(&notice(
+                self.send_to_client(&notice(
                     &format!("this session ends, because {error}"),
                     true,
                 ));
-                self.tell(&event(Event::Terminated, Value::Null));
+                self.send_to_client(&event(Event::Terminated, Value::Null));
                 return ControlFlow::Break(Outcome::Failed);
             }
         };
@@ -67,14 +67,14 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             match action {
                 Action::ToWorker(message) => self.for_worker(message).await,
                 Action::Ask(message) => self.splice.insert(Side::Worker, &frame(&message)),
-                Action::ToClient(message) => self.tell(&message),
+                Action::ToClient(message) => self.send_to_client(&message),
                 Action::Refuse {
                     command,
                     missing,
                     answer,
                 } => {
                     self.put_refusal_on_record(&command, missing).await;
-                    self.tell(&answer);
+                    self.send_to_client(&answer);
                 }
             }
         }
@@ -105,10 +105,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// A task cannot be restarted. The session stays, so that its task is not detached, and the editor is shown the
     /// current location again.
     fn refuse_restart(&mut self, restart: &Request) {
-        self.tell(&restart.success(Value::Null));
+        self.send_to_client(&restart.success(Value::Null));
         let text =
             "a task that Ray runs cannot be started again from here; the session stays as it is";
-        self.tell(&notice(text, false));
+        self.send_to_client(&notice(text, false));
         if let Some(stop) = self.stands.last().map(<[u8]>::to_vec) {
             self.pass_to_client(&stop);
         }
@@ -123,7 +123,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         // The audit has what is sent to the worker.
         self.rewrite_for_worker(handling, &mut message).await;
         if let Some(refusal) = self.put_on_record(&mut message).await {
-            self.tell(&refusal);
+            self.send_to_client(&refusal);
             return;
         }
         let Some(message) = self.apply(handling, message) else {
@@ -145,7 +145,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                         "`{}` is not possible in a session that is attached already",
                         request.command
                     );
-                    self.tell(&request.failure(&sentence));
+                    self.send_to_client(&request.failure(&sentence));
                 }
             }
             FromClient::Cancel => {
@@ -173,14 +173,14 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             }
             FromClient::Terminate if !self.may_end_worker() => {
                 if let Some(request) = Request::read(&mut message) {
-                    self.tell(&request.failure(NO_TERMINATE));
+                    self.send_to_client(&request.failure(NO_TERMINATE));
                 }
             }
             // debugpy answers it only after a thread has resumed, and handles no further request before, not even a
             // disconnect: the task would stay paused for good (1.8.0 to 1.8.22).
             FromClient::Continue if !self.stands.any() && self.live.worker.waits() => {
                 if let Some(request) = Request::read(&mut message) {
-                    self.tell(&request.success(json!({"allThreadsContinued": true})));
+                    self.send_to_client(&request.success(json!({"allThreadsContinued": true})));
                 }
             }
             _ => return Some(message),
@@ -195,7 +195,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 rewrite::write_flags(arguments);
                 if rewrite::is_set(arguments, "terminateDebuggee") && !self.may_end_worker() {
                     put(arguments, "terminateDebuggee", false);
-                    self.tell(&notice(&format!("the task runs on: {NO_TERMINATE}"), false));
+                    self.send_to_client(&notice(
+                        &format!("the task runs on: {NO_TERMINATE}"),
+                        false,
+                    ));
                 }
             }
             FromClient::Breakpoints => {
@@ -281,7 +284,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         if cancelled.is_some_and(|seq| self.splice.worker().evaluates_request(seq)) {
             self.interrupt();
         }
-        self.tell(&request.success(Value::Null));
+        self.send_to_client(&request.success(Value::Null));
     }
 
     /// Pauses a running task once the client has configured, right before the worker's debugger is notified of that.
@@ -300,7 +303,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// Notifies the client that the task has not stopped, and where it is.
     pub(super) fn report_location(&mut self, text: &str) {
         self.pausing = Some(Pausing::Notified);
-        self.tell(&notice(text, false));
+        self.send_to_client(&notice(text, false));
     }
 
     /// Sends the `continue` in `message` when one thread had been resumed alone. debugpy reports stops once for all
@@ -386,27 +389,27 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let now = capabilities::for_method(now, disconnect_method);
         let changed = capabilities::difference(announced, &now);
         if !changed.is_empty() {
-            self.tell(&event(
+            self.send_to_client(&event(
                 Event::Capabilities,
                 json!({"capabilities": changed}),
             ));
         }
         for message in self.filter.opening() {
-            self.tell(&message);
+            self.send_to_client(&message);
         }
         if self.on_close == Some(OnClose::Park) && self.memory.is_none() && self.live.worker.holds()
         {
             let text = "`rayRelay.onClose` is \"park\", and neither the policy nor `[park] for` turns parking on: the task runs on when you leave";
-            self.tell(&notice(text, true));
+            self.send_to_client(&notice(text, true));
         }
         self.ensure_share();
         if let Some(note) = note
             && self.live.worker.holds()
         {
-            self.tell(&notice(&note, false));
+            self.send_to_client(&notice(&note, false));
         }
         if self.live.worker.breakpoint().names.is_replica() {
-            self.tell(&notice(SERVE_NOTE, true));
+            self.send_to_client(&notice(SERVE_NOTE, true));
         }
     }
 }

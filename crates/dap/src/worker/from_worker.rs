@@ -42,7 +42,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 Ok(message) => message,
                 Err(_) => {
                     let text = "a message of the worker's debugger was left out, because it could not be looked through";
-                    return self.tell(&notice(text, false));
+                    return self.send_to_client(&notice(text, false));
                 }
             },
         };
@@ -88,8 +88,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.worker = WorkerState::Terminated;
                 if !self.live.is_leaving() && self.live.worker.holds() {
                     match self.live.worker.ask_why_died(DEATH_NOTICE_DELAY).await {
-                        Some(why) => self.tell_reason(Some(&why)),
-                        None => self.tell_unexplained(false),
+                        Some(why) => self.notify_reason(Some(&why)),
+                        None => self.notify_unexplained(false),
                     }
                 }
             }
@@ -131,7 +131,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             | FromWorker::Own
             | FromWorker::OwnOnceAsked => {}
         }
-        self.tell(&message);
+        self.send_to_client(&message);
     }
 
     /// Handles the answer to the client's `attach`: the session is attached, or the refusal of a worker that another
@@ -177,12 +177,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 "the process of {} asked your editor for `{name}`, which could run a program on your machine; this was refused. debugpy does not ask for it by itself: have a look at the code of that job",
                 breakpoint.title()
             );
-            self.tell(&notice(&text, true));
+            self.send_to_client(&notice(&text, true));
         }
     }
 
     pub(super) fn pass_to_client(&mut self, body: &[u8]) {
-        self.capture_seen(body);
+        self.capture_to_client(body);
         self.splice.insert_body(Side::Client, body);
     }
 
@@ -190,7 +190,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) async fn on_worker_gone(&mut self, broken: bool) -> Outcome {
         let outcome = match self.live.is_leaving() {
             true => Outcome::Client,
-            false if self.worker == WorkerState::Attached => self.tell_worker_gone(broken).await,
+            false if self.worker == WorkerState::Attached => self.notify_worker_gone(broken).await,
             false => Outcome::Died,
         };
         self.worker = WorkerState::Gone;
@@ -198,73 +198,73 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     /// Notifies the client why the worker's debugger is gone, as far as known.
-    async fn tell_worker_gone(&mut self, broken: bool) -> Outcome {
+    async fn notify_worker_gone(&mut self, broken: bool) -> Outcome {
         let why = self.live.worker.ask_why_died(DEATH_NOTICE_DELAY).await;
         let id = self.live.worker.breakpoint().id;
         // An isolated agent resumes its tasks sooner than that is noticed here: a job that has ended by then is not the
         // reason.
         let meant = broken && was_intended(&self.context.registry.snapshot(), id);
         if let Some(why) = why.as_ref().filter(|_| !meant) {
-            self.tell_death(why);
+            self.notify_death(why);
         } else if broken
             && !meant
             && let Some(sentence) = self.route_lost()
         {
-            self.tell(&notice(&sentence, true));
-            self.tell_terminated();
+            self.send_to_client(&notice(&sentence, true));
+            self.notify_terminated();
             return Outcome::Upstream;
         } else if broken
             && let Some(sentence) = agent_lost(&self.context.peers.agents, &self.live.worker).await
         {
-            self.tell(&notice(&sentence, true));
-            self.tell_terminated();
+            self.send_to_client(&notice(&sentence, true));
+            self.notify_terminated();
             return Outcome::Upstream;
         } else if let Some(why) = why {
-            self.tell_death(&why);
+            self.notify_death(&why);
         } else {
-            self.tell_unexplained(true);
-            self.tell_terminated();
+            self.notify_unexplained(true);
+            self.notify_terminated();
         }
         Outcome::Died
     }
 
     /// Notifies the client that a task has ended. The session stays: its client may have set breakpoints for the
     /// worker's next task.
-    pub(super) fn tell_task_ended(&mut self) {
+    pub(super) fn notify_task_ended(&mut self) {
         let title = self.live.worker.breakpoint().title();
-        let again = std::mem::replace(&mut self.task_end_told, true);
-        self.tell(&task_end(&title, again));
+        let again = std::mem::replace(&mut self.task_end_notified, true);
+        self.send_to_client(&task_end(&title, again));
     }
 
-    pub(super) fn tell_reason(&mut self, why: Option<&Arc<str>>) {
+    pub(super) fn notify_reason(&mut self, why: Option<&Arc<str>>) {
         if let Some(why) = why {
             let breakpoint = self.live.worker.breakpoint();
             let line = gone(self.context, breakpoint, why);
-            self.tell(&line);
+            self.send_to_client(&line);
         }
     }
 
     /// Notifies the client of an unexplained end. The query for the reason continues, but many clients disconnect at
     /// `terminated`. `closed`: the worker's debugger is gone as well.
-    fn tell_unexplained(&mut self, closed: bool) {
+    fn notify_unexplained(&mut self, closed: bool) {
         self.unexplained = Some(closed);
         self.live.ask_why(DEATH_CAUSE_TIMEOUT);
         if self.live.worker.holds() {
             self.live.worker.unexplained();
             let line = notice(&unexplained(self.live.worker.breakpoint()), false);
-            self.tell(&line);
+            self.send_to_client(&line);
         }
     }
 
-    pub(super) fn tell_death(&mut self, why: &Arc<str>) {
-        self.tell_reason(Some(why));
-        self.tell_terminated();
+    pub(super) fn notify_death(&mut self, why: &Arc<str>) {
+        self.notify_reason(Some(why));
+        self.notify_terminated();
     }
 
-    pub(super) fn tell_terminated(&mut self) {
+    pub(super) fn notify_terminated(&mut self) {
         if self.worker == WorkerState::Attached {
             self.worker = WorkerState::Terminated;
-            self.tell(&event(Event::Terminated, Value::Null));
+            self.send_to_client(&event(Event::Terminated, Value::Null));
         }
     }
 }

@@ -56,7 +56,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             _ if over || self.client.is_leaving() => Some("its session is ending"),
             _ if !can => Some("its session is not ready for that"),
             (Wish::Interrupt, _) => None,
-            _ if self.questions.are_many() => Some("it has not come to what it was asked before"),
+            _ if self.questions.is_full() => Some("it has not come to what it was asked before"),
             (Wish::Pause, _) => None,
             (Wish::Continue, None) if self.is_to_stop() => None,
             (Wish::Continue, None) => Some("it is not stopped yet"),
@@ -107,7 +107,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             }
             Wish::Map(files) => self.map_to(FilesAsker::Lead(answer), Ok(files)),
             Wish::Continue if runs => {
-                (self.questions.halt, self.pausing) = (Halt::TakenBack, None);
+                (self.questions.halt, self.pausing) = (Halt::Withdrawn, None);
                 let _ = answer.send(Ok(String::new()));
             }
             Wish::Continue | Wish::Next | Wish::StepIn | Wish::StepOut => {
@@ -143,7 +143,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) async fn ask_rank(&mut self) {
         let may = self.live.worker.rights().scopes.contains(Scope::Debug);
         if !may
-            || self.questions.are_many()
+            || self.questions.is_full()
             || std::mem::replace(&mut self.questions.rank_requested, true)
         {
             return;
@@ -173,7 +173,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             // The session's own client is notified in any case.
             let _ = member.is_unranked(text.clone());
         }
-        self.tell(&notice(&text, false));
+        self.send_to_client(&notice(&text, false));
     }
 
     /// Removes debugpy's hint that an editor should not show a stop, if its own client requested it.
@@ -204,10 +204,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     fn stop_all(&mut self) -> Result<(), String> {
         let arguments = json!({"threadId": "*"});
         let message = request(OWN_SEQ, Command::Pause, arguments.clone());
-        let captured = self.capture_sent(message.to_string().as_bytes());
+        let captured = self.capture_from_client(message.to_string().as_bytes());
         captured.map_err(|why| why.to_string())?;
         self.request(Command::Pause, arguments);
-        self.questions.halt = Halt::Asked;
+        self.questions.halt = Halt::Requested;
         Ok(())
     }
 
@@ -224,7 +224,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) async fn resumes_withdrawn_stop(&mut self, stop: &Value) -> bool {
         let halt = std::mem::take(&mut self.questions.halt);
         let paused = ThreadEvent::read(stop);
-        if halt != Halt::TakenBack || paused.reason != "pause" {
+        if halt != Halt::Withdrawn || paused.reason != "pause" {
             return false;
         }
         let (answer, _) = oneshot::channel();
@@ -243,7 +243,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     async fn put(&mut self, command: Command, arguments: Value, question: Question) {
         let number = self.questions.ask(question);
         let message = request(number, command, arguments);
-        if let Err(why) = self.capture_sent(message.to_string().as_bytes()) {
+        if let Err(why) = self.capture_from_client(message.to_string().as_bytes()) {
             return self.questions.refuse(number, &why.to_string());
         }
         if command == Command::Evaluate {
@@ -259,8 +259,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             let Question { answer, then } = question;
             let message = Incoming::read(message);
             let sentence = || {
-                let said = message.message.as_deref();
-                escaped(said.unwrap_or("its debugger refuses"))
+                let sentence = message.message.as_deref();
+                escaped(sentence.unwrap_or("its debugger refuses"))
             };
             let told = match then {
                 _ if !message.success => Err(sentence()),
@@ -294,7 +294,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     targets.truncate(MAX_COMPLETIONS);
                     Ok(Value::from(targets).to_string())
                 }
-                Then::Told(limit) => {
+                Then::Value(limit) => {
                     let result = message.result();
                     let told = console_answer(&result, limit).map(|(text, rank)| {
                         if let (Some(member), Some(rank)) = (&self.member, rank) {
@@ -306,7 +306,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     // On a failed evaluation it answers with the exception.
                     told.ok_or_else(|| escaped(result.lines().last().unwrap_or_default()))
                 }
-                Then::Shown(limit) => Ok(escaped(&shortened(&message.result(), limit))),
+                Then::ViewedValue(limit) => Ok(escaped(&shortened(&message.result(), limit))),
                 Then::Ranked => {
                     let result = message.result();
                     let rank =
@@ -328,9 +328,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         match self.live.worker.rights().scopes.contains(Scope::Debug) {
             true => (
                 console_expression(text, statement, limit),
-                Then::Told(limit),
+                Then::Value(limit),
             ),
-            false => (text.to_owned(), Then::Shown(limit)),
+            false => (text.to_owned(), Then::ViewedValue(limit)),
         }
     }
 }

@@ -211,7 +211,7 @@ async fn leaves<S: PeerStream>(client: &mut Conversation<S>) -> ConnectError {
             break;
         }
     }
-    ConnectError::NoWay("the client has left".to_owned())
+    ConnectError::NoRoute("the client has left".to_owned())
 }
 
 /// Ends a session whose worker was not reached, and answers the `attach` of `client` with `why`.

@@ -91,19 +91,19 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// # Errors
     /// The session itself, which then ends: the limit of parks is reached, or the park cannot be audited.
     pub(super) async fn parked(mut self: Box<Self>) -> Result<Box<Park<'a>>, Box<Self>> {
-        // Without a reservation, `place` below decides.
+        // Without a reservation, `slot` below decides.
         let _ = self.reserve_slot();
         let Some(memory) = self.memory.take() else {
             return Err(self);
         };
-        let reserve_slot = self.place.take().map(|place| *place);
+        let reserved = self.slot.take().map(|slot| *slot);
         // A client that has not configured has changed nothing: the park stays as it was.
         let as_it_was = self.resumption.as_ref().and_then(|one| one.view.clone());
         let now = Timestamp::now();
         let view = as_it_was.unwrap_or_else(|| self.session.park_view(memory.stay.until(now)));
         let keeps = now.until(view.until);
-        let placed = park::place(self.context, &self.live, keeps, reserve_slot);
-        let Some(place) = placed.await else {
+        let placed = park::slot(self.context, &self.live, keeps, reserved);
+        let Some(slot) = placed.await else {
             return Err(self);
         };
         let Self {
@@ -127,7 +127,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             (context, session),
             protocol,
             live,
-            place,
+            slot,
             view,
             (debugger, *memory),
         ))
@@ -137,8 +137,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// the `configurationDone` of `request`, and the `attach`.
     pub(super) async fn resumed(&mut self, request: &Request, resumption: Resumption) {
         let Resumption { attach, kept, .. } = resumption;
-        self.tell(&request.success(Value::Null));
-        self.tell(&attach.success(Value::Null));
+        self.send_to_client(&request.success(Value::Null));
+        self.send_to_client(&attach.success(Value::Null));
         self.session
             .set_state(SessionProtocol::Dap, SessionState::Attached);
         if kept.runs()
@@ -160,16 +160,16 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             Some(known) => Some(known.request),
             None => Request::read(&mut disconnect),
         };
-        let reserve_slot = self.reserve_slot();
+        let reserved = self.reserve_slot();
         if let Some(request) = request {
-            self.tell(&match &reserve_slot {
+            self.send_to_client(&match &reserved {
                 Ok(()) => request.success(Value::Null),
                 Err(why) => request.failure(&format!(
                     "the task cannot be parked, because {why}; the session goes on"
                 )),
             });
         }
-        if reserve_slot.is_ok() {
+        if reserved.is_ok() {
             self.client = ClientState::Lost;
             self.live.end_within(HALF_CLOSED_TIMEOUT, Outcome::Client);
             if suspends {
@@ -190,8 +190,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             "this session with {title} ends, because {why}; the task stays parked for {}: attach again within that time",
             span(keeps)
         );
-        self.tell(&notice(&text, important));
-        self.tell(&event(Event::Terminated, Value::Null));
+        self.send_to_client(&notice(&text, important));
+        self.send_to_client(&event(Event::Terminated, Value::Null));
         self.live.stay();
         self.client = ClientState::Lost;
         true
@@ -212,13 +212,13 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         if !self.may_park() {
             return Err("its debugger is not attached, or is being left".to_owned());
         }
-        if self.place.is_none() {
+        if self.slot.is_none() {
             let share = match self.share.take() {
                 Some(share) => share,
                 None => self.new_share()?,
             };
-            let place = park::reserve(self.context, &self.live, share)?;
-            self.place = Some(Box::new(place));
+            let slot = park::reserve(self.context, &self.live, share)?;
+            self.slot = Some(Box::new(slot));
         }
         Ok(())
     }
@@ -239,7 +239,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 let text = format!(
                     "if the connection of this session is lost, its task runs on: {why}; end one of those"
                 );
-                self.tell(&notice(&text, false));
+                self.send_to_client(&notice(&text, false));
             }
         }
     }
@@ -273,14 +273,14 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         (visits, refused): (bool, bool),
     ) {
         // A prompt that stays adopts the breakpoints of the previous one.
-        self.tell(&event(Event::Initialized, json!({"resumed": !visits})));
+        self.send_to_client(&event(Event::Initialized, json!({"resumed": !visits})));
         let title = self.live.worker.title();
         let text =
             format!("this resumes {whose} session with {title}; it was parked{duration_text}");
-        self.tell(&notice(&text, false));
+        self.send_to_client(&notice(&text, false));
         if refused {
             let text = "its debugger did not answer, so path mappings, justMyCode and the other settings of `attach` stay those of that session; to change them, disconnect and attach at another stop";
-            self.tell(&notice(text, true));
+            self.send_to_client(&notice(text, true));
         }
         let Some(mut resumption) = self.resumption.take() else {
             return;
@@ -288,7 +288,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let (cut, messages) = resumption.kept.messages();
         if cut > 0 {
             let text = format!("{cut} messages of output were dropped meanwhile");
-            self.tell(&notice(&text, false));
+            self.send_to_client(&notice(&text, false));
         }
         for message in messages {
             self.on_worker(message.into()).await;

@@ -25,7 +25,7 @@ pub(super) struct Questions {
     numbered: u64,
     open: HashMap<u64, Question>,
     /// Answers to be processed.
-    came: Vec<(Question, Value)>,
+    arrived: Vec<(Question, Value)>,
     /// Evaluations by the relay itself, in the order of their answers.
     pub(super) evaluating: VecDeque<Evaluating>,
     /// Whether the task was last resumed or paused for the session's own client, and not for the lead's.
@@ -40,10 +40,10 @@ pub(super) struct Questions {
 pub(super) enum Halt {
     #[default]
     No,
-    Asked,
+    Requested,
     /// Withdrawn. debugpy (1.8.22) answers a `continue` of a running task only at the end of its next stop, so the stop
     /// is awaited.
-    TakenBack,
+    Withdrawn,
 }
 
 /// A request of the lead.
@@ -65,9 +65,9 @@ pub(super) enum Then {
     /// It has the completions.
     Completed,
     /// It has the value, by the relay's own expression, with so many characters.
-    Told(usize),
+    Value(usize),
     /// It has the value as the view filter shows it, cut to so many characters.
-    Shown(usize),
+    ViewedValue(usize),
     /// It has the rank of the process, for the client of the session.
     Ranked,
     /// It is done.
@@ -82,12 +82,12 @@ impl Questions {
     }
 
     /// Whether the limit of pending requests is reached.
-    pub(super) fn are_many(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.open.len() >= MAX_OPEN_QUESTIONS
     }
 
     /// Whether any answer is pending.
-    pub(super) fn are_open(&self) -> bool {
+    pub(super) fn has_pending(&self) -> bool {
         !self.open.is_empty()
     }
 
@@ -108,13 +108,13 @@ impl Questions {
     }
 
     /// Whether an answer is to be processed.
-    pub(super) fn are_answered(&self) -> bool {
-        !self.came.is_empty()
+    pub(super) fn has_answers(&self) -> bool {
+        !self.arrived.is_empty()
     }
 
     /// Takes an answered question, with the answer.
     pub(super) fn answered(&mut self) -> Option<(Question, Value)> {
-        self.came.pop()
+        self.arrived.pop()
     }
 
     /// Stores `message` if it answers one of them: it is not for the client.
@@ -125,7 +125,7 @@ impl Questions {
         let Some(question) = to.and_then(|to| self.open.remove(&to)) else {
             return false;
         };
-        self.came.push((question, message.clone()));
+        self.arrived.push((question, message.clone()));
         true
     }
 }

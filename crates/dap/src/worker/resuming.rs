@@ -52,7 +52,7 @@ impl TakenPark {
         // An editor cannot resume a prompt.
         let why = || "it is at the prompt of Ray's legacy debugger".to_owned();
         let worker = parked.line.into_worker();
-        let worker = worker.ok_or_else(|| ConnectError::NoWay(why()))?;
+        let worker = worker.ok_or_else(|| ConnectError::NoRoute(why()))?;
         let max_frame = context.config.dap.max_frame;
         let account = context.account(permit.principal());
         Ok(Self {
@@ -192,8 +192,8 @@ where
     relaying.find_subprocesses();
     relaying.send_opening(capabilities, note);
     let whose = (&*whose, &*duration_text);
-    let told = (visits, settings.applied == Some(false));
-    relaying.send_missed(whose, told).await;
+    let notes = (visits, settings.applied == Some(false));
+    relaying.send_missed(whose, notes).await;
     Ok(relaying)
 }
 
@@ -214,8 +214,8 @@ async fn reattached(
     let expression = reattach::attach(arguments, before);
     let mut debugger = Unattended::splice(splice, kept);
     let answer = debugger.value_of(&expression, REATTACH_TIMEOUT).await;
-    let unheard = ConnectError::TimedOut(REATTACH_TIMEOUT);
-    let (mut splice, kept) = debugger.into_splice().ok_or(unheard)?;
+    let timed_out = ConnectError::TimedOut(REATTACH_TIMEOUT);
+    let (mut splice, kept) = debugger.into_splice().ok_or(timed_out)?;
     if arguments.as_object().is_some_and(mappings::given) {
         splice.worker_mut().maps();
     }

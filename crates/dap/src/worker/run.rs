@@ -108,7 +108,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                             break;
                         }
                     }
-                    if self.member.is_some() || self.questions.are_answered() {
+                    if self.member.is_some() || self.questions.has_answers() {
                         Box::pin(self.process_answers()).await;
                     }
                     if self.splice.finished() || self.is_done() {
@@ -201,7 +201,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         match seen {
             SpliceEvent::Captured(Side::Client, _) if self.is_over_for_client() => {}
             SpliceEvent::Captured(Side::Client, body) => {
-                if self.capture_sent(&body).is_ok() {
+                if self.capture_from_client(&body).is_ok() {
                     return self.on_client(&body).await;
                 }
             }
@@ -257,13 +257,13 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 return ControlFlow::Continue(Some(Outcome::Client));
             }
             SpliceEvent::Malformed(Side::Client, error) => {
-                self.tell(&notice(&format!("this session ends, because the client sent something that is not understood: {error}"), true));
-                self.tell(&event(Event::Terminated, Value::Null));
+                self.send_to_client(&notice(&format!("this session ends, because the client sent something that is not understood: {error}"), true));
+                self.send_to_client(&event(Event::Terminated, Value::Null));
                 return ControlFlow::Break(Outcome::Failed);
             }
             SpliceEvent::Malformed(Side::Worker, error) => {
-                self.tell(&notice(&format!("this session ends, because the worker's debugger sent something that is not understood: {error}"), true));
-                self.tell(&event(Event::Terminated, Value::Null));
+                self.send_to_client(&notice(&format!("this session ends, because the worker's debugger sent something that is not understood: {error}"), true));
+                self.send_to_client(&event(Event::Terminated, Value::Null));
                 return ControlFlow::Break(Outcome::Failed);
             }
         }

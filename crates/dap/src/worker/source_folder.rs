@@ -43,8 +43,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// Answers that `files` are mapped, or why not.
     fn answer_files(&mut self, asker: FilesAsker, files: Result<&ClientFiles, &str>) {
         match (asker, files) {
-            (FilesAsker::Client(request), Ok(files)) => self.tell(&done(&request, files)),
-            (FilesAsker::Client(request), Err(why)) => self.tell(&request.failure(why)),
+            (FilesAsker::Client(request), Ok(files)) => self.send_to_client(&done(&request, files)),
+            (FilesAsker::Client(request), Err(why)) => self.send_to_client(&request.failure(why)),
             (FilesAsker::Lead(answer), files) => {
                 // The lead may be gone.
                 let _ = answer.send(files.map(holds).map_err(str::to_owned));

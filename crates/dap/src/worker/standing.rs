@@ -35,7 +35,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// Whether the next stacks must be inspected, or may answer a request of the lead.
     pub(super) fn wants_stacks(&self) -> bool {
-        self.standing.remaining > 0 || self.questions.are_open()
+        self.standing.remaining > 0 || self.questions.has_pending()
     }
 
     /// Inspects `answer`, a stack on its way to the client.
@@ -55,7 +55,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         if let Some(place) = own_location(&stack_frames).filter(|_| stands) {
             if is_cell(&place.file) {
                 let text = format!("the task is stopped in {NO_SOURCE}; {INTO_A_MODULE}");
-                self.tell(&notice(&text, false));
+                self.send_to_client(&notice(&text, false));
             }
             if let Some(member) = &self.member {
                 member.stands_at(place.clone());

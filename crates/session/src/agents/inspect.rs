@@ -188,7 +188,7 @@ impl Agents {
         let until = Instant::now() + patience;
         let link = self.inspector(at)?;
         // Bounded, so that sessions still find free streams: further callers wait.
-        let turn = timeout_at(until, link.standing.inspections.acquire()).await;
+        let turn = timeout_at(until, link.process.inspections.acquire()).await;
         let _turn = turn.map_err(|_| NotInspected::Late)?;
         let mut tunnel = self.open_inspection(&link, at, what, until).await?;
         let mut answer = Vec::new();

@@ -29,7 +29,7 @@ pub struct Link {
     /// Its announcement.
     pub(super) about: Announce,
     pub(super) since: Timestamp,
-    pub(super) standing: Arc<AgentProcess>,
+    pub(super) process: Arc<AgentProcess>,
     pub(super) outbox: mpsc::Sender<LinkCommand>,
     pub(super) end_reason: watch::Sender<Option<AgentLinkEnd>>,
     pub(super) last_received: watch::Sender<Instant>,
@@ -88,7 +88,7 @@ impl Link {
     }
 
     /// Queues `message`; `false`: the queue is full, or the link is over.
-    pub(super) fn tell(&self, message: FromRelay) -> bool {
+    pub(super) fn try_send(&self, message: FromRelay) -> bool {
         self.outbox.try_send(LinkCommand::Message(message)).is_ok()
     }
 
@@ -133,7 +133,7 @@ impl Link {
             state.queries.insert(query, found);
         }
         let title = title.into();
-        if !self.tell(FromRelay::Locate { query, port, title }) {
+        if !self.try_send(FromRelay::Locate { query, port, title }) {
             return None;
         }
         answer.await.ok().flatten()

@@ -4,7 +4,7 @@
 //! [`link`]) it announces its node. Its credential, its source address and the head's list decide which nodes it may
 //! speak for ([`trust`]), and no other agent may speak for the same node ([`table`]). The relay requests a stream for
 //! each debugger connection ([`open`]), which becomes a [`Tunnel`]. Workers that dial out are met at a [`reverse`]
-//! rendezvous. [`way`] picks the route to a breakpoint, [`inspect`] takes snapshots of running workers, [`failures`]
+//! rendezvous. [`route`] picks the route to a breakpoint, [`inspect`] takes snapshots of running workers, [`failures`]
 //! lists the failed tasks that agents keep.
 //!
 //! Relays linked with the same agents learn through them what each other's sessions hold ([`peers`]), and which
@@ -25,6 +25,7 @@ mod open;
 mod peers;
 pub mod reverse;
 mod revoked;
+mod route;
 mod rows;
 mod serve;
 mod table;
@@ -32,7 +33,6 @@ mod table;
 pub mod testing;
 mod trust;
 mod tunnel;
-mod way;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -50,9 +50,9 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 pub use self::failures::Failed;
 pub use self::inspect::{NotInspected, WorkerAt};
 pub use self::open::{NoStream, OpenRequest};
+pub use self::route::{NoAgentReason, NoRoute, WorkerRoute};
 pub use self::rows::SessionElsewhere;
 pub use self::tunnel::Tunnel;
-pub use self::way::{NoAgentReason, NoRoute, WorkerRoute};
 
 use self::newcomers::{Newcomer, Newcomers};
 use self::open::{OpenResult, PendingStream};
@@ -150,7 +150,7 @@ impl Agents {
     ) -> Self {
         let clusters = config.clusters.iter().map(|cluster| {
             let path = cluster.path.unwrap_or(config.upstream.path);
-            let is_local = way::is_local(&cluster.ray_address);
+            let is_local = route::is_local(&cluster.ray_address);
             (cluster.name.clone(), Cluster { path, is_local })
         });
         Self {

@@ -123,21 +123,18 @@ struct Breakable<'a> {
 }
 
 impl<'a> Breakable<'a> {
-    fn new(standing: &'a AgentProcess, session: Option<Name>, cut: &CancellationToken) -> Self {
+    fn new(process: &'a AgentProcess, session: Option<Name>, cut: &CancellationToken) -> Self {
         if let Some(session) = &session {
-            standing
-                .sessions
-                .lock()
-                .insert(session.clone(), cut.clone());
+            process.sessions.lock().insert(session.clone(), cut.clone());
         }
-        Self { standing, session }
+        Self { process, session }
     }
 }
 
 impl Drop for Breakable<'_> {
     fn drop(&mut self) {
         if let Some(session) = &self.session {
-            self.standing.sessions.lock().remove(session);
+            self.process.sessions.lock().remove(session);
         }
     }
 }
@@ -152,7 +149,7 @@ impl Drop for Awaiting<'_> {
     fn drop(&mut self) {
         if self.expected.give_up() {
             let stream = self.expected.stream;
-            self.link.tell(FromRelay::Cancel { stream });
+            self.link.try_send(FromRelay::Cancel { stream });
         }
     }
 }
@@ -225,10 +222,10 @@ impl Agents {
         session: Option<Name>,
         ask: impl FnOnce(StreamId, Hex<16>) -> FromRelay,
     ) -> Result<Tunnel, NoStream> {
-        let standing = &link.standing;
+        let process = &link.process;
         let busy = |_| NoStream::Busy;
-        let _waits = standing.waiting.try_acquire().map_err(busy)?;
-        let slot = Arc::clone(&standing.streams)
+        let _waits = process.waiting.try_acquire().map_err(busy)?;
+        let slot = Arc::clone(&process.streams)
             .try_acquire_owned()
             .map_err(busy)?;
         let pending = PendingStream {
@@ -238,7 +235,7 @@ impl Agents {
         let expected = self.streams.expect(pending).ok_or(NoStream::Busy)?;
         let message = ask(expected.stream, expected.secret);
         let mut awaiting = Awaiting { expected, link };
-        if !link.tell(message) {
+        if !link.try_send(message) {
             return Err(NoStream::LinkLost);
         }
         let delivered = tokio::select! {
@@ -268,7 +265,7 @@ impl Agents {
             cut,
             open,
             slot,
-            Arc::clone(standing),
+            Arc::clone(process),
             resumed,
             self.leaving.token(),
         ))
@@ -303,10 +300,10 @@ impl Delivery {
     pub async fn hand_over(self, agents: &Agents, socket: Socket, principal: &Principal) {
         let PendingStream { link, session } = self.pending;
         // The stream may outlive the link.
-        let (instance, standing) = (link.about.instance, Arc::clone(&link.standing));
+        let (instance, process) = (link.about.instance, Arc::clone(&link.process));
         drop(link);
-        let cut = standing.cut.child_token();
-        let _breakable = Breakable::new(&standing, session, &cut);
+        let cut = process.cut.child_token();
+        let _breakable = Breakable::new(&process, session, &cut);
         let (open, mut closed) = oneshot::channel();
         let delivered = OpenedStream {
             socket,

@@ -17,7 +17,7 @@ use tracing::{debug, info};
 
 use super::Agents;
 use super::end::AgentLinkEnd;
-use super::way::{NoRoute, WorkerRoute};
+use super::route::{NoRoute, WorkerRoute};
 use ray_relay_access::identity::PrincipalEnded;
 use ray_relay_base::wire::tunnel::messages::{FromRelay, HoldRow, LetRun, Replica};
 use ray_relay_ray::hold::{Holder, RayNode, RemoteHold};
@@ -190,7 +190,7 @@ impl Agents {
     /// [`NoRoute`].
     pub async fn resume_kept(&self, breakpoint: &Breakpoint) -> Result<Option<Holder>, NoRoute> {
         let mut lists = self.registry.watch();
-        let WorkerRoute::Agent { link, .. } = self.way_to_agent(breakpoint).await? else {
+        let WorkerRoute::Agent { link, .. } = self.route_to_agent(breakpoint).await? else {
             return Ok(None);
         };
         let hold_key = self.registry.remote(|holds| {
@@ -201,7 +201,7 @@ impl Agents {
             // The park has ended already.
             return Ok(None);
         };
-        link.tell(FromRelay::LetRun(hold_key));
+        link.try_send(FromRelay::LetRun(hold_key));
         let keeper = |list: &Arc<Snapshot>| {
             let holder = list.find(breakpoint.id).and_then(|row| row.holder());
             holder

@@ -91,7 +91,7 @@ pub(crate) struct DialledWorker {
 impl Drop for DialledWorker {
     fn drop(&mut self) {
         // The agent ignores this if the connection was received already.
-        self.link.tell(FromRelay::Dismiss { arrival: self.id });
+        self.link.try_send(FromRelay::Dismiss { arrival: self.id });
     }
 }
 
@@ -253,14 +253,14 @@ impl Agents {
         let table = self.table.lock();
         for link in table.all() {
             if entry.answers.borrow().contains_key(&link.id) {
-                link.tell(FromRelay::Unlisten { rendezvous });
+                link.try_send(FromRelay::Unlisten { rendezvous });
             }
         }
     }
 }
 
 fn listen(link: &Link, rendezvous: Vec<Meeting>) {
-    if !rendezvous.is_empty() && !link.tell(FromRelay::Listen { rendezvous }) {
+    if !rendezvous.is_empty() && !link.try_send(FromRelay::Listen { rendezvous }) {
         // Its queue is full, and the link is about to be given up.
         tracing::debug!(agent = %link.about.hostname, "an agent was not told of a rendezvous");
     }
@@ -331,7 +331,7 @@ impl ReverseLinks {
             (Some(arrival), None) => drop(arrival),
             (None, _) => {
                 let arrival = arrived.arrival;
-                link.tell(FromRelay::Dismiss { arrival });
+                link.try_send(FromRelay::Dismiss { arrival });
             }
         }
     }

@@ -100,7 +100,7 @@ impl Agents {
             return;
         };
         let list = Arc::clone(&list.borrow());
-        tell(
+        send(
             link,
             pages(seal, list.iter().collect())
                 .into_iter()
@@ -125,7 +125,7 @@ impl Agents {
             let pages = pages(seal, news.collect());
             let links: Vec<_> = self.table.lock().all().cloned().collect();
             for link in links {
-                tell(&link, pages.iter().take(MAX_PAGES).cloned());
+                send(&link, pages.iter().take(MAX_PAGES).cloned());
             }
             known = list;
         }
@@ -190,7 +190,8 @@ impl Agents {
             let table = self.table.lock();
             let link = table.of_node(&node.cluster, &node.node_id).cloned();
             drop(table);
-            let notified = link.is_some_and(|link| link.tell(FromRelay::LetRun(LetRun::of(&held))));
+            let notified =
+                link.is_some_and(|link| link.try_send(FromRelay::LetRun(LetRun::of(&held))));
             info!(
                 told = notified,
                 "an agent keeps a worker for a revoked credential: its task is released"
@@ -214,9 +215,9 @@ impl Agents {
 }
 
 /// Sends `pages` on `link`. If its queue is full, the link ends, and the agent gets everything when it links again.
-fn tell(link: &Link, pages: impl Iterator<Item = Revocations>) {
+fn send(link: &Link, pages: impl Iterator<Item = Revocations>) {
     for page in pages {
-        if !link.tell(FromRelay::Revocations(page)) {
+        if !link.try_send(FromRelay::Revocations(page)) {
             return link.end(AgentLinkEnd::Broken);
         }
     }

@@ -99,7 +99,7 @@ impl AgentRow {
                 .map(|(first, last)| format!("{first}-{last}")),
             since: link.since,
             round_trip_ms: link.round_trip().map(micros),
-            streams: super::MAX_STREAMS - link.standing.streams.available_permits(),
+            streams: super::MAX_STREAMS - link.process.streams.available_permits(),
             held: link.held().len(),
             failures: keeps.then_some(failures),
             keeps_no_failures: trouble.map(|why| why.to_string()),

@@ -158,9 +158,9 @@ impl Agents {
         }
         let (outbox, outgoing) = mpsc::channel(OUTBOX_CAPACITY);
         let (end_reason, end_reasons) = watch::channel(None);
-        let (id, standing) = {
+        let (id, process) = {
             let mut table = self.table.lock();
-            (table.number(), table.standing(announced.instance))
+            (table.number(), table.process(announced.instance))
         };
         let link = Arc::new(Link {
             id,
@@ -168,15 +168,15 @@ impl Agents {
             peer,
             about: announced,
             since: Timestamp::now(),
-            standing,
+            process,
             outbox,
             end_reason,
             last_received: watch::Sender::new(Instant::now()),
             state: Mutex::default(),
         });
         // The first message sent, whatever is requested meanwhile.
-        link.tell(welcome(&nodes, &link.principal));
-        link.tell(self.retention());
+        link.try_send(welcome(&nodes, &link.principal));
+        link.try_send(self.retention());
         self.claim(&link, &nodes).await?;
         Ok(Serving {
             link,
@@ -235,7 +235,7 @@ impl Agents {
         }
         rival.end(AgentLinkEnd::Contested(which.clone()));
         for one in [link, &**rival] {
-            one.standing.cut.cancel();
+            one.process.cut.cancel();
         }
         AgentLinkEnd::Contested(which)
     }
@@ -355,7 +355,7 @@ impl Agents {
     /// theirs. Here those streams would look healthy until an agent says otherwise.
     fn break_lost(&self, link: &Link, workers: &[HoldRow]) {
         let lost = |held: &&HoldRow| held.parked.is_some() && held.replica == self.replica;
-        let sessions = link.standing.sessions.lock();
+        let sessions = link.process.sessions.lock();
         for held in workers.iter().filter(lost) {
             if let Some(cut) = sessions.get(&held.session) {
                 cut.cancel();
@@ -375,7 +375,7 @@ impl Agents {
         let was_there = self.table.lock().leave(link, end, Timestamp::now());
         // If it is gone already, the agent has a newer one.
         if was_there && end.cuts() {
-            link.standing.cut.cancel();
+            link.process.cut.cancel();
         }
         self.forget_waiting(link);
         self.lose_holds(link.id, end, Instant::now());

@@ -64,7 +64,7 @@ pub(super) struct Table {
     by_node: HashMap<NodeKey, u64>,
     contested: HashMap<NodeKey, Instant>,
     lost: HashMap<NodeKey, Lost>,
-    standings: HashMap<Instance, Weak<AgentProcess>>,
+    processes: HashMap<Instance, Weak<AgentProcess>>,
 }
 
 /// Result of a claim.
@@ -94,7 +94,7 @@ impl Table {
             by_node: HashMap::new(),
             contested: HashMap::new(),
             lost: HashMap::new(),
-            standings: HashMap::new(),
+            processes: HashMap::new(),
         }
     }
 
@@ -105,21 +105,21 @@ impl Table {
     }
 
     /// The shared state of the links and streams of `instance`.
-    pub(super) fn standing(&mut self, instance: Instance) -> Arc<AgentProcess> {
-        let known = self.standings.get(&instance).and_then(Weak::upgrade);
-        if let Some(standing) = known.filter(|standing| !standing.cut.is_cancelled()) {
-            return standing;
+    pub(super) fn process(&mut self, instance: Instance) -> Arc<AgentProcess> {
+        let known = self.processes.get(&instance).and_then(Weak::upgrade);
+        if let Some(process) = known.filter(|process| !process.cut.is_cancelled()) {
+            return process;
         }
-        self.standings.retain(|_, known| known.strong_count() > 0);
-        let standing = Arc::new(AgentProcess {
+        self.processes.retain(|_, known| known.strong_count() > 0);
+        let process = Arc::new(AgentProcess {
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             waiting: Arc::new(Semaphore::new(MAX_WAITING_STREAMS)),
             inspections: Semaphore::new(MAX_INSPECTIONS),
             cut: CancellationToken::new(),
             sessions: Mutex::default(),
         });
-        self.standings.insert(instance, Arc::downgrade(&standing));
-        standing
+        self.processes.insert(instance, Arc::downgrade(&process));
+        process
     }
 
     /// Claims `nodes`, and no others, for `link`.

@@ -29,7 +29,7 @@ pub struct Tunnel {
     _open: oneshot::Sender<()>,
     /// One of the agent's stream slots.
     _slot: OwnedSemaphorePermit,
-    _standing: Arc<AgentProcess>,
+    _process: Arc<AgentProcess>,
     /// Whether the agent can park the debugger.
     pub(super) keeps: bool,
     /// Terms by which the agent parked the debugger, if it did.
@@ -44,7 +44,7 @@ impl Tunnel {
         cut: CancellationToken,
         open: oneshot::Sender<()>,
         slot: OwnedSemaphorePermit,
-        standing: Arc<AgentProcess>,
+        process: Arc<AgentProcess>,
         resumed: Option<Box<ParkTerms>>,
         leaving: TaskTrackerToken,
     ) -> Self {
@@ -54,7 +54,7 @@ impl Tunnel {
             cut,
             _open: open,
             _slot: slot,
-            _standing: standing,
+            _process: process,
             keeps: false,
             resumed,
             _leaving: leaving,

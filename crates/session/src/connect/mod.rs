@@ -67,7 +67,7 @@ pub type ArrivedStream = Either<LinkedStream, DuplexStream>;
 #[derive(Debug)]
 pub struct Links {
     table: Mutex<HashMap<LinkId, Arc<ResumableLink>>>,
-    places: Arc<Quotas>,
+    quotas: Arc<Quotas>,
     resume: Duration,
     replica: Replica,
     memory: Memory,
@@ -86,7 +86,7 @@ struct ResumableLink {
     principal: Principal,
     renewal: Renewal,
     link: Arc<LinkHandle>,
-    _place: QuotaPermit,
+    _permit: QuotaPermit,
 }
 
 /// Why a link is not opened.
@@ -116,7 +116,7 @@ impl Links {
         let (arriving, arrived) = mpsc::channel(MAX_ARRIVING);
         Self {
             table: Mutex::default(),
-            places: Quotas::new(config.max_links, (config.max_links / 4).max(1)),
+            quotas: Quotas::new(config.max_links, (config.max_links / 4).max(1)),
             resume: config.resume,
             replica,
             memory,
@@ -189,7 +189,7 @@ impl Links {
         if let Some(opener) = opener {
             self.leave_earlier(principal, opener);
         }
-        let place = self.places.take(principal).map_err(LinkRefusal::Crowded)?;
+        let permit = self.quotas.take(principal).map_err(LinkRefusal::Crowded)?;
         let id = LinkId::random().ok_or(LinkRefusal::NoSecrets)?;
         let secret = LinkSecret::random().ok_or(LinkRefusal::NoSecrets)?;
         let (principal, renewal) = principal.renewable();
@@ -209,7 +209,7 @@ impl Links {
             principal,
             renewal,
             link,
-            _place: place,
+            _permit: permit,
         });
         self.table.lock().insert(id, Arc::clone(&held));
         let task = Arc::clone(self).keep(Arc::clone(&held), stream, summary.peer());

@@ -67,7 +67,7 @@ pub async fn release(
         parks::authorise_resume(&authorized)?;
         let remaining_holder = context.peers.agents.resume_kept(&breakpoint).await;
         let remaining_holder =
-            remaining_holder.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;
+            remaining_holder.map_err(|why| SessionRefusal::no_route(&breakpoint, why))?;
         let why = |holder: Holder| match holder.evaluates {
             true => EVALUATES,
             false => UNCONFIRMED,
@@ -76,11 +76,11 @@ pub async fn release(
             remaining_holder.map(|holder| SessionRefusal::Unable(why(holder).to_owned()));
         return Ok(remaining_holder.map_or(Ok(()), Err)?);
     }
-    let way = context.peers.agents.way(&breakpoint).await;
-    let way = way.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;
+    let route = context.peers.agents.route(&breakpoint).await;
+    let route = route.map_err(|why| SessionRefusal::no_route(&breakpoint, why))?;
     let mut permit = Permit::acquire(&context.registry, authorized, holder)
         .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, no_such_breakpoint))?;
-    permit.settle(way);
+    permit.settle(route);
     let owned = Arc::clone(context);
     let done = context.shutdown.tasks.spawn(async move {
         match breakpoint.kind {

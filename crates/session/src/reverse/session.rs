@@ -84,7 +84,7 @@ impl Arriving {
             Ok(authorized) => authorized,
             Err(reason) => {
                 let reason = reason.as_str().into();
-                return self.tell(ToPerson::TurnedAway { reason }).await;
+                return self.send(ToPerson::TurnedAway { reason }).await;
             }
         };
         let breakpoint = Arc::clone(authorized.breakpoint());
@@ -97,7 +97,7 @@ impl Arriving {
             .await;
     }
 
-    async fn tell(&self, message: ToPerson) {
+    async fn send(&self, message: ToPerson) {
         // The link may be over.
         let _ = self.say.send(message).await;
     }
@@ -180,7 +180,7 @@ impl Arriving {
             Ok(audit) => audit,
             Err(why) => {
                 let reason = why.to_string().as_str().into();
-                return self.tell(ToPerson::TurnedAway { reason }).await;
+                return self.send(ToPerson::TurnedAway { reason }).await;
             }
         };
         let over = match Box::pin(self.joined(session, authorized)).await {
@@ -234,7 +234,7 @@ impl Arriving {
             pid: breakpoint.pid,
             job_id: breakpoint.names.job_id.as_deref().map(Into::into),
         };
-        self.tell(ToPerson::Arrived(arrived)).await;
+        self.send(ToPerson::Arrived(arrived)).await;
         let stream = expected.stream;
         let come = tokio::select! {
             come = timeout(OPEN_TIMEOUT, expected.come()) => match come {
@@ -305,7 +305,7 @@ impl Arriving {
                         Some(Due::End(why)) => break SessionOver::new(Outcome::Limit, why),
                         Some(Due::Warning(text)) => {
                             let (session, text) = (session.id(), text.as_str().into());
-                            self.tell(ToPerson::Warning { session, text }).await;
+                            self.send(ToPerson::Warning { session, text }).await;
                         }
                         None => {}
                     }

@@ -191,10 +191,10 @@ impl Authentication<'_> {
 
     /// Marks the connection as authenticated, so that it is not evicted for others.
     fn claim_slot(&self, who: Authenticated) -> Result<Authenticated, NotAuthenticated> {
-        let place = &self.connection.place;
+        let slot = &self.connection.place;
         match self.is_stateless(&who) {
-            true => place.served(),
-            false => place.recognised(&who.principal)?,
+            true => slot.served(),
+            false => slot.recognised(&who.principal)?,
         }
         Ok(who)
     }

@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until};
 use self::asking::MAX_REPORTS;
 pub use self::asking::{Answer, Asked, Report, TaskPlace, Wish};
 pub use self::leaving::{GroupTask, Stop};
-use self::leaving::{Members, One, all_disconnect};
+use self::leaving::{MemberState, Members, all_disconnect};
 pub use self::tasks::GroupTasks;
 use ray_relay_access::identity::Principal;
 use ray_relay_ray::ray::registry::BreakpointId;
@@ -137,7 +137,7 @@ impl Families {
         let waits = family.waits.subscribe();
         family
             .members
-            .send_modify(|members| _ = members.sessions.insert(session, One::new(stop)));
+            .send_modify(|members| _ = members.sessions.insert(session, MemberState::new(stop)));
         Some(GroupMember {
             members: family.members.subscribe(),
             families: Arc::clone(self),
@@ -262,12 +262,12 @@ impl GroupRoot {
     /// The editor disconnects, and the children are to be parked for so long.
     pub fn parks(&mut self, stay: Duration) {
         self.stay = Some(stay);
-        self.tell(|members| members.park = true);
+        self.update(|members| members.park = true);
     }
 
     /// The editor disconnects, maybe with its children.
     pub fn disconnects(&mut self) {
-        self.tell(|members| members.parent_disconnected = Some(Instant::now()));
+        self.update(|members| members.parent_disconnected = Some(Instant::now()));
     }
 
     /// Whether all of its sessions, at least one, disconnect with it because a window is closed. Takes a second at
@@ -281,7 +281,7 @@ impl GroupRoot {
         may && all_disconnect(self.members.clone()).await
     }
 
-    fn tell(&self, what: impl FnOnce(&mut Members)) {
+    fn update(&self, what: impl FnOnce(&mut Members)) {
         if let Some(family) = self.families.lock().get(&self.name) {
             family.members.send_modify(what);
         }

@@ -179,17 +179,17 @@ impl<'a> Begun<'a> {
         info!(
             client, scopes = %permit.rights().scopes, subprocess = !permit.holds(), "session attaches"
         );
-        let way = match permit.way() {
+        let route = match permit.route() {
             // It is connected already.
-            Some(way) => way.clone(),
+            Some(route) => route.clone(),
             None => services
                 .agents
-                .way(&breakpoint)
+                .route(&breakpoint)
                 .await
-                .map_err(|why| SessionRefusal::no_way(&breakpoint, why))?,
+                .map_err(|why| SessionRefusal::no_route(&breakpoint, why))?,
         };
-        details.insert("way".into(), way.word().into());
-        permit.settle(way);
+        details.insert("way".into(), route.word().into());
+        permit.settle(route);
         let capture = match permit.rights().obligations.record {
             true => {
                 let meta = Meta {

@@ -49,7 +49,7 @@ pub struct ParkId {
 #[derive(Debug, Default)]
 pub struct Parks {
     /// Slots of sessions, live or parked, for the case that their client is lost.
-    places: Arc<ParkSlots>,
+    slots: Arc<ParkSlots>,
     parked: Mutex<HashMap<ParkId, ParkEntry>>,
     subprocesses: Subprocesses,
     /// Expired parks, for owners that come too late.
@@ -92,7 +92,7 @@ pub struct Offer {
     /// The park as shown to users.
     pub view: ParkView,
     /// Route to the worker.
-    pub way: Option<WorkerRoute>,
+    pub route: Option<WorkerRoute>,
     /// The session that was parked.
     pub session: u64,
     /// Begin of the first session with the worker, from which its limit counts.
@@ -142,7 +142,7 @@ impl Parks {
         principal: &Principal,
         family: Option<&str>,
     ) -> Result<Box<ParkShare>, NoPlace> {
-        self.places.take(principal, family)
+        self.slots.take(principal, family)
     }
 
     /// Whether another session could be parked now.
@@ -256,7 +256,7 @@ impl Parks {
 
     /// Sentences about all expired parks of `principal`; each is returned once.
     pub fn expired_messages(&self, principal: &Principal) -> Vec<String> {
-        self.late.tell(principal, Timestamp::now())
+        self.late.take_messages(principal, Timestamp::now())
     }
 
     /// Resumes the task of the park with the breakpoint of `authorized`. Resolves when the worker is detached.

@@ -37,7 +37,7 @@ pub struct Permit {
     /// Whether Ray listed it as paused when it was claimed.
     listed: bool,
     /// Route to the worker, once chosen.
-    way: Option<WorkerRoute>,
+    route: Option<WorkerRoute>,
     /// The connection of a parked worker.
     connection: Option<Box<dyn Any + Send + Sync>>,
     /// The breakpoint, if more has become known since the claim.
@@ -78,16 +78,16 @@ impl Permit {
     }
 
     /// A permit from `claim`, which stood in for a park at an agent: for `holder`, authorised by `authorized`. The
-    /// worker is reached by `way`.
+    /// worker is reached by `route`.
     pub fn from_claim(
         claim: Claim,
         authorized: Authorized,
         holder: Holder,
-        way: WorkerRoute,
+        route: WorkerRoute,
     ) -> Self {
         claim.held_by(holder);
         Self {
-            way: Some(way),
+            route: Some(route),
             ..Self::new(Grant::Holder(claim), authorized)
         }
     }
@@ -96,7 +96,7 @@ impl Permit {
     /// continues until the permit is [accepted](Self::accept).
     pub fn offered(offer: Offer, authorized: Authorized, holder: Holder) -> Self {
         Self {
-            way: offer.way.clone(),
+            route: offer.route.clone(),
             ..Self::new(Grant::Offered(Box::new((offer, holder))), authorized)
         }
     }
@@ -106,7 +106,7 @@ impl Permit {
             grant,
             authorized,
             listed: false,
-            way: None,
+            route: None,
             connection: None,
             latest: None,
             own: None,
@@ -138,9 +138,12 @@ impl Permit {
             accepted.worker.shown_as(holder.clone());
             self.own = Some(Box::new(holder));
             let Permit {
-                grant, listed, way, ..
+                grant,
+                listed,
+                route,
+                ..
             } = accepted.worker.permit;
-            (self.grant, self.listed, self.way) = (grant, listed, way);
+            (self.grant, self.listed, self.route) = (grant, listed, route);
             self.connection = Some(accepted.connection);
         }
         Ok(())
@@ -165,16 +168,16 @@ impl Permit {
         Some(Self::further(authorized, process, holder, None))
     }
 
-    /// The same for a session of another process; the worker is reached by `way`.
+    /// The same for a session of another process; the worker is reached by `route`.
     pub fn further(
         authorized: Authorized,
         process: u32,
         holder: Holder,
-        way: Option<WorkerRoute>,
+        route: Option<WorkerRoute>,
     ) -> Self {
         let grant = Grant::Subprocess(authorized.breakpoint().clone(), process);
         Self {
-            way,
+            route,
             own: Some(Box::new(holder)),
             ..Self::new(grant, authorized)
         }
@@ -281,13 +284,13 @@ impl Permit {
     }
 
     /// Fixes the route to the worker.
-    pub fn settle(&mut self, way: WorkerRoute) {
-        self.way = Some(way);
+    pub fn settle(&mut self, route: WorkerRoute) {
+        self.route = Some(route);
     }
 
     /// Route to the worker, if chosen.
-    pub fn way(&self) -> Option<&WorkerRoute> {
-        self.way.as_ref()
+    pub fn route(&self) -> Option<&WorkerRoute> {
+        self.route.as_ref()
     }
 
     /// Records the result of dialling: whether anything listened.
@@ -385,8 +388,8 @@ impl Attached {
     }
 
     /// Route to the worker.
-    pub fn way(&self) -> Option<&WorkerRoute> {
-        self.permit.way()
+    pub fn route(&self) -> Option<&WorkerRoute> {
+        self.permit.route()
     }
 
     /// Records that the worker's debugger ended the session and that Ray gave no reason yet: a later one appears in the
@@ -425,7 +428,7 @@ impl Attached {
     /// next process. An agent reports its own parks.
     pub fn leave_to_keeper(&self) {
         if let Some(lease) = self.permit.lease()
-            && !matches!(self.permit.way(), Some(WorkerRoute::Agent { .. }))
+            && !matches!(self.permit.route(), Some(WorkerRoute::Agent { .. }))
         {
             lease.leave();
         }

@@ -93,7 +93,7 @@ impl SessionRefusal {
     }
 
     /// For a breakpoint without a route.
-    pub(crate) fn no_way(breakpoint: &Breakpoint, why: NoRoute) -> Self {
+    pub(crate) fn no_route(breakpoint: &Breakpoint, why: NoRoute) -> Self {
         match why {
             NoRoute::Held(holder) => Self::in_use(breakpoint, &holder, Timestamp::now()),
             why => Self::Unreachable(why.to_string()),

@@ -45,7 +45,7 @@ pub fn unexplained(breakpoint: &Breakpoint) -> String {
 /// the route has an agent.
 pub async fn agent_lost(agents: &Agents, worker: &Attached) -> Option<String> {
     let breakpoint = worker.breakpoint();
-    let why = agents.lost(&breakpoint.cluster, worker.way()?).await?;
+    let why = agents.lost(&breakpoint.cluster, worker.route()?).await?;
     Some(without_agent(breakpoint, &why))
 }
 

@@ -33,7 +33,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Parameters of a dial.
 pub(super) struct Dialling {
     pub(super) breakpoint: Arc<Breakpoint>,
-    pub(super) way: WorkerRoute,
+    pub(super) route: WorkerRoute,
     pub(super) agents: Arc<Agents>,
     /// The session that takes the worker; `None` next to the session that holds it.
     pub(super) holder: Option<WorkerTaker>,
@@ -51,8 +51,8 @@ impl Dialling {
     /// Uses the route of `permit`, or the current one.
     pub(super) async fn of(context: &Context, permit: &Permit) -> Result<Self, ConnectError> {
         let (breakpoint, agents) = (permit.breakpoint(), &context.peers.agents);
-        let mut dialling = match permit.way() {
-            Some(way) => Self::by(way.clone(), breakpoint, agents),
+        let mut dialling = match permit.route() {
+            Some(route) => Self::by(route.clone(), breakpoint, agents),
             None => Self::again(breakpoint, agents).await?,
         };
         let holder = breakpoint.holder().filter(|_| permit.holds());
@@ -66,15 +66,15 @@ impl Dialling {
         breakpoint: &Arc<Breakpoint>,
         agents: &Arc<Agents>,
     ) -> Result<Self, ConnectError> {
-        let way = agents.way(breakpoint).await;
-        let way = way.map_err(|why| ConnectError::NoWay(why.to_string()))?;
-        Ok(Self::by(way, breakpoint, agents))
+        let route = agents.route(breakpoint).await;
+        let route = route.map_err(|why| ConnectError::NoRoute(why.to_string()))?;
+        Ok(Self::by(route, breakpoint, agents))
     }
 
-    fn by(way: WorkerRoute, breakpoint: &Arc<Breakpoint>, agents: &Arc<Agents>) -> Self {
+    fn by(route: WorkerRoute, breakpoint: &Arc<Breakpoint>, agents: &Arc<Agents>) -> Self {
         Self {
             breakpoint: Arc::clone(breakpoint),
-            way,
+            route,
             agents: Arc::clone(agents),
             holder: None,
             resume: None,
@@ -86,7 +86,7 @@ impl Dialling {
 
     pub(super) async fn dial(self, patience: Duration) -> Result<Stream, ConnectError> {
         let breakpoint = &self.breakpoint;
-        let (link, node_id) = match &self.way {
+        let (link, node_id) = match &self.route {
             WorkerRoute::Direct { .. } => {
                 return match timeout(patience, self.connect()).await {
                     Ok(Ok(stream)) => Ok(Stream::Direct(stream)),
@@ -113,9 +113,9 @@ impl Dialling {
             Err(NoStream::Failed(DialFailure::TimedOut)) => Err(ConnectError::TimedOut(patience)),
             Err(NoStream::Held(holder)) => {
                 let refusal = SessionRefusal::in_use(breakpoint, &holder, Timestamp::now());
-                Err(ConnectError::NoWay(refusal.to_string()))
+                Err(ConnectError::NoRoute(refusal.to_string()))
             }
-            Err(why) => Err(ConnectError::NoWay(why.to_string())),
+            Err(why) => Err(ConnectError::NoRoute(why.to_string())),
         }
     }
 
@@ -153,7 +153,7 @@ impl Dialling {
 
     /// Why no agent dials, if one is configured.
     pub(super) fn absence(&self) -> Option<NoAgentReason> {
-        match &self.way {
+        match &self.route {
             WorkerRoute::Direct { without } => without.clone(),
             WorkerRoute::Agent { .. } => None,
         }

@@ -34,7 +34,7 @@ pub enum ConnectError {
     NotDap(#[from] Closed),
     /// There is no route, or the agent of its node did not open one: the reason.
     #[error("{0}")]
-    NoWay(String),
+    NoRoute(String),
     /// The relay dialled directly and failed, maybe for lack of an agent: why there is none.
     #[error("{0}; or its port is closed to this relay, and {1}")]
     Closed(Box<Self>, String),

@@ -151,7 +151,7 @@ pub async fn resume(
         };
         return Ok((line, keep));
     }
-    Err(ConnectError::NoWay(NoStream::Garbage.to_string()))
+    Err(ConnectError::NoRoute(NoStream::Garbage.to_string()))
 }
 
 /// The owner name of a worker that an agent keeps for `principal`; `None`: the name does not fit unchanged.

@@ -63,7 +63,7 @@ pub struct Park<'a> {
     live: Live<'a>,
     waiting: Waiting<ParkAnswer>,
     memory: ResumeState,
-    place: ParkSlot,
+    slot: ParkSlot,
     view: ParkView,
     since: Instant,
     /// Its owner: for a subprocess the user who has taken over its parent task.
@@ -78,7 +78,7 @@ pub struct Park<'a> {
 /// The slot for the park of the session `live`, which is to be kept for `keeps`: the `reserved` one, or a new one.
 /// `None`: the limit is reached. A park is valid even if it cannot be audited, for it grants nothing: its line follows,
 /// and no session resumes it before.
-pub async fn place(
+pub async fn slot(
     context: &Context,
     live: &Live<'_>,
     keeps: Duration,
@@ -86,10 +86,10 @@ pub async fn place(
 ) -> Option<ParkSlot> {
     let id = live.worker.breakpoint().id;
     let mut details = Map::new();
-    let place = match reserved
+    let slot = match reserved
         .map_or_else(|| reserve(context, live, share(context, live, None)?), Ok)
     {
-        Ok(place) => place,
+        Ok(slot) => slot,
         Err(most) => {
             info!(%id, %most, "a session whose client is lost is not parked, and its task runs on");
             details.insert("outcome".into(), "refused".into());
@@ -101,7 +101,7 @@ pub async fn place(
     details.insert("outcome".into(), "parked".into());
     details.insert("seconds".into(), keeps.as_secs().into());
     live.audit.parked(details).await;
-    Some(place)
+    Some(slot)
 }
 
 /// Reply to a client that wants to resume the session.
@@ -117,13 +117,13 @@ enum ParkEnding {
 }
 
 impl<'a> Park<'a> {
-    /// Parks the session `live` of this protocol from now on in its `place`, as described by `view`; no longer than its
+    /// Parks the session `live` of this protocol from now on in its `slot`, as described by `view`; no longer than its
     /// limits allow.
     pub fn begin(
         (context, session): (&'a Context, &'a Session),
         protocol: SessionProtocol,
         mut live: Live<'a>,
-        place: ParkSlot,
+        slot: ParkSlot,
         mut view: ParkView,
         (debugger, memory): (Unattended, ResumeState),
     ) -> Box<Self> {
@@ -148,7 +148,7 @@ impl<'a> Park<'a> {
             live,
             waiting: Waiting::new(debugger, view.until.instant),
             memory,
-            place,
+            slot,
             view,
             since: now.instant,
         })
@@ -218,7 +218,7 @@ impl<'a> Park<'a> {
                 tokio::select! {
                     () = self.context.shutdown.drain.cancelled() => return (Outcome::Drained, false),
                     // No session can resume it any more.
-                    command = self.place.next_command() => match command {
+                    command = self.slot.next_command() => match command {
                         ParkCommand::HandOver(_, answer) => drop(answer),
                         ParkCommand::LetRun(reply) => _ = reply.send(Err(why.to_string())),
                         ParkCommand::Look(_, answer) => drop(answer),
@@ -257,7 +257,7 @@ impl<'a> Park<'a> {
                         return ParkEnding::By(outcome);
                     }
                 }
-                command = self.place.next_command() => match command {
+                command = self.slot.next_command() => match command {
                     ParkCommand::HandOver(taker, answer) => {
                         if let Err(answer) = self.waiting.want(taker, answer) {
                             _ = answer.send(Err(Busy));
@@ -379,7 +379,7 @@ impl<'a> Park<'a> {
             process: self.live.worker.process(),
             owner: self.live.worker.principal().known_subject(),
             view: self.view.clone(),
-            way: self.live.worker.way().cloned(),
+            route: self.live.worker.route().cloned(),
             session: self.session.id(),
             began: self.live.began,
             since: self.since,
@@ -394,10 +394,10 @@ impl<'a> Park<'a> {
             live,
             waiting,
             memory,
-            place,
+            slot,
             ..
         } = self;
-        let share = place.into_share();
+        let share = slot.into_share();
         let (worker, closing) = live.part();
         let (line, kept) = waiting.debugger.into_line();
         let handed_over = HandedOver {
@@ -419,10 +419,10 @@ impl<'a> Park<'a> {
         let Self {
             live,
             mut waiting,
-            place,
+            slot,
             ..
         } = self;
-        drop(place);
+        drop(slot);
         // A shutdown is no reason for the keeper or agent to resume the task.
         let stays = outcome == Outcome::Drained && waiting.debugger.abandon();
         info!(

@@ -281,9 +281,9 @@ impl Restored {
             parked_until: self.until(),
             ..Holder::here(*session, principal.known_subject(), client, *peer)
         };
-        let way = WorkerRoute::Direct { without: None };
+        let route = WorkerRoute::Direct { without: None };
         if let Some(process) = self.owner.process {
-            return Some(Permit::further(authorized, process, holder, Some(way)));
+            return Some(Permit::further(authorized, process, holder, Some(route)));
         }
         let registry = &context.registry;
         let claim = match &entered {
@@ -303,7 +303,7 @@ impl Restored {
             // A prompt cannot be entered again.
             claim.lease().let_run();
         }
-        Some(Permit::from_claim(claim, authorized, holder, way))
+        Some(Permit::from_claim(claim, authorized, holder, route))
     }
 
     /// The worker's breakpoint, as soon as the registry has it; `None`: the stored id is invalid.

@@ -66,7 +66,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         details.insert("client".into(), "terminal".into());
         details.insert("scope".into(), Scope::Terminal.word().into());
         if let Some(resumed) = &resumed {
-            resumed.tell(&mut details);
+            resumed.add_details(&mut details);
         }
         let (services, protocol) = (self.context.services(), Protocol::Terminal);
         let begun = Begun::begin(services, session, permit, protocol, "terminal", details);

@@ -55,7 +55,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let now = Timestamp::now();
         let until = stay.until(now);
         let keeps = now.until(until);
-        let Some(place) = park::place(self.context, &live, keeps, None).await else {
+        let Some(slot) = park::slot(self.context, &live, keeps, None).await else {
             return Err((live, line));
         };
         let Some(memory) = memory else {
@@ -84,7 +84,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let relay = (self.context, self.session);
         let left = self.session.park_view(until);
         self.parked = Some(ParkedSession {
-            park: Park::begin(relay, protocol, live, place, left, (debugger, memory)),
+            park: Park::begin(relay, protocol, live, slot, left, (debugger, memory)),
             span: Span::current(),
         });
         Ok(())

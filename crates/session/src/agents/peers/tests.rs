@@ -119,10 +119,10 @@ async fn what_another_relay_holds_is_shown_and_refused_as_if_it_were_held_here()
     let words = SessionRefusal::in_use(&scene.breakpoint, &by, Timestamp::now()).to_string();
     let said = "is being debugged by bob with nvim from 192.0.2.1:5000 through another relay, for ";
     assert!(words.contains(said), "{words}");
-    let way = scene.context.peers.agents.way(&scene.breakpoint).await;
-    let Err(why) = way else { panic!("a way") };
-    let way = SessionRefusal::no_way(&scene.breakpoint, why).to_string();
-    assert_eq!(way, words);
+    let route = scene.context.peers.agents.route(&scene.breakpoint).await;
+    let Err(why) = route else { panic!("a way") };
+    let route = SessionRefusal::no_route(&scene.breakpoint, why).to_string();
+    assert_eq!(route, words);
     // It is let go there: a poll would say whether it waits again.
     scene.says(1, []).await;
     assert_eq!(scene.state(), None);

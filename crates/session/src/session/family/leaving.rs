@@ -24,7 +24,7 @@ pub type Stop = (BreakpointId, u64);
 /// The sessions of a family, and its shared state.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    pub(super) sessions: HashMap<u64, One>,
+    pub(super) sessions: HashMap<u64, MemberState>,
     /// When the parent's client disconnected or was lost.
     pub(super) parent_disconnected: Option<Instant>,
     /// Whether the parent's client wants them parked.
@@ -72,7 +72,7 @@ pub(super) struct RequestChannel {
 
 /// A session of a family.
 #[derive(Debug)]
-pub(super) struct One {
+pub(super) struct MemberState {
     pub(super) stop: Stop,
     /// When its client disconnected.
     disconnected: Option<Instant>,
@@ -82,7 +82,7 @@ pub(super) struct One {
     pub(super) asks: bool,
 }
 
-impl One {
+impl MemberState {
     pub(super) fn new(stop: Stop) -> Self {
         Self {
             stop,

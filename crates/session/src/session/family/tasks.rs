@@ -3,7 +3,7 @@
 use tokio::sync::{oneshot, watch};
 
 use super::asking::{Answer, Asked, Wish};
-use super::leaving::{GroupTask, Members, One};
+use super::leaving::{GroupTask, MemberState, Members};
 
 /// The tasks of a family, for its lead.
 #[derive(Debug, Clone)]
@@ -13,7 +13,7 @@ impl GroupTasks {
     /// All that accept requests now, in the order of their sessions.
     pub fn all(&self) -> Vec<GroupTask> {
         let members = self.0.borrow();
-        let task = |one: &One| {
+        let task = |one: &MemberState| {
             let task = one.line.as_ref()?.task.clone();
             let asks = one.asks;
             Some(GroupTask { asks, ..task })

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::GroupMember;
 use super::asking::{MAX_QUESTIONS, Report};
-use super::leaving::{GroupTask, Members, One, RequestChannel};
+use super::leaving::{GroupTask, MemberState, Members, RequestChannel};
 use ray_relay_ray::ray::registry::{Breakpoint, Location};
 
 impl GroupMember {
@@ -38,7 +38,7 @@ impl GroupMember {
             rank: None,
             location: None,
         };
-        self.tell(|one| one.line = Some(RequestChannel { task, questions }));
+        self.update(|one| one.line = Some(RequestChannel { task, questions }));
     }
 
     /// The task is paused now, or runs.
@@ -116,17 +116,17 @@ impl GroupMember {
     }
 
     fn update_task(&self, what: impl FnOnce(&mut GroupTask)) {
-        self.tell(|one| {
+        self.update(|one| {
             if let Some(line) = &mut one.line {
                 what(&mut line.task);
             }
         });
     }
 
-    fn tell(&self, what: impl FnOnce(&mut One)) {
+    fn update(&self, what: impl FnOnce(&mut MemberState)) {
         if let Some(family) = self.families.lock().get(&self.name) {
-            let tell = |members: &mut Members| members.sessions.get_mut(&self.session).map(what);
-            family.members.send_modify(|members| _ = tell(members));
+            let update = |members: &mut Members| members.sessions.get_mut(&self.session).map(what);
+            family.members.send_modify(|members| _ = update(members));
         }
     }
 }

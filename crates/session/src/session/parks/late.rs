@@ -88,7 +88,7 @@ impl ExpiredParks {
     }
 
     /// A sentence about each expired park of `principal`, which is then forgotten.
-    pub(super) fn tell(&self, principal: &Principal, now: Timestamp) -> Vec<String> {
+    pub(super) fn take_messages(&self, principal: &Principal, now: Timestamp) -> Vec<String> {
         let mut all = self.0.lock();
         all.retain(|missed| missed.at.until(now) < EXPIRED_RETENTION);
         let (own, others) = all.drain(..).partition(|missed| missed.is_of(principal));
@@ -126,9 +126,9 @@ mod tests {
             "{said}"
         );
         assert_eq!(late.of_one(&ben, stop.id, hour), None);
-        assert!(late.tell(&ben, hour).is_empty());
-        assert_eq!(late.tell(&ann, hour).len(), 1);
-        assert!(late.tell(&ann, hour).is_empty());
+        assert!(late.take_messages(&ben, hour).is_empty());
+        assert_eq!(late.take_messages(&ann, hour).len(), 1);
+        assert!(late.take_messages(&ann, hour).is_empty());
         late.add(&ann, &stop, at(60));
         assert_eq!(late.of_one(&ann, stop.id, at(2 * 86_400)), None);
         assert!(late.0.lock().is_empty());
@@ -142,7 +142,7 @@ mod tests {
             late.add(&named("ann"), &paused("square", 1), at(2 + n));
         }
         assert_eq!(late.0.lock().len(), MAX_EXPIRED_PER_USER + 1);
-        assert_eq!(late.tell(&ben, at(100)).len(), 1);
+        assert_eq!(late.take_messages(&ben, at(100)).len(), 1);
         for n in 0..MAX_EXPIRED_PARKS {
             late.add(&named(&n.to_string()), &paused("square", 1), at(200));
         }

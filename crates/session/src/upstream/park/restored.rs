@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 use tracing::{Instrument as _, info};
 
-use super::{Park, RETURN_TIMEOUT, ResumeState, has_task_of, place};
+use super::{Park, RETURN_TIMEOUT, ResumeState, has_task_of, slot};
 use crate::context::Context;
 use crate::session::Session;
 use crate::session::live::Begun;
@@ -99,7 +99,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     let is_there = lists.wait_for(|list| is_held(list) || has_task_of(context, &live));
     let _ = timeout(TASK_RESTORE_TIMEOUT, is_there).await;
     let keeps = Timestamp::now().until(view.until);
-    let Some(place) = place(context, &live, keeps, None).await else {
+    let Some(slot) = slot(context, &live, keeps, None).await else {
         let (worker, closing) = live.part();
         drop(debugger);
         worker.end(RETURN_TIMEOUT).await;
@@ -108,7 +108,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     };
     let relay = (context, session);
     let waits = (debugger, ResumeState::of(&keep));
-    Park::begin(relay, protocol, live, place, view, waits)
+    Park::begin(relay, protocol, live, slot, view, waits)
         .apart()
         .wait()
         .await

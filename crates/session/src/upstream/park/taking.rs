@@ -137,8 +137,8 @@ pub async fn take(
         None => Ok(session.holder(&principal, terms.client)),
     };
     if !last.is_here() {
-        let way = Box::pin(context.peers.agents.way_to_agent(held)).await;
-        let way = way.map_err(|why| SessionRefusal::no_way(held, why))?;
+        let route = Box::pin(context.peers.agents.route_to_agent(held)).await;
+        let route = route.map_err(|why| SessionRefusal::no_route(held, why))?;
         let holder = check_credential()?;
         let claim = context.registry.take_over(held.id);
         let claim = claim.ok_or_else(|| over(held))?;
@@ -150,7 +150,10 @@ pub async fn take(
             session: last.session,
             taken_from,
         };
-        return Ok((Permit::from_claim(claim, authorised, holder, way), resumed));
+        return Ok((
+            Permit::from_claim(claim, authorised, holder, route),
+            resumed,
+        ));
     }
     let parks = &context.sessions.parks;
     let offered = parks.hand_over((held, None), &principal, terms.take_over, terms.taker);
@@ -214,7 +217,7 @@ impl Resumed {
     }
 
     /// Adds its audit details.
-    pub fn tell(&self, details: &mut Map<String, Value>) {
+    pub fn add_details(&self, details: &mut Map<String, Value>) {
         // An agent does not report the session number of a subprocess.
         if self.session > 0 {
             details.insert("resumes".into(), self.session.into());
@@ -270,7 +273,7 @@ impl Origin {
                     .connection()
                     .map(|parked| parked.downcast::<Parked>());
                 let Some(Ok(mut parked)) = parked else {
-                    return Err(ConnectError::NoWay("its park has ended".to_owned()));
+                    return Err(ConnectError::NoRoute("its park has ended".to_owned()));
                 };
                 if let Some(tenant) = owned(permit) {
                     parked.line.held_by(tenant);

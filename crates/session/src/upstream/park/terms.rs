@@ -167,6 +167,6 @@ pub fn reserve(
         process: live.worker.process(),
     };
     let principal = live.worker.principal();
-    let place = context.sessions.parks.park(principal, id, share);
-    place.map_err(|why| why.to_string())
+    let slot = context.sessions.parks.park(principal, id, share);
+    slot.map_err(|why| why.to_string())
 }

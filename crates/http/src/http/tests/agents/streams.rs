@@ -30,7 +30,7 @@ fn asking_for(
     let agents = Arc::clone(&scene.context.peers.agents);
     tokio::spawn(async move {
         let breakpoint = breakpoint();
-        let Ok(WorkerRoute::Agent { link, node_id }) = agents.way(&breakpoint).await else {
+        let Ok(WorkerRoute::Agent { link, node_id }) = agents.route(&breakpoint).await else {
             panic!("no agent");
         };
         let wanted = OpenRequest {

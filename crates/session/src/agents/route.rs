@@ -111,7 +111,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`NoRoute`].
-    pub async fn way(&self, breakpoint: &Breakpoint) -> Result<WorkerRoute, NoRoute> {
+    pub async fn route(&self, breakpoint: &Breakpoint) -> Result<WorkerRoute, NoRoute> {
         if let Some(holder) = self.holder_elsewhere(breakpoint) {
             return Err(NoRoute::Held(Box::new(holder)));
         }
@@ -147,7 +147,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`NoRoute::NoAgent`].
-    pub(crate) async fn way_to_agent(
+    pub(crate) async fn route_to_agent(
         &self,
         breakpoint: &Breakpoint,
     ) -> Result<WorkerRoute, NoRoute> {
@@ -157,10 +157,10 @@ impl Agents {
         }
     }
 
-    /// Why no agent speaks any more for the node of a worker of `cluster` whose connection by `way` broke. `None`: an
-    /// agent does, or `way` used no agent. The link may end later than the connection: waits half a second for it.
-    pub async fn lost(&self, cluster: &str, way: &WorkerRoute) -> Option<String> {
-        let WorkerRoute::Agent { link, node_id } = way else {
+    /// Why no agent speaks any more for the node of a worker of `cluster` whose connection by `route` broke. `None`: an
+    /// agent does, or `route` used no agent. The link may end later than the connection: waits half a second for it.
+    pub async fn lost(&self, cluster: &str, route: &WorkerRoute) -> Option<String> {
+        let WorkerRoute::Agent { link, node_id } = route else {
             return None;
         };
         timeout(LINK_END_TIMEOUT, link.closed()).await.ok()?;
