@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// What each sends, as far as it counts.
+    /// The relevant part of each client's `initialize`.
     #[test]
     fn editors_are_known_by_what_they_say() {
         for (initialize, children, disconnect_method) in [

@@ -21,7 +21,7 @@ use ray_relay_ray::ray::testing::{paused, snapshot};
 use ray_relay_session::session::{Families, Initiator};
 
 impl Announcer {
-    /// What is announced of these, long after they stopped.
+    /// The announcements of these tasks, long after they stopped.
     fn announces(&mut self, paused: Vec<Breakpoint>) -> Vec<Value> {
         self.announce(&snapshot(paused), later(), no_ticket).0
     }

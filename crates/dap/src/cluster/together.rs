@@ -175,7 +175,7 @@ mod tests {
         by(Box::leak(Box::new(Principal::anonymous())), block)
     }
 
-    /// What a policy with a rule for each of these jobs, in these words, has a person do who attaches by `block`.
+    /// The group stops of a user who attaches by `block`, by a policy with these rules, one for each job.
     async fn by_rules(rules: &[(&str, &str)], block: &serde_json::Value) -> Together<'static> {
         let rule = |(job, words): &(&str, &str)| {
             format!(

@@ -1,4 +1,4 @@
-//! Who may resume what, and for how long it is held.
+//! Resuming links: who may, and for how long they are kept.
 #![allow(clippy::unwrap_used)]
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

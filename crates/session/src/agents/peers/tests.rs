@@ -59,7 +59,7 @@ impl Scene {
         }
     }
 
-    /// What the agent of `a1` says on the link `link`, as soon as it was taken in.
+    /// Reports of the agent of `a1` on the link `link`, once applied.
     async fn says(&self, link: u64, held: impl Into<Arc<[HoldRow]>>) {
         let (agents, held): (_, Arc<[HoldRow]>) = (&self.context.peers.agents, held.into());
         agents.update_holds(link, vec![node("a1", "10.0.0.1")], &held);

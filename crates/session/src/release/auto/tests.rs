@@ -1,4 +1,4 @@
-//! What is due when. The clock is the test's.
+//! Due times of releases. The test controls the clock.
 #![allow(clippy::unwrap_used)]
 
 use super::super::tests::{debugpy, relay};

@@ -1,4 +1,4 @@
-//! What ends a session, whatever its protocol, by a clock that stands still.
+//! Causes of a session's end, in any protocol, with a paused clock.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -116,7 +116,7 @@ impl Scene {
         self.registry.snapshot().find(self.id).unwrap().is_paused()
     }
 
-    /// What is on record, with how it came out.
+    /// The audited entries with their outcomes.
     fn on_record(&self) -> Vec<(EntryKind, String)> {
         let outcome = |details: &Value| details["outcome"].as_str().unwrap().into();
         let kept = self.kept.take().into_iter();
