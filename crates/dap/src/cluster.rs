@@ -82,7 +82,7 @@ where
         _ => false,
     };
     if gone && !park_for.is_zero() {
-        parent.is_lost(park_for);
+        parent.client_lost(park_for);
     }
     // Before waiting for the client to close.
     drop(parent);

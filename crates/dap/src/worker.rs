@@ -190,7 +190,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         if live.worker.holds()
             && let Some(member) = &mut opening.member
         {
-            member.answers(live.worker.breakpoint());
+            member.accept_requests(live.worker.breakpoint());
         }
         let group = opening.group.as_deref().filter(|_| memory.is_some());
         let of_group = |group| park::share(context, &live, Some(group)).ok();

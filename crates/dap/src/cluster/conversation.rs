@@ -149,7 +149,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
                 }
                 messages = self.all.next() => {
                     self.all.taken.drain(..).for_each(|id| self.announcer.in_use(id));
-                    self.parent.leads(self.all.lead(self.announcer.announced()));
+                    self.parent.set_led(self.all.lead(self.announcer.announced()));
                     for message in &messages {
                         self.send(message).await?;
                     }
@@ -256,11 +256,12 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
         let list = offered(principal, &self.snapshots.borrow_and_update());
         let ticket = |breakpoint: &Breakpoint| context.auth.issue_ticket(principal, breakpoint);
         let (messages, again) = self.announcer.announce(&list, Timestamp::now(), ticket);
-        self.parent.leads(self.all.lead(self.announcer.announced()));
+        self.parent
+            .set_led(self.all.lead(self.announcer.announced()));
         for message in &messages {
             self.send(message).await?;
         }
-        let (held, asking) = (self.parent.stops(), self.parent.asking());
+        let (held, asking) = (self.parent.stops(), self.parent.group_stops());
         let room = self.announcer.room();
         self.together.stopped(&list, (&held, &asking), room);
         self.announcer
@@ -299,9 +300,9 @@ fn leave(
     let parks = !park_for.is_zero() && (suspends || on_close == Some(OnClose::Park));
     let all = parent.stops().len();
     if restarts {
-        parent.restarts();
+        parent.restart();
     } else if parks {
-        parent.parks(park_for);
+        parent.park_members(park_for);
     } else if on_close.is_none() && !park_for.is_zero() {
         parent.disconnects();
     }

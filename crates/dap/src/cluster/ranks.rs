@@ -164,7 +164,7 @@ async fn query_worker(
             .capture
             .take(Direction::Down, format!("rank {rank}\n").as_bytes())
     {
-        look.live.worker.has_rank(rank);
+        look.live.worker.set_rank(rank);
     }
     let outcome = match answer {
         Ok(_) => Outcome::Client,

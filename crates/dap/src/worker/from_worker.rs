@@ -250,7 +250,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.unexplained = Some(closed);
         self.live.ask_why(DEATH_CAUSE_TIMEOUT);
         if self.live.worker.holds() {
-            self.live.worker.unexplained();
+            self.live.worker.note_unexplained();
             let line = notice(&unexplained(self.live.worker.breakpoint()), false);
             self.send_to_client(&line);
         }

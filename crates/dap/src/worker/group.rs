@@ -135,7 +135,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             && self.live.worker.holds()
             && !requested.contains(&&*ThreadEvent::read(stop).reason)
         {
-            member.breaks();
+            member.note_own_stop();
         }
     }
 
@@ -162,7 +162,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// Records the rank of the process, or notifies the client that it has none.
     fn note_rank(&mut self, rank: Option<u32>) {
         if let Some(rank) = rank {
-            self.live.worker.has_rank(rank);
+            self.live.worker.set_rank(rank);
             return;
         }
         let title = self.live.worker.breakpoint().title();
@@ -171,7 +171,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         );
         if let Some(member) = &self.member {
             // The session's own client is notified in any case.
-            let _ = member.is_unranked(text.clone());
+            let _ = member.report_unranked(text.clone());
         }
         self.send_to_client(&notice(&text, false));
     }
@@ -196,7 +196,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             && member.is_led()
         {
             body.insert("preserveFocusHint".to_owned(), true.into());
-            member.follows();
+            member.note_followed();
         }
     }
 
@@ -298,8 +298,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     let result = message.result();
                     let told = console_answer(&result, limit).map(|(text, rank)| {
                         if let (Some(member), Some(rank)) = (&self.member, rank) {
-                            member.has_rank(rank);
-                            self.live.worker.has_rank(rank);
+                            member.set_rank(rank);
+                            self.live.worker.set_rank(rank);
                         }
                         text
                     });
@@ -319,7 +319,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             let _ = answer.send(told);
         }
         if let Some(member) = &mut self.member {
-            member.stands(self.stands.any());
+            member.set_paused(self.stands.any());
         }
     }
 
@@ -369,7 +369,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let plain = plain.to_owned();
         if let Some(member) = &self.member {
             // The session's own client sees it in any case.
-            let _ = member.logs(shortened(&escaped(plain.trim_end()), MAX_LOG_CHARS));
+            let _ = member.report_log(shortened(&escaped(plain.trim_end()), MAX_LOG_CHARS));
         }
         *text = plain.into();
     }

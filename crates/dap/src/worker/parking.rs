@@ -144,7 +144,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         if kept.runs()
             && let Some(member) = &self.member
         {
-            member.runs();
+            member.note_running();
         }
         for stop in kept.stops() {
             self.on_worker(stop.into()).await;

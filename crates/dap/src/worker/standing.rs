@@ -48,7 +48,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         if asks_others(&stack_frames)
             && let Some(member) = &self.member
         {
-            member.asks_others();
+            member.request_group_stop();
         }
         // A request of the relay's own may be answered after the program has resumed.
         let stands = self.stands.any();
@@ -58,13 +58,13 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.send_to_client(&notice(&text, false));
             }
             if let Some(member) = &self.member {
-                member.stands_at(place.clone());
+                member.set_location(place.clone());
             }
             self.standing = LocationSearch {
                 remaining: 0,
                 listed: true,
             };
-            self.live.worker.stands_at(Some(place));
+            self.live.worker.set_location(Some(place));
         }
     }
 
@@ -72,7 +72,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) fn clear_location(&mut self) {
         self.standing.remaining = 0;
         if std::mem::take(&mut self.standing.listed) {
-            self.live.worker.stands_at(None);
+            self.live.worker.set_location(None);
         }
     }
 }

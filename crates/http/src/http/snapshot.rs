@@ -283,7 +283,7 @@ async fn looked(
         .await
         .map(|(threads, taken)| {
             if let Some(place) = place_in(&threads) {
-                look.live.worker.stands_at(Some(place));
+                look.live.worker.set_location(Some(place));
             }
             (shown(threads, &limits.rendering), taken)
         });

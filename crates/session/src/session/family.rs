@@ -223,7 +223,7 @@ impl GroupRoot {
     }
 
     /// Sets whether its client sees a thread for all tasks, which should have the focus.
-    pub fn leads(&self, leads: bool) {
+    pub fn set_led(&self, leads: bool) {
         if let Some(family) = self.families.lock().get(&self.name) {
             let lead = |members: &mut Members| std::mem::replace(&mut members.led, leads) != leads;
             family.members.send_if_modified(lead);
@@ -236,7 +236,7 @@ impl GroupRoot {
     }
 
     /// Stops of those sessions whose tasks ask the others to stop with them.
-    pub fn asking(&self) -> Vec<Stop> {
+    pub fn group_stops(&self) -> Vec<Stop> {
         let members = self.members.borrow();
         let asking = members.sessions.values().filter(|one| one.asks);
         asking.map(|one| one.stop).collect()
@@ -249,18 +249,18 @@ impl GroupRoot {
     }
 
     /// The editor restarts the session: the children stay for [`RESTART_TIMEOUT`].
-    pub fn restarts(&mut self) {
+    pub fn restart(&mut self) {
         self.stay = Some(RESTART_TIMEOUT);
     }
 
     /// The editor is lost, maybe with its child sessions: they stay for so long.
-    pub fn is_lost(&mut self, stay: Duration) {
+    pub fn client_lost(&mut self, stay: Duration) {
         self.stay = Some(stay);
         self.disconnects();
     }
 
     /// The editor disconnects, and the children are to be parked for so long.
-    pub fn parks(&mut self, stay: Duration) {
+    pub fn park_members(&mut self, stay: Duration) {
         self.stay = Some(stay);
         self.update(|members| members.park = true);
     }

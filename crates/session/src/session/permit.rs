@@ -394,7 +394,7 @@ impl Attached {
 
     /// Records that the worker's debugger ended the session and that Ray gave no reason yet: a later one appears in the
     /// list of ended breakpoints.
-    pub fn unexplained(&self) {
+    pub fn note_unexplained(&self) {
         // The end of a subprocess proves nothing about the worker.
         if let Some(claim) = self.permit.claim() {
             claim.unexplained();
@@ -402,7 +402,7 @@ impl Attached {
     }
 
     /// Records the worker's location by its debugger; `None`: it runs.
-    pub fn stands_at(&self, location: Option<Location>) {
+    pub fn set_location(&self, location: Option<Location>) {
         // A subprocess does not change the worker's location.
         if let Some(claim) = self.permit.claim() {
             claim.stands_at(location);
@@ -410,7 +410,7 @@ impl Attached {
     }
 
     /// Records the rank that the worker's process reported.
-    pub fn has_rank(&self, rank: u32) {
+    pub fn set_rank(&self, rank: u32) {
         if let Some(claim) = self.permit.claim() {
             claim.has_rank(rank);
         }

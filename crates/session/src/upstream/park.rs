@@ -294,7 +294,7 @@ impl<'a> Park<'a> {
                             let text = value.as_deref().ok();
                             let answer = text.and_then(|text| console_answer(text, text.len()));
                             if let Some((_, Some(rank))) = answer {
-                                self.live.worker.has_rank(rank);
+                                self.live.worker.set_rank(rank);
                             }
                             looking.done(value, &self.live.capture);
                         }
@@ -363,7 +363,7 @@ impl<'a> Park<'a> {
             .await
             .is_none()
         {
-            self.live.worker.unexplained();
+            self.live.worker.note_unexplained();
         }
         let id = self.live.worker.breakpoint().id;
         match was_intended(&self.context.registry.snapshot(), id) {

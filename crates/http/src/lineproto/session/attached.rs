@@ -325,7 +325,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                         if is_broken && self.tell_agent_lost(live, line, stay).await {
                             return (Outcome::Upstream, NextPrompt::List);
                         }
-                        live.worker.unexplained();
+                        live.worker.note_unexplained();
                         unexplained(live.worker.breakpoint())
                     }
                 };

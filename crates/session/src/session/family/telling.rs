@@ -11,8 +11,8 @@ use super::leaving::{GroupTask, MemberState, Members, RequestChannel};
 use ray_relay_ray::ray::registry::{Breakpoint, Location};
 
 impl GroupMember {
-    /// The task of this session asks the others of its job to stop with it.
-    pub fn asks_others(&self) {
+    /// Reports that the task of this session asks the others of its job to stop with it.
+    pub fn request_group_stop(&self) {
         if let Some(family) = self.families.lock().get(&self.name) {
             family.members.send_if_modified(|members| {
                 let own = members.sessions.get_mut(&self.session);
@@ -21,8 +21,8 @@ impl GroupMember {
         }
     }
 
-    /// From now on the lead may send requests to the task that this session holds at `breakpoint`.
-    pub fn answers(&mut self, breakpoint: &Arc<Breakpoint>) {
+    /// Accepts requests of the lead from now on, for the task that this session holds at `breakpoint`.
+    pub fn accept_requests(&mut self, breakpoint: &Arc<Breakpoint>) {
         let (questions, requests) = mpsc::channel(MAX_QUESTIONS);
         self.requests = Some(requests);
         let task = GroupTask {
@@ -41,8 +41,8 @@ impl GroupMember {
         self.update(|one| one.line = Some(RequestChannel { task, questions }));
     }
 
-    /// The task is paused now, or runs.
-    pub fn stands(&mut self, stands: bool) {
+    /// Sets whether the task is paused.
+    pub fn set_paused(&mut self, stands: bool) {
         if std::mem::replace(&mut self.stands, stands) == stands {
             return;
         }
@@ -66,13 +66,13 @@ impl GroupMember {
         }
     }
 
-    /// The task has been running since before this session, which continues with it.
-    pub fn runs(&self) {
+    /// Reports that the task has been running since before this session, which continues with it.
+    pub fn note_running(&self) {
         self.update_task(|task| task.arriving = false);
     }
 
-    /// The task stopped, and neither a user nor the relay had requested it.
-    pub fn breaks(&self) {
+    /// Counts a stop that neither a user nor the relay had requested.
+    pub fn note_own_stop(&self) {
         self.update_task(|task| task.breaks += 1);
     }
 
@@ -81,30 +81,31 @@ impl GroupMember {
         self.members.borrow().led
     }
 
-    /// The task stopped, and not for the client of this session.
-    pub fn follows(&self) {
+    /// Counts a stop that was not for the client of this session.
+    pub fn note_followed(&self) {
         self.update_task(|task| task.followed += 1);
     }
 
-    /// The process of the task reported its rank.
-    pub fn has_rank(&self, rank: u32) {
+    /// Sets the rank that the process of the task reported.
+    pub fn set_rank(&self, rank: u32) {
         self.update_task(|task| task.rank = Some(rank));
     }
 
-    /// The task is paused at `location`.
-    pub fn stands_at(&self, location: Location) {
+    /// Sets the location of the paused task.
+    pub fn set_location(&self, location: Location) {
         self.update_task(|task| task.location = Some(Arc::new(location)));
     }
 
-    /// A breakpoint logged `text` in the task. Returns whether the lead's client will see it: one that reads too slowly
-    /// does not.
-    pub fn logs(&self, text: String) -> bool {
+    /// Reports `text`, logged by a breakpoint in the task. Returns whether the lead's client will see it: one that
+    /// reads too slowly does not.
+    pub fn report_log(&self, text: String) -> bool {
         let session = self.session;
         self.report(Report::Logged { session, text })
     }
 
-    /// The process has no rank, which a breakpoint needs: `text` says so. Returns whether the lead's client may see it.
-    pub fn is_unranked(&self, text: String) -> bool {
+    /// Reports by `text` that the process has no rank, which a breakpoint needs. Returns whether the lead's client may
+    /// see it.
+    pub fn report_unranked(&self, text: String) -> bool {
         self.report(Report::Unranked { text })
     }
 

@@ -61,7 +61,7 @@ async fn a_parent_that_restarts_finds_its_members_again() {
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();
-    parent.restarts();
+    parent.restart();
     let name = parent.name().to_owned();
     drop(parent);
     tokio::time::advance(RESTART_TIMEOUT / 2).await;
@@ -82,7 +82,7 @@ async fn members_of_a_parent_that_is_lost_stay_for_as_long_as_is_said() {
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();
-    parent.is_lost(stay);
+    parent.client_lost(stay);
     drop(parent);
     tokio::time::advance(stay - Duration::from_secs(1)).await;
     assert!(!now(member.next()).await);
@@ -95,7 +95,7 @@ async fn a_restart_that_does_not_come_ends_them() {
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();
-    parent.restarts();
+    parent.restart();
     let name = parent.name().to_owned();
     drop(parent);
     timeout(RESTART_TIMEOUT + Duration::from_secs(1), member.next())
@@ -137,7 +137,7 @@ async fn somebody_else_takes_nobody_in() {
         families.join(parent.name(), &ada, 8, stop(8)).is_none(),
         "a name alone does not do"
     );
-    parent.restarts();
+    parent.restart();
     let name = parent.name().to_owned();
     drop(parent);
     for stranger in strangers {
@@ -158,7 +158,7 @@ async fn nothing_is_kept_of_families_without_members() {
     let mut parent = families.lead(founder());
     let member = join(&families, &parent, 7).unwrap();
     assert!(!now(parent.childless()).await);
-    parent.restarts();
+    parent.restart();
     drop(parent);
     drop(member);
     assert!(families.lock().is_empty());
@@ -212,7 +212,7 @@ async fn a_parent_that_leaves_with_its_tasks_as_they_are_has_its_members_parked(
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();
-    parent.parks(Duration::from_secs(60));
+    parent.park_members(Duration::from_secs(60));
     drop(parent);
     let parked = member.next().await;
     assert!(matches!(parked, FromFamily::Ended(ChildEnding::Parked)));
