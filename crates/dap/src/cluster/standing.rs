@@ -22,8 +22,7 @@ pub(super) const ALL: u64 = 1;
 /// Tasks with their answers.
 pub(super) type Said = Vec<(GroupTask, Answer)>;
 
-/// The frame of the thread, from the frames that the tasks have `answered`: a line with their locations, in the file of
-/// most.
+/// The frame of the thread, from the tasks' own frames in `answers`: a line with their locations, in the file of most.
 pub(super) fn frame(list: &Snapshot, answers: Said) -> Value {
     let frames: Vec<Option<TaskPlace>> = answers
         .iter()

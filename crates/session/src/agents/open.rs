@@ -118,7 +118,7 @@ pub struct Delivery {
 
 /// Registers the session's stream so that it can be broken individually, until dropped.
 struct Breakable<'a> {
-    standing: &'a AgentProcess,
+    process: &'a AgentProcess,
     session: Option<Name>,
 }
 

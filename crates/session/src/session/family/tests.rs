@@ -151,7 +151,7 @@ async fn nothing_is_kept_of_families_without_members() {
     let families = Arc::new(Families::default());
     let mut childless = families.lead(founder());
     assert!(now(childless.childless()).await);
-    childless.restarts();
+    childless.restart();
     drop(childless);
     assert!(families.lock().is_empty());
 
